@@ -2,6 +2,7 @@
 
     ToolchartError
     |-- SpecError              a chart, an agent spec or a history file that cannot be used
+    |-- EffectRefused          an effect of a log's chart that the operator's own chart does not declare
     |-- IllegalEvent           an event for which the current state has no enabled transition
     |-- ProviderError          a model call that failed
     |-- NoRecordedAnswer       an offline run that needs an answer which was never recorded
@@ -114,6 +115,26 @@ def explain_import_fault(error: ImportError, what: str, *extras: str) -> ImportE
     if find_missing_package(error) is None:
         return error
     return SpecError(f"{what} needs more packages: {error}", hint=format_install(*extras))
+
+
+class EffectRefused(ToolchartError):
+    """A conversation asks for an effect that the operator's own chart does not name, or declares otherwise.
+
+    Nothing of the effect was performed. The conversation stays open.
+    """
+
+    def __init__(self, effect: str, action: str, problem: str, conversation: str) -> None:
+        self.effect = effect
+        """Its name in the chart of the log."""
+        self.action = action
+        """What performing it would do: `call_function os:system`."""
+        self.conversation = conversation
+        super().__init__(
+            f"conversation {conversation!r} asks for the effect {effect!r} ({action}), and the chart of your "
+            f"agent {problem}: nothing was performed\n"
+            "  a log starts nothing by itself: go on with the agent that began it (--spec), or move it to "
+            f"your chart: toolchart migrate {conversation} --spec SPEC"
+        )
 
 
 class IllegalEvent(ToolchartError):

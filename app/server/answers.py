@@ -14,6 +14,7 @@ from starlette.responses import Response
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.errors import (
     DurableHostUnavailable,
+    EffectRefused,
     IllegalEvent,
     LogConflict,
     LogUnavailable,
@@ -74,6 +75,7 @@ def _encode_other(value: Any) -> Any:
 
 _STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (
     (SpecError, 400),
+    (EffectRefused, 409),
     (IllegalEvent, 409),
     (LogConflict, 409),
     (ProviderError, 502),

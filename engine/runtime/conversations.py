@@ -26,6 +26,7 @@ from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.dependencies import Approver, Asker, ChildRunner, Dependencies, Observer, Pricer
 from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.flows.allowed_effects import AllowedEffects
 from toolchart.engine.runtime.flows.open_children import has_open_work
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
@@ -97,6 +98,7 @@ class Conversations:
         self._get_provider = get_provider
         self._shared_dependencies = shared_dependencies
         self._machine = get_machine(chart)
+        self._allowed_effects = AllowedEffects(chart)
         self._chart_text, self._effects = chart.to_yaml(), dict(chart.effects)
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
@@ -368,6 +370,7 @@ class Conversations:
             observer=self._shared_dependencies.observer,
             clock=self._shared_dependencies.clock,
             price=self._shared_dependencies.price,
+            allowed_effects=self._allowed_effects,
             get_function=self._shared_dependencies.get_function,
             output_classes=self._shared_dependencies.output_classes,
             get_provider=self._get_provider,

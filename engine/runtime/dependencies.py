@@ -19,6 +19,7 @@ from toolchart.states.ports import Executor, Provider
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from toolchart.engine.runtime.flows.allowed_effects import AllowedEffects
     from toolchart.engine.runtime.flows.answer_form import AnswerForm
     from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
@@ -106,8 +107,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = msgspec.field(default_factory=SystemClock)
     price: Pricer | None = None
     """Adds the cost to a reply."""
+    allowed_effects: AllowedEffects | None = None
+    """Refuses what the operator's own chart does not declare; None performs what the chart asks for."""
     get_function: Callable[[str], EffectFunction] | None = None
-    """Returns the function that a chart names."""
+    """Returns a function that the operator's own chart names."""
     output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
     """Pydantic classes of results, by their names, where the user gave one."""
     get_provider: Callable[[str], Provider] | None = None

@@ -32,7 +32,7 @@ from toolchart.states.core.answers import describe_effect, find_answered_effect
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import Effect, RunAgent, Wait
-from toolchart.states.errors import NoRecordedAnswer
+from toolchart.states.errors import EffectRefused, NoRecordedAnswer
 from toolchart.states.events import Answering, Cancelled, Elapsed, Event, UserSaid
 from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine
@@ -108,11 +108,16 @@ class Driver:
 
         Raises:
             IllegalEvent: one of the events does not fit; nothing of it was written.
+            EffectRefused: an effect is open that the operator's own chart does not declare.
             LogConflict, LogUnavailable: a record could not be written; its effects were not performed.
             NoRecordedAnswer: the turn runs from a log that has no answer to what it asks for.
         """
         for event in events:
             self.apply_event(event)
+        # Before anything of this turn is written: a conversation that asks for what the operator's files do
+        # not name keeps the state that it had.
+        for effect in self.snapshot.open_effects:
+            self._performer.require_allowed(effect)
         try:
             return await self.perform_open_effects()
         except NoRecordedAnswer:
@@ -213,8 +218,14 @@ class Driver:
             raise asyncio.CancelledError  # cancelled from outside as well
 
     def _start_task(self, effect: Effect) -> None:
-        """Perform an effect in a task of its own; its record must be committed."""
-        task = asyncio.ensure_future(self._perform(effect))
+        """Perform an effect in a task of its own; its record must be committed. A refusal ends the turn."""
+        try:
+            work = self._perform(effect)
+        except EffectRefused as error:
+            self._failure = self._failure or error
+            self._progress.set()
+            return
+        task = asyncio.ensure_future(work)
         self._tasks[effect.id] = task
         task.add_done_callback(lambda _: self._finish_task(effect.id, task))
 

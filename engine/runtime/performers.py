@@ -69,7 +69,12 @@ class EffectPerformer:
         """The text of each model call that is streaming now, by effect id."""
 
     def perform(self, effect: Effect) -> Coroutine[Any, Any, None]:
-        """The work of an effect: a coroutine that does it and applies the events that answer the effect."""
+        """The work of an effect: a coroutine that does it and applies the events that answer the effect.
+
+        Raises:
+            EffectRefused: the operator's own chart does not declare the effect.
+        """
+        self.require_allowed(effect)
         match effect:
             case CallModel():
                 return self._call_model(effect)
@@ -92,6 +97,16 @@ class EffectPerformer:
             case AskPerson():
                 return ask_person(self._driver, effect)
         return self._perform_added_effect(effect)
+
+    def require_allowed(self, effect: Effect) -> None:
+        """Return where an effect may be performed: every effect passes here before its work begins.
+
+        Raises:
+            EffectRefused: the operator's own chart does not declare it.
+        """
+        allowed_effects = self._driver.dependencies.allowed_effects
+        if allowed_effects is not None:
+            allowed_effects.require_allowed(effect, self._driver.machine.chart, self._driver.conversation)
 
     def take_streamed_text(self) -> str | None:
         """The text that the model calls which run now, or were just stopped, have streamed so far."""

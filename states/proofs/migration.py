@@ -152,7 +152,8 @@ def _find_effect_problem(chart: Chart, effect: Effect) -> str | None:
     if effect.name not in ([actions] if isinstance(actions, str) else actions):
         return f"the effect {effect.name!r} is open, and {effect.state!r} does not ask for it there"
     row = chart.vocabulary.find_effect(effect.name)
-    if (row.kind, row.result) != (effect.kind, effect.result):
+    # A row that needs no declaration is its own kind: `await_user`.
+    if (row.kind or row.name, row.result) != (effect.kind or effect.name, effect.result):
         return f"the effect {effect.name!r} is open, and there it has another kind or another result"
     return None
 

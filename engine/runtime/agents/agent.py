@@ -108,7 +108,7 @@ class Agent:
         """The agents that find the context of a turn, by whether they ask for the topic."""
         spec_folder = Path(spec.source).parent if spec.source else None
         self._functions = ChartFunctions(parts.functions, spec_folder)
-        resolver = EffectResolver(spec, self._functions.get_function, parts.outputs)
+        resolver = EffectResolver(spec, self._functions.load_function, parts.outputs)
         self.chart: Chart = (
             load_agent_chart(spec, resolver) if base is None else load_spec_chart(spec, resolver)
         )

@@ -33,7 +33,7 @@ def find_start_problems(spec: AgentSpec) -> Iterator[SpecError]:
     folder = Path(spec.source).parent if spec.source else None
     try:
         functions = ChartFunctions((), folder)
-        functions.list_sources(load_agent_chart(spec, EffectResolver(spec, functions.get_function, None)))
+        functions.list_sources(load_agent_chart(spec, EffectResolver(spec, functions.load_function, None)))
     except SpecError as error:
         yield error
 

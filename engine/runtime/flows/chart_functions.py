@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.chart.document import Chart
+from toolchart.states.errors import SpecError
 from toolchart.states.flows.parameters import FunctionParameters
 from toolchart.states.flows.templates import list_template_variables
 from toolchart.tools.sources.effect_functions import (
@@ -20,7 +21,9 @@ from toolchart.tools.sources.effect_functions import (
 
 
 class ChartFunctions:
-    """The functions that charts of an engine may call, each made once.
+    """The functions that the operator's own chart names, each imported once, when the chart is loaded.
+
+    While conversations run, nothing is imported: a name that stands in a log finds what is here, or nothing.
 
     Args:
         functions: what the engine was given; those that `@effect` marks are called by their names.
@@ -35,7 +38,18 @@ class ChartFunctions:
         self._ready_functions: dict[str, EffectFunction] = {}
 
     def get_function(self, reference: str) -> EffectFunction:
-        """The function that a chart names.
+        """A function that the operator's own chart names.
+
+        Raises:
+            SpecError: that chart does not name it.
+        """
+        function = self._ready_functions.get(reference)
+        if function is None:
+            raise SpecError(f"the chart of the agent names no function {reference!r}")
+        return function
+
+    def load_function(self, reference: str) -> EffectFunction:
+        """The function that the operator's own chart names; its module is imported now.
 
         Raises:
             SpecError: there is none, or it cannot be called by a chart.
@@ -47,7 +61,7 @@ class ChartFunctions:
     def list_sources(self, chart: Chart) -> dict[str, str]:
         """The digest of the source of each function that a chart calls, by its reference."""
         return {
-            row.parameters.function: self.get_function(row.parameters.function).source_digest
+            row.parameters.function: self.load_function(row.parameters.function).source_digest
             for row in chart.vocabulary.declared.values()
             if isinstance(row.parameters, FunctionParameters)
         }

@@ -8,6 +8,7 @@ from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.states.core.step import Step
 from toolchart.states.effects import Effect
 from toolchart.states.events import Event
+from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 
 
@@ -16,6 +17,7 @@ class DriverPort(Protocol):
 
     snapshot: Snapshot
     dependencies: Dependencies
+    machine: Machine
 
     @property
     def conversation(self) -> str:

@@ -118,7 +118,7 @@ class Recovery:
         return hold.result if has_gone_on or hold.result is not before else None
 
     def _is_own(self, conversation: str) -> bool:
-        """Whether a conversation has the chart of this agent, or no record yet."""
+        """Whether a conversation has the chart of this agent, declared effects included, or no record yet."""
         newest = self._store.read_last_line(conversation)
         if newest is None:
             return True
@@ -126,7 +126,10 @@ class Recovery:
             return False
         loaded = load_conversation(self._store, conversation)
         configured = self._agent.conversations.build_configured_event(conversation)
-        if loaded is not None and loaded.configured.chart != configured.chart:
+        if loaded is not None and (loaded.configured.chart, dict(loaded.configured.effects)) != (
+            configured.chart,
+            dict(configured.effects),
+        ):
             self._foreign[conversation] = newest[0]
             return False
         self._foreign.pop(conversation, None)

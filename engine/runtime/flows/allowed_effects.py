@@ -1,0 +1,146 @@
+"""Which effects may be performed: those that the operator's own chart declares alike.
+
+A log is data, whoever wrote it, and the chart of an open conversation stands in the log. That chart says
+where the conversation is and what comes next. It does not say what this process may do: a second writer could
+have planted it, with a function such as `os:system` in it. So before an effect of a declared kind is
+performed, it is looked up in the operator's own chart, by name, and both declarations must have the same
+digest: the same function, agent, host, prompt and schema. The value itself must be one that this declaration
+makes, because a planted checkpoint may hold any value.
+
+What needs no declaration (`call_model`, `run_tools`, ...) acts through the hosts and tools of the operator's
+spec, which are found there by their names. Effects that only wait start nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.core.vocabulary import EFFECTS
+from toolchart.states.effects import (
+    AskApproval,
+    AwaitUser,
+    CallFunction,
+    CallModel,
+    CountTokens,
+    Effect,
+    ReviewCalls,
+    RunAgent,
+    RunTools,
+    Wait,
+)
+from toolchart.states.errors import EffectRefused
+from toolchart.states.flows.parameters import FunctionParameters, RunAgentParameters
+
+_WAITS = frozenset({Wait, AwaitUser})
+"""The effects that only wait, so that no chart can do anything with them."""
+
+_UNDECLARED_TYPES = frozenset({CallModel, ReviewCalls, AskApproval, RunTools, CountTokens})
+"""The other effects of this package that a chart names without a declaration."""
+
+
+class AllowedEffects:
+    """The effects that the conversations of one agent may perform.
+
+    Args:
+        chart: the agent's own chart, loaded from the operator's files.
+    """
+
+    def __init__(self, chart: Chart) -> None:
+        self._chart = chart
+        self._digests = digest_declarations(chart.effects)
+        self._actions = frozenset(_list_actions(chart))
+
+    def require_allowed(self, effect: Effect, chart: Chart, conversation: str) -> None:
+        """Return where an effect may be performed.
+
+        Args:
+            chart: the chart that asked for it: the agent's own, or the one of the log.
+
+        Raises:
+            EffectRefused: the agent's own chart does not name it, or declares it otherwise.
+        """
+        # By its class, because that decides how it is performed; its name and kind may be planted.
+        if type(effect) in _WAITS or (
+            not effect.kind and type(effect) in _UNDECLARED_TYPES and not getattr(effect, "host", "")
+        ):
+            return
+        problem = self._find_problem(effect, chart)
+        if problem is not None:
+            raise EffectRefused(effect.name, describe_action(effect), problem, conversation)
+
+    def _find_problem(self, effect: Effect, chart: Chart) -> str | None:
+        """Why the agent's own chart does not allow an effect; None where it does."""
+        if not effect.kind:
+            is_added = type(effect) not in _UNDECLARED_TYPES and bool(EFFECTS.find(effect.name).perform)
+            return None if is_added and effect.name in self._actions else "does not name it"
+        own_digest = self._digests.get(effect.name)
+        if own_digest is None:
+            return "declares no such effect"
+        declaration = chart.effects.get(effect.name)
+        if chart is not self._chart and own_digest != digest_declaration(declaration):
+            return "declares it otherwise"
+        return None if self._is_made_here(effect) else "makes another value of it"
+
+    def _is_made_here(self, effect: Effect) -> bool:
+        """Whether the agent's own declaration makes values such as this one."""
+        row = self._chart.vocabulary.declared[effect.name]
+        if row.kind != effect.kind:
+            return False
+        parameters = row.parameters
+        match effect:
+            case CallFunction():
+                return isinstance(parameters, FunctionParameters) and effect.function == parameters.function
+            case RunAgent():
+                return isinstance(parameters, RunAgentParameters) and all(
+                    effect.agent.get(key, "") == getattr(parameters, key)
+                    for key in ("handler", "spec", "chart", *effect.agent)
+                )
+            case CallModel():
+                return effect.host == getattr(parameters, "llm", None)
+        return True
+
+
+def digest_declarations(effects: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of each declared effect, by its name."""
+    return {name: digest_declaration(body) for name, body in effects.items()}
+
+
+def digest_declaration(declaration: Any) -> str:
+    """SHA-256 of a declaration, `{kind: parameters}`."""
+    return hashlib.sha256(encode_canonical_text(declaration).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def describe_action(effect: Effect) -> str:
+    """What performing an effect would do, in a few words: `call_function os:system`."""
+    kind = effect.kind or effect.name
+    match effect:
+        case CallFunction():
+            return f"{kind} {effect.function}"
+        case RunAgent():
+            return " ".join([kind, *(str(effect.agent[key]) for key in sorted(effect.agent))])
+        case CallModel() if effect.host:
+            return f"{kind} of {effect.host}"
+    return kind
+
+
+def _list_actions(chart: Chart) -> Iterator[str]:
+    """Every word that a state of a chart names as an action of `enter`, the only place of awaited effects."""
+    for _, body, _ in walk_states(chart):
+        yield from _iterate_words(body.get("enter"))
+
+
+def _iterate_words(actions: Any) -> Iterator[str]:
+    """The names in an action list, those inside `if` too."""
+    if isinstance(actions, str):
+        yield actions
+    elif isinstance(actions, list):
+        for action in actions:
+            yield from _iterate_words(action)
+    elif isinstance(actions, Mapping):
+        for key, body in actions.items():
+            if key != "cond":
+                yield from _iterate_words(body)
