@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.source_positions import SourcePosition, find_nearest_line
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 
@@ -48,6 +50,11 @@ class Chart:
 
 _texts: dict[str, str] = {}
 """The YAML of charts, by digest: to write it takes longer than all else that an engine does to open."""
+
+
+def digest_declaration(declaration: Any) -> str:
+    """SHA-256 of the declaration of an effect, `{kind: parameters}`, or of several by their names."""
+    return hashlib.sha256(encode_canonical_text(declaration).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def walk_states(chart: Chart) -> Iterator[tuple[str, dict[str, Any], SourcePosition]]:

@@ -376,6 +376,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("show", "c"),
     ("tail", "c", "--json"),
     ("runs", "--usage"),
+    ("runs", "--spec", "agent.yaml"),
     ("stats",),
     ("verify",),
     ("verify", "--spec", "agent.yaml"),
@@ -408,6 +409,46 @@ def test_no_command_starts_anything(
             assert list_touched(canaries, web) == [], (attack.name, words, result)
             assert "Traceback" not in result.err, (attack.name, words)
             assert result.code != 70, (attack.name, words, result)
+
+
+def test_lists_show_what_is_not_the_operators(canaries: Canaries, run_cli: RunCli) -> None:
+    """`runs` and `verify` with a spec name a planted conversation and what its chart would do, and no other."""
+    attack = Attack(name="x", body={"call_function": {"function": "os:system", "as": "out"}})
+    with closing(open_store("log.db", durable=False)) as opened:
+        plant(opened, canaries, attack, "planted", is_open=True)
+        with open_operator(opened) as engine:
+            engine.run("hello", conversation="mine")
+    words = ("--spec", "agent.yaml", "--log", "log.db")
+    said = "planted: its chart is not that of your agent, which does not declare act: call_function os:system"
+    for command in ("runs", "verify"):
+        result = run_cli(command, *words)
+        assert (result.code, said in result.err, "mine: its chart" in result.err) == (0, True, False)
+        rows = [json.loads(line) for line in run_cli(command, *words, "--json").out.splitlines()]
+        marked = {row["conversation"]: row.get("foreign_effects", []) for row in rows}
+        assert marked == {"planted": ["act: call_function os:system"], "mine": []}
+
+
+def test_lists_know_the_agents_that_an_agent_runs(canaries: Canaries, run_cli: RunCli) -> None:
+    """A child, a fork and a conversation of a changed state are told from what somebody else declared."""
+    body = {"run_agent": {"handler": "admin", "message": "go", "as": "child"}}
+    own = declare(canaries, body)
+    own["responses"][1]["llm"] = "m"
+    (canaries.folder / "own.yaml").write_text(yaml.safe_dump(own), "utf-8")
+    with closing(open_store("log.db", durable=False)) as opened, open_operator(opened, "own.yaml") as engine:
+        engine.run("hello", conversation="c")
+        engine.run("go on", conversation="c")
+        engine.fork("c", 0, name="f", from_log=True)
+    rows = run_cli("runs", "--children", "--json", "--spec", "own.yaml", "--log", "log.db").out.splitlines()
+    marked = {row["conversation"]: row["own_chart"] for row in map(json.loads, rows)}
+    assert len(marked) == 3
+    assert all(marked.values())
+    own["chart"]["name"] = "changed"
+    (canaries.folder / "own.yaml").write_text(yaml.safe_dump(own), "utf-8")
+    changed = run_cli("runs", "--json", "--spec", "own.yaml", "--log", "log.db").out.splitlines()
+    found = {
+        row["conversation"]: (row["own_chart"], row["foreign_effects"]) for row in map(json.loads, changed)
+    }
+    assert found == {"c": (False, []), "f": (False, [])}
 
 
 async def test_no_endpoint_starts_anything(canaries: Canaries, web: WebServer) -> None:

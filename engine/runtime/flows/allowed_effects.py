@@ -13,12 +13,10 @@ spec, which are found there by their names. Effects that only wait start nothing
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart.document import Chart, digest_declaration, walk_states
 from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.effects import (
     AskApproval,
@@ -51,7 +49,7 @@ class AllowedEffects:
 
     def __init__(self, chart: Chart) -> None:
         self._chart = chart
-        self._digests = digest_declarations(chart.effects)
+        self._digests = {name: digest_declaration(body) for name, body in chart.effects.items()}
         self._actions = frozenset(_list_actions(chart))
 
     def require_allowed(self, effect: Effect, chart: Chart, conversation: str) -> None:
@@ -102,16 +100,6 @@ class AllowedEffects:
             case CallModel():
                 return effect.host == getattr(parameters, "llm", None)
         return True
-
-
-def digest_declarations(effects: Mapping[str, Any]) -> dict[str, str]:
-    """The digest of each declared effect, by its name."""
-    return {name: digest_declaration(body) for name, body in effects.items()}
-
-
-def digest_declaration(declaration: Any) -> str:
-    """SHA-256 of a declaration, `{kind: parameters}`."""
-    return hashlib.sha256(encode_canonical_text(declaration).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def describe_action(effect: Effect) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,13 +14,14 @@ from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_seal_key, read_seal_verifier
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
-from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
+from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
 from toolchart.engine.exchange.evidence import CheckedEvidence, check_evidence, load_evidence
+from toolchart.engine.log.reading.chart_differences import OwnCharts
 from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.log.sealing.seal_file import SealFile, read_seal_file
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.specs.loader import load_spec
-from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog
+from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog, SpecError
 from toolchart.states.ports import Store
 from toolchart.tools.approval import Policy
 
@@ -65,9 +67,10 @@ def command(
     which needs no log. Exits with 5 and names the record if something was changed or is missing, and with 2
     if something cannot be checked: a foreign file, a newer format, a missing key.
 
-    With --spec each decision about a call is listed: signed, unsigned, signed with a missing, expired or
-    revoked key, or with a wrong signature. A wrong one exits with 5, one that the spec does not accept
-    with 1.
+    With --spec, conversations whose chart is none of that agent's are named, with what their charts declare
+    and the agent does not; that is no damage, and nobody who goes on with the agent performs it. Each
+    decision about a call is listed: signed, unsigned, signed with a missing, expired or revoked key, or with
+    a wrong signature. A wrong one exits with 5, one that the spec does not accept with 1.
 
     \b
     Example:  toolchart verify
@@ -88,9 +91,10 @@ def command(
             name = find_conversation(store, conversation) if conversation is not None else None
             log_code = _verify_conversations(store, name, as_json)
             seal_code = _check_seals(store, seals, name, as_json) if seals is not None else SUCCESS
-            if policy is None:
+            if policy is None or spec is None:
                 return max(log_code, seal_code)
-            names = [name] if name is not None else store.list_conversations()
+            names = [name] if name is not None else list(store.list_conversations())
+            _compare_charts(store, names, spec, as_json)
             return max(log_code, seal_code, verify_decisions(store, names, policy, as_json=as_json))
         except (ForeignLog, MissingKey, NewerLog):
             raise
@@ -152,6 +156,25 @@ def _verify_conversations(store: Store, conversation: str | None, as_json: bool)
     if damaged_count:
         return DAMAGED_LOG
     return USAGE_ERROR if unchecked_count else SUCCESS
+
+
+def _compare_charts(store: Store, names: Sequence[str], spec: str, as_json: bool) -> None:
+    """Name the conversations whose charts are none of the operator's. That is no damage: charts change."""
+    try:
+        own_charts = OwnCharts(load_spec(spec))
+    except SpecError as error:
+        print_notice(f"toolchart: charts are not compared: {error}")
+        return
+    for name in names:
+        try:
+            difference = own_charts.find_difference(store, name)
+        except (LogDamaged, MissingKey):  # reported already
+            continue
+        if difference is not None and as_json:
+            row = {"conversation": name, "own_chart": False}
+            print_json({**row, "foreign_effects": list(difference.effects)}, lines=True)
+        elif difference is not None:
+            print_notice(escape_line(f"{name}: {difference.describe()}"))
 
 
 def _print_verified(verification: VerifiedConversation, as_json: bool) -> None:

@@ -13,11 +13,13 @@ from toolchart.app.cli.parameters.ages import Moment
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_tokens
-from toolchart.app.cli.terminal.text import print_notice, shorten, style_text, terminal_width
+from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, style_text, terminal_width
+from toolchart.engine.log.reading.chart_differences import ChartDifference, OwnCharts
 from toolchart.engine.log.reading.figures import add_usages, read_figures
 from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import find_workers, summarize_conversation
+from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
@@ -51,6 +53,11 @@ _USAGE_COLUMNS = ("model", "in", "out", "cost", "s")
     metavar="N",
     help=f"Only the N newest conversations that match.  [default: {DEFAULT_LIMIT}; with --json all]",
 )
+@click.option(
+    "--spec",
+    metavar="SPEC",
+    help="Your own agent spec: also show where a conversation's chart differs from its charts.",
+)
 @click.option("--usage", is_flag=True, help="Also show model, tokens, cost and seconds, and their sums.")
 @json_option
 @log_option
@@ -63,11 +70,15 @@ def command(
     until: datetime | None,
     children: bool,
     limit: int | None,
+    spec: str | None,
     usage: bool,
     as_json: bool,
     log: str | None,
 ) -> int:
     """List the conversations of a log, oldest first: id, start, turns, records, state, first message.
+
+    With --spec, conversations whose chart is none of that agent's are named below the list, with what their
+    charts declare and the agent does not: nobody who goes on with the agent performs that.
 
     \b
     Example:  toolchart runs
@@ -78,8 +89,9 @@ def command(
     selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
     if limit is None and not as_json:
         limit = DEFAULT_LIMIT
+    own_charts = OwnCharts(load_spec(spec)) if spec is not None else None
     with open_log_for_reading(log) as store:
-        listing = _Listing(store, selection, with_children=children, with_usage=usage)
+        listing = _Listing(store, selection, own_charts, with_children=children, with_usage=usage)
         listing.read(limit)
     rows = _sort_families(listing.rows[::-1])
     if listing.has_more:
@@ -91,6 +103,8 @@ def command(
         _print_conversation_table(rows)
         if usage:
             click.echo(_format_totals(rows))
+        for difference in reversed(listing.differences):
+            print_notice(escape_line(f"{difference.conversation}: {difference.describe()}"))
     elif not listing.has_damage:
         count = listing.count
         print_notice(f"none of {count} conversations matches" if count else "no conversations yet")
@@ -101,9 +115,18 @@ class _Listing:
     """The conversations that a command lists, the newest first."""
 
     def __init__(
-        self, store: Store, selection: ConversationFilter, *, with_children: bool, with_usage: bool
+        self,
+        store: Store,
+        selection: ConversationFilter,
+        own_charts: OwnCharts | None,
+        *,
+        with_children: bool,
+        with_usage: bool,
     ) -> None:
         self._store = store
+        self._own_charts = own_charts
+        self.differences: list[ChartDifference] = []
+        """Listed conversations whose charts are none of the operator's."""
         self._selection = selection
         self._with_children = with_children
         self._with_usage = with_usage
@@ -135,7 +158,17 @@ class _Listing:
             self.count -= 1
         elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
             usage = _read_usage(store, name) if self._with_usage else {}
-            self.rows.append({**row, **work, **usage})
+            self.rows.append({**row, **work, **usage, **self._compare_chart(name)})
+
+    def _compare_chart(self, name: str) -> dict[str, Any]:
+        """Whether the chart is one of the operator's, and what it declares beside; nothing without a spec."""
+        if self._own_charts is None:
+            return {}
+        difference = self._own_charts.find_difference(self._store, name)
+        if difference is None:
+            return {"own_chart": True, "foreign_effects": []}
+        self.differences.append(difference)
+        return {"own_chart": False, "foreign_effects": list(difference.effects)}
 
 
 def _read_usage(store: Store, conversation: str) -> dict[str, Any]:
