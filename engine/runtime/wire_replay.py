@@ -12,6 +12,7 @@ from functools import partial
 
 from toolchart.engine.log.replay import ReplayedStep
 from toolchart.providers.adapter import compute_wire_digest
+from toolchart.providers.hosts import HOSTS
 from toolchart.providers.registry import create_body_builder
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
@@ -80,11 +81,27 @@ class WireComparison:
             if service not in spec.llms:
                 hint = suggest_name(service, spec.llms)
                 raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
+            if self._given_spec is None:
+                _refuse_foreign_adapter(service, spec.llms[service].provider)
             # What a log says never resolves a variable; what the operator wrote may.
             where = f"llms.{service}"
             resolve = partial(resolve_environment, where=where) if self._given_spec else _keep_text
             self._builders[service] = create_body_builder(spec.llms[service], resolve=resolve)
         return self._builders[service]
+
+
+def _refuse_foreign_adapter(service: str, provider: str) -> None:
+    """Refuse to call the adapter of another package because a log names it.
+
+    Raises:
+        SpecError: the provider is none of this package.
+    """
+    if provider not in [row.name for row in HOSTS.builtin_rows]:
+        raise SpecError(
+            f"the adapter of {provider!r} is of another package, and a log alone does not call it",
+            path=f"llms.{service}.provider",
+            hint="name your own agent spec: --spec agent.yaml",
+        )
 
 
 def _keep_text(text: str) -> str:

@@ -412,7 +412,7 @@ def test_no_command_starts_anything(
 
 
 def test_lists_show_what_is_not_the_operators(canaries: Canaries, run_cli: RunCli) -> None:
-    """`runs` and `verify` with a spec name a planted conversation and what its chart would do, and no other."""
+    """`runs` and `verify` with a spec name a planted conversation and what its chart would do."""
     attack = Attack(name="x", body={"call_function": {"function": "os:system", "as": "out"}})
     with closing(open_store("log.db", durable=False)) as opened:
         plant(opened, canaries, attack, "planted", is_open=True)

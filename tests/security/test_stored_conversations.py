@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from agents import make_engine, make_function_tool, reply_with_calls
 from command_line import run_and_type
 from command_runs import RunCli
 from msgspec.structs import replace
+from plugin_installation import install_package, run_with_packages
+from web import serve_web
 
 from toolchart.engine import Engine
 from toolchart.engine.log.fork import ForkChanges
@@ -88,6 +92,24 @@ def test_the_operators_own_spec_goes_on(tmp_path: Path, run_cli: RunCli) -> None
     result = run_cli(*words)
     assert "call_1_1_0" in result.err  # the scripted model asks for the same again
     assert not (tmp_path / "started").exists()
+
+
+def test_replay_calls_no_adapter_of_another_package_by_the_log(tmp_path: Path) -> None:
+    """`replay --wire` builds bodies with such an adapter only where the operator's own spec names it."""
+    packages = tmp_path / "packages"
+    install_package(Path(__file__).parents[1] / "plugin_package", packages)
+    reply = {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
+    headers = {"Content-Type": "application/json"}
+    with serve_web(lambda _: (200, headers, json.dumps(reply).encode())) as server:
+        entry = {"provider": "acme", "model": "m", "base_url": f"{server.url}/v1", "api_key": "none"}
+        spec = {"llms": {"m": entry}, "responses": [{"llm": "m", "prompt": "x"}]}
+        (tmp_path / "agent.yaml").write_text(yaml.safe_dump(spec), "utf-8")
+        run = partial(run_with_packages, packages=packages, cwd=tmp_path)
+        assert run("run", "agent.yaml", "hello", "--conversation", "c", "--log", "log.db").returncode == 0
+        alone = run("replay", "c", "--wire", "--log", "log.db")
+        assert (alone.returncode, "--spec agent.yaml" in alone.stderr) == (2, True)
+        named = run("replay", "c", "--wire", "--spec", "agent.yaml", "--log", "log.db")
+        assert (named.returncode, "1 body built again" in named.stdout) == (0, True)
 
 
 # -- forks ---------------------------------------------------------------------------------------
