@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
@@ -98,7 +98,7 @@ class Conversations:
         self._get_provider = get_provider
         self._shared_dependencies = shared_dependencies
         self._machine = get_machine(chart)
-        self._allowed_effects = AllowedEffects(chart)
+        self._allowed_effects = AllowedEffects(chart, spec.responses)
         self._chart_text, self._effects = chart.to_yaml(), dict(chart.effects)
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
@@ -284,6 +284,10 @@ class Conversations:
         driver = self._build_driver(name, None, snapshot, journal, self._machine)
         driver.apply_event(Migrated(**parts))
         await journal.commit()
+
+    def allow_settings(self, settings: Mapping[str, Any]) -> None:
+        """Let conversations have these settings though the spec does not name them: the caller does."""
+        self._allowed_effects.allow_options(settings)
 
     def fork_driver(self, name: str, plan: ForkPlan) -> Driver:
         """The driver of a new conversation that starts from a snapshot of its parent, with its record 0

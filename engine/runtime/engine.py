@@ -332,6 +332,7 @@ class Engine(SharedEngine):
             return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
+        self.conversations.allow_settings(changes.settings if changes is not None else {})
         driver = self.conversations.fork_driver(name, plan)
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:

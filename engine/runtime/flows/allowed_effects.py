@@ -8,14 +8,16 @@ digest: the same function, agent, host, prompt and schema. The value itself must
 makes, because a planted checkpoint may hold any value.
 
 What needs no declaration (`call_model`, `run_tools`, ...) acts through the hosts and tools of the operator's
-spec, which are found there by their names. Effects that only wait start nothing.
+spec, which are found there by their names, and with no option that lets a host act (`host_tools`) but those
+of the spec. Effects that only wait start nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from toolchart.specs.models import Handler
 from toolchart.states.chart.document import Chart, digest_declaration, walk_states
 from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.effects import (
@@ -40,17 +42,34 @@ _UNDECLARED_TYPES = frozenset({CallModel, ReviewCalls, AskApproval, RunTools, Co
 """The other effects of this package that a chart names without a declaration."""
 
 
+ACTING_OPTIONS = ("host_tools", "extra_body")
+"""Options of a request that let the host act: search, run code, ask a server that the request names."""
+
+
 class AllowedEffects:
     """The effects that the conversations of one agent may perform.
 
     Args:
         chart: the agent's own chart, loaded from the operator's files.
+        handlers: the agent's own.
     """
 
-    def __init__(self, chart: Chart) -> None:
+    def __init__(self, chart: Chart, handlers: Iterable[Handler] = ()) -> None:
         self._chart = chart
+        self._options: set[tuple[str, str]] = set()
+        """Acting options that the operator names: each name with the digest of its value."""
+        for handler in handlers:
+            self.allow_options({name: getattr(handler, name) for name in ACTING_OPTIONS})
+        for row in chart.vocabulary.declared.values():
+            self.allow_options(getattr(row.parameters, "options", None) or {})
         self._digests = {name: digest_declaration(body) for name, body in chart.effects.items()}
         self._actions = frozenset(_list_actions(chart))
+
+    def allow_options(self, options: Mapping[str, Any]) -> None:
+        """Allow the acting options among these, because the operator names them: for a fork, for instance."""
+        for name in ACTING_OPTIONS:
+            if options.get(name) is not None:
+                self._options.add((name, digest_declaration(options[name])))
 
     def require_allowed(self, effect: Effect, chart: Chart, conversation: str) -> None:
         """Return where an effect may be performed.
@@ -61,6 +80,8 @@ class AllowedEffects:
         Raises:
             EffectRefused: the agent's own chart does not name it, or declares it otherwise.
         """
+        if type(effect) is CallModel:
+            self._require_allowed_options(effect, conversation)
         # By its class, because that decides how it is performed; its name and kind may be planted.
         if type(effect) in _WAITS or (
             not effect.kind and type(effect) in _UNDECLARED_TYPES and not getattr(effect, "host", "")
@@ -69,6 +90,18 @@ class AllowedEffects:
         problem = self._find_problem(effect, chart)
         if problem is not None:
             raise EffectRefused(effect.name, describe_action(effect), problem, conversation)
+
+    def _require_allowed_options(self, effect: CallModel, conversation: str) -> None:
+        """Check what a request lets its host do: the settings of an open turn stand in the log, too.
+
+        Raises:
+            EffectRefused: no handler and no declared effect of the agent has the option with this value.
+        """
+        options = effect.request.options
+        for name in ACTING_OPTIONS:
+            if name in options and (name, digest_declaration(options[name])) not in self._options:
+                action = f"{describe_action(effect)} with {name}"
+                raise EffectRefused(effect.name, action, f"has no such {name}", conversation)
 
     def _find_problem(self, effect: Effect, chart: Chart) -> str | None:
         """Why the agent's own chart does not allow an effect; None where it does."""
