@@ -83,10 +83,9 @@ def load_spec_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> 
     source = spec.source or _INLINE
     try:
         if not isinstance(spec.chart, Mapping):
-            chart = load_chart(spec.chart, base_folder=folder) if not spec.effects else None
-            if chart is None or chart.effects:
-                chart = load_chart(spec.chart, base_folder=folder, effects=effects)
-            return chart
+            if spec.effects or (spec.chart or DEFAULT_CHART) not in list_shipped_charts():
+                return load_chart(spec.chart, base_folder=folder, effects=effects)
+            return load_chart(spec.chart)  # it declares nothing that would have to be resolved
         chart = make_chart(
             spec.chart,
             source=source,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import BaseModel, field_validator
 from web import WebAnswer, serve_web
 
@@ -199,6 +200,29 @@ def test_a_class_can_be_named_in_the_spec() -> None:
     with pytest.raises(SpecError, match=r"NoClass.*\n?.*") as caught:
         judge([VALID], effects=effects, chart=chart)
     assert caught.value.path == "effects.judge.call_model.schema"
+
+
+def test_a_chart_file_can_name_a_class(tmp_path: Path) -> None:
+    """A chart in a file declares effects with a class as their schema, where the spec declares none."""
+    reference = "toolchart.specs.sections.limits:RetryConfig"
+    judging = {
+        "initial": True,
+        "enter": "judge",
+        "transitions": [{"event": event, "target": "over"} for event in ("replied", "failed", "cancelled")],
+    }
+    chart = {
+        "states": {"judging": judging, "over": {"final": True, "enter": "publish"}},
+        "effects": {
+            "judge": {"call_model": {"as": "verdict", "prompt": "x", "schema": reference}},
+            "publish": {"answer": "waits {{verdict.first_wait_s}} s"},
+        },
+    }
+    file = tmp_path / "chart.yaml"
+    file.write_text(yaml.safe_dump(chart, sort_keys=False), "utf-8")
+    spec = make_spec(chart=str(file), effects=None)
+    provider = ScriptedProvider(['{"first_wait_s": 2}'])
+    with Engine(spec, log="memory", providers={"m": provider}) as engine:
+        assert engine.run("go").content == "waits 2 s"
 
 
 def test_over_a_real_adapter_the_host_is_asked_in_its_own_mode() -> None:
