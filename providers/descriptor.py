@@ -161,7 +161,12 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Reference to the adapter: a class with `from_config(config, resolve, hooks=None)` that returns a
     `Provider`. Without `hooks` in its signature the entry key `record` is refused."""
     needs_network: bool | None = None
-    """Whether the adapter contacts a host. All fields below are for those that do."""
+    """Whether the adapter contacts a host. All fields below `list_starts` are for those that do."""
+    list_starts: str = ""
+    """Reference to a function `(row, name, config, base_folder)` that lists what an `llms` entry can start,
+    load, call, send or read, as `Start`s: what a person is asked to trust. It loads nothing itself.
+    `toolchart.providers.shared.starts:list_host_starts` knows addresses, keys, files and proxies;
+    `toolchart.states.starts:list_no_starts` is for a host that stays inside the process."""
     formats: tuple[WireFormat, ...] = ()
     """The wire formats that the adapter speaks, the usual one first."""
     default_address: str = ""
@@ -216,6 +221,9 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
         """What this row lacks, one sentence each."""
         gaps = super().find_gaps() + find_text_gaps(summary=self.summary)
         gaps += find_reference_gaps("adapter", self.adapter, "the class that calls the host")
+        gaps += find_reference_gaps(
+            "list_starts", self.list_starts, "the function that lists what an entry starts"
+        )
         if self.needs_network is None:
             gaps.append("`needs_network` is missing: whether the adapter contacts a host")
         if self.needs_network:
@@ -247,7 +255,7 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
 
     def list_references(self) -> dict[str, str]:
         """The lazy references in this row, by field; those of a wire format as `chat.accumulator`."""
-        fields = ("adapter", "complete_address", "sign_in", *_OPTIONAL_REFERENCES)
+        fields = ("adapter", "list_starts", "complete_address", "sign_in", *_OPTIONAL_REFERENCES)
         references = {field: getattr(self, field) for field in fields if getattr(self, field)}
         for wire_format in self.formats:
             for field, reference in wire_format.list_references().items():

@@ -62,9 +62,19 @@ class EffectResolver:
         Raises:
             SpecError: an effect names a host, a model, a handler, a function or a class that does not exist.
         """
+        return {name: self._resolve_effect(name, body) for name, body in self.merge(declared).items()}
+
+    def merge(self, declared: Mapping[str, Any]) -> dict[str, Any]:
+        """The effects that are in force as they are declared: nothing that they name is loaded.
+
+        Args:
+            declared: the effects of the chart.
+
+        Raises:
+            SpecError: the spec declares something else than plain data.
+        """
         own_effects = copy_plain_data(self._spec.effects or {}, SourceLines(source=self._spec.source))
-        effects = _merge_declarations(dict(declared), own_effects)
-        return {name: self._resolve_effect(name, body) for name, body in effects.items()}
+        return _merge_declarations(dict(declared), own_effects)
 
     def _resolve_effect(self, name: str, body: Any) -> Any:
         if not isinstance(body, Mapping) or len(body) != 1:

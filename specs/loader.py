@@ -27,7 +27,7 @@ from toolchart.states.errors import SpecError, suggest_name
 _MAX_PROBLEMS = 10
 """Most problems of one document that an error lists."""
 
-_UNLOGGED_SECTIONS = ("approvers", "log_key")
+UNLOGGED_SECTIONS = ("approvers", "log_key")
 """Sections that no log holds, so that nobody can take them from one: whom to trust is the operator's word."""
 
 _AGENTS = "toolchart.specs.agents"
@@ -99,7 +99,7 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
     spec._warnings = _build_foreign_warning(foreign)
     spec._public_document = hide_secrets(
-        {key: value for key, value in written.items() if key not in _UNLOGGED_SECTIONS},
+        {key: value for key, value in written.items() if key not in UNLOGGED_SECTIONS},
         globs=[glob.lower() for glob in spec.redact.keys] if spec.redact else (),
     )
     return spec

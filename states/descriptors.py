@@ -106,6 +106,11 @@ class Registry(Generic[Row]):
         """Every name, without loading the rows of other packages."""
         return [*self._builtin, *self._entry_points]
 
+    def describe_origin(self, name: str) -> str:
+        """The package and the module that offer a row, from its metadata; empty for a row of this package."""
+        point = None if name in self._builtin else self._entry_points.get(name)
+        return f"{_name_package(point)}: {point.value}" if point is not None else ""
+
     def __contains__(self, name: object) -> bool:
         return name in self._builtin or name in self._entry_points
 

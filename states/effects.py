@@ -10,7 +10,7 @@ answer the effect, how its value is built and what kind of work it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from toolchart.states.core.context_window import ContextView
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
 from toolchart.states.messages import Message, Request, ToolCall
+from toolchart.states.starts import Start
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=False):
@@ -214,6 +215,11 @@ Raises:
 """
 
 
+ListEffectStarts = Callable[[Mapping[str, Any]], Iterable[Start]]
+"""Lists what an effect can start, load, call, send or read, from its parameters as they are declared; `{}`
+where a chart names the effect without a declaration. It loads nothing itself."""
+
+
 class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     """Describes one effect that a chart may name.
 
@@ -268,6 +274,9 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     """For an effect of another package: `module:function`, an async function that takes the effect and
     returns the event that answers it. It is called again when a worker resumes the turn. Where it raises,
     `failed` answers, with the kind `effect`. Toolchart's own effects are performed by the driver."""
+    list_starts: ListEffectStarts | None = None
+    """What performing it can start, call, send or read, beside `perform` itself: what a person is asked to
+    trust. `list_no_starts` where it stays inside the process."""
 
     @property
     def is_awaited(self) -> bool:
@@ -294,6 +303,8 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
         gaps = [*super().find_gaps(), *find_text_gaps(meaning=self.meaning)]
         if self.build is None and self.declare is None:
             gaps.append("`build` is missing: the function that builds the effect's value")
+        if self.list_starts is None and not self.kind:  # a declared effect has the row of its kind
+            gaps.append("`list_starts` is missing: the function that lists what it starts")
         if set(self.progress) & set(self.closing) and self.has_open_items is None:
             gaps.append("`has_open_items` is missing: `progress` events answer items")
         if self.perform:

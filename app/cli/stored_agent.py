@@ -2,19 +2,25 @@
 
 A log is data: its spec starts no command, calls no host and reads no variable because it stands there.
 Whoever goes on names an agent spec of their own. `--trust-log` lets the stored spec act, after a person has
-read what it would start and has agreed at the terminal.
+read what it would start and has agreed at the terminal. What is shown is the manifest of the loaded agent,
+whole; what was agreed to is what acts: the agent is the very value that the manifest was computed from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import cache
 
 import click
 
 from toolchart.app.cli.terminal.line_reading import can_ask_user
-from toolchart.app.cli.terminal.text import print_notice, shorten
+from toolchart.app.cli.terminal.text import print_notice
+from toolchart.engine.manifest import Manifest, build_manifest
+from toolchart.specs.charts import load_spec_chart
+from toolchart.specs.loader import UNLOGGED_SECTIONS, list_shipped_agents, load_spec
+from toolchart.specs.models import AgentSpec
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
+from toolchart.states.events import Configured
 
 spec_option = click.option("--spec", metavar="SPEC", help="Agent that goes on: your own spec.")
 
@@ -24,41 +30,90 @@ trust_option = click.option(
     help="Use the agent stored in the log; lists what it would start and asks first.",
 )
 
-_MAX_PART_CHARACTERS = 300
+_OWN_SPEC_HINT = "name your own agent spec: --spec agent.yaml"
 
 
-def choose_agent(spec: str | None, stored: Mapping[str, Any], *, trust_log: bool) -> Any:
+def choose_agent(spec: str | None, stored: Configured, *, trust_log: bool) -> str | AgentSpec:
     """Return the agent that goes on: the named one, a shipped one that was stored, or the trusted stored one.
 
+    Args:
+        stored: what the log says that the conversation ran with.
+
     Raises:
-        SpecError: none of them is there, or nobody can be asked.
+        SpecError: none of them is there, nobody can be asked, or the stored agent cannot say what it starts.
         Abort: the person did not agree.
     """
-    from toolchart.specs.trust import find_shipped_agent
-
-    agent: Any = spec or find_shipped_agent(stored)
-    if agent is None and not trust_log:
+    agent = spec or find_shipped_agent(stored)
+    if agent is not None:
+        return agent
+    if not trust_log:
         raise SpecError(
             "the agent stored in a log does not act by itself: name your own agent spec",
             path="--spec",
             hint="--spec agent.yaml; or --trust-log, which lists what the stored agent starts, and asks",
         )
-    if agent is None:
-        _ask_for_trust(stored)
-    return agent or stored
+    return _ask_for_trust(stored)
 
 
-def _ask_for_trust(stored: Mapping[str, Any]) -> None:
-    from toolchart.specs.trust import list_acting_parts
+def find_shipped_agent(stored: Configured) -> str | None:
+    """The name of the shipped agent that a conversation ran with: spec, chart and effects, word for word.
 
-    parts = list_acting_parts(stored)
-    print_notice("the agent stored in this log would use:")
-    for part in parts:
-        print_notice(f"  {shorten(part, _MAX_PART_CHARACTERS)}")
+    The spec alone does not say it: another chart may stand beside it in a log that somebody wrote. Texts are
+    compared and no values, because 1, 1.0 and true are equal values.
+    """
+    name = _name_shipped_specs().get(encode_canonical_text(stored.spec))
+    if name is None:
+        return None
+    chart = load_spec_chart(load_spec(name))
+    has_own_effects = encode_canonical_text(dict(chart.effects)) == encode_canonical_text(stored.effects)
+    return name if chart.to_yaml() == stored.chart and has_own_effects else None
+
+
+@cache
+def _name_shipped_specs() -> dict[str, str]:
+    """The names of the shipped agents by the texts of their specs; reading all of them takes a second."""
+    return {encode_canonical_text(load_spec(name).to_public_dict()): name for name in list_shipped_agents()}
+
+
+def _ask_for_trust(stored: Configured) -> AgentSpec:
+    """The stored agent, after a person has read its manifest and has agreed.
+
+    Raises:
+        SpecError: nobody can be asked, or the stored agent cannot say what it starts.
+        Abort: the person did not agree.
+    """
+    for section in UNLOGGED_SECTIONS:
+        if section in stored.spec:
+            raise SpecError(
+                f"the agent stored in this log has the section {section!r}, which no log should hold",
+                path=section,
+                hint=f"Toolchart writes none: somebody else did; {_OWN_SPEC_HINT}",
+            )
+    agent = load_spec(stored.spec)
+    manifest = build_manifest(agent)
+    _print_manifest(manifest)
     if not can_ask_user():
         raise SpecError(
-            "--trust-log asks a person, and this is no terminal",
-            path="--trust-log",
-            hint="name your own agent spec: --spec agent.yaml",
+            "--trust-log asks a person, and this is no terminal", path="--trust-log", hint=_OWN_SPEC_HINT
         )
-    click.confirm("Trust this log, and let its agent act?", default=False, abort=True, err=True)
+    question = f"Trust this log, and let its agent do all that is listed ({len(manifest.starts)})?"
+    click.confirm(question, default=False, abort=True, err=True)
+    if build_manifest(agent) != manifest:
+        raise SpecError(
+            "a file that the stored agent names was changed while you read the list",
+            path="--trust-log",
+            hint="nothing was started; run the command again",
+        )
+    return agent
+
+
+def _print_manifest(manifest: Manifest) -> None:
+    """Print every line, whole; the number of lines stands before and, by their numbers, beside them."""
+    count = len(manifest.starts)
+    if not count:
+        print_notice("the agent stored in this log starts, reaches and reads nothing outside this process")
+        return
+    things = "1 thing" if count == 1 else f"{count:,} things"
+    print_notice(f"the agent stored in this log can start, reach or read {things}:")
+    for line in manifest.format_lines():
+        print_notice(f"  {line}")

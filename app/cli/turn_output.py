@@ -223,7 +223,7 @@ def continue_turn(
     elif decision is None and replayed.snapshot.has_ended:
         print_notice("no turn is open: this is the answer of the last turn")
     root = load_conversation(store, find_root(store, conversation)) or replayed
-    agent = choose_agent(choice.spec, root.configured.spec, trust_log=choice.trusts_log)
+    agent = choose_agent(choice.spec, root.configured, trust_log=choice.trusts_log)
     observer = build_observer(is_silent=as_json)
     approver, asker = find_people()
     # Opened again for writing: how it is written is the agent's choice, and the agent stands in the log.

@@ -27,6 +27,7 @@ ANTHROPIC_HOST = HostDescriptor(
     summary="Anthropic's Messages API",
     adapter=f"{_FOLDER}.client:AnthropicProvider",
     needs_network=True,
+    list_starts="toolchart.providers.shared.starts:list_host_starts",
     formats=(MESSAGES,),
     default_address="https://api.anthropic.com",
     address_variable="ANTHROPIC_BASE_URL",

@@ -26,6 +26,7 @@ BEDROCK_HOST = HostDescriptor(
     summary="Amazon Bedrock: models of many makers through one API",
     adapter=f"{_FOLDER}.client:BedrockProvider",
     needs_network=True,
+    list_starts="toolchart.providers.shared.starts:list_bedrock_starts",
     formats=(CONVERSE,),
     address_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),

@@ -31,6 +31,7 @@ GEMINI_HOST = HostDescriptor(
     summary="Google's Gemini API",
     adapter=f"{_FOLDER}.client:GeminiProvider",
     needs_network=True,
+    list_starts="toolchart.providers.shared.starts:list_gemini_starts",
     formats=(GENERATE_CONTENT,),
     default_address="https://generativelanguage.googleapis.com",
     address_variable="GOOGLE_GEMINI_BASE_URL",

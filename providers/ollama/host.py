@@ -25,6 +25,7 @@ OLLAMA_HOST = HostDescriptor(
     summary="an Ollama server",
     adapter=f"{_FOLDER}.client:OllamaProvider",
     needs_network=True,
+    list_starts="toolchart.providers.shared.starts:list_host_starts",
     formats=(OLLAMA_CHAT,),
     default_address="http://127.0.0.1:11434",
     address_variable="OLLAMA_HOST",

@@ -9,4 +9,5 @@ RECORDED_HOST = HostDescriptor(
     summary="replies of a cassette or of a log",
     adapter="toolchart.providers.recording.player:RecordedProvider",
     needs_network=False,
+    list_starts="toolchart.providers.shared.starts:list_recording_starts",
 )

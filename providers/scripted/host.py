@@ -9,4 +9,5 @@ SCRIPTED_HOST = HostDescriptor(
     summary="replies that stand in the entry itself",
     adapter="toolchart.providers.scripted.provider:ScriptedProvider",
     needs_network=False,
+    list_starts="toolchart.states.starts:list_no_starts",
 )

@@ -13,7 +13,14 @@ import yaml
 
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.yaml_document import find_spec_line, parse_document, read_text
-from toolchart.states.chart.loading import Chart, ChartResolver, EffectDeclarations, make_chart, parse_chart
+from toolchart.states.chart.loading import (
+    Chart,
+    ChartResolver,
+    EffectDeclarations,
+    make_chart,
+    parse_chart,
+    read_chart_document,
+)
 from toolchart.states.chart.source_positions import shorten
 from toolchart.states.errors import SpecError, suggest_name
 
@@ -108,6 +115,27 @@ def load_spec_chart(spec: AgentSpec, resolver: EffectResolver | None = None) -> 
             raise
         path = ".".join(("chart", error.path)) if error.path else "chart"
         raise SpecError(error.message, file=source, line=error.line, path=path, hint=error.hint) from None
+
+
+def read_spec_chart(spec: AgentSpec) -> tuple[dict[str, Any], list[str]]:
+    """The data of an agent's chart, `extends` resolved, and the files that it was read from.
+
+    It is read as data: nothing that the chart names is loaded, and no rule is checked.
+
+    Raises:
+        SpecError: there is no such chart, or it is no mapping.
+    """
+    folder = Path(spec.source).parent if spec.source else None
+    paths: list[str] = []
+
+    def read_text_of(name: str) -> str:
+        text, source = _read_chart_text(name, folder)
+        if source not in (*list_shipped_charts(), *list_shipped_flows()):
+            paths.append(source)
+        return text
+
+    chart = spec.chart if isinstance(spec.chart, Mapping) else read_text_of(spec.chart or DEFAULT_CHART)
+    return read_chart_document(chart, source=spec.source or _INLINE, resolve=read_text_of), paths
 
 
 def _is_in_spec_effects(spec: AgentSpec, path: str | None) -> bool:

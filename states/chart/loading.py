@@ -31,6 +31,7 @@ __all__ = [
     "make_chart",
     "parse_chart",
     "parse_recorded_chart",
+    "read_chart_document",
     "walk_states",
 ]
 
@@ -91,6 +92,25 @@ def _read_recorded_vocabulary(effects: Mapping[str, Any] | None, located: Source
         return read_declarations(effects, located)
     except SpecError:
         return GENERAL_VOCABULARY
+
+
+def read_chart_document(
+    chart: str | Mapping[str, Any], *, source: str | None = None, resolve: ChartResolver | None = None
+) -> dict[str, Any]:
+    """The data of a chart, `extends` resolved: nothing that it names is loaded, and no rule is checked.
+
+    Args:
+        chart: its YAML text, or the parsed document.
+
+    Raises:
+        SpecError: it is no mapping of plain data, or extends a chart that there is not.
+    """
+    if isinstance(chart, str):
+        document, located = _read_document(chart, source)
+    else:
+        located = SourceLines(source=source, lines={})
+        document = copy_plain_data(chart, located)
+    return _resolve_extends(document, located, resolve, 0)
 
 
 def make_chart(

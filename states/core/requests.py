@@ -34,9 +34,11 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, get_turn_limits
+from toolchart.states.flows.starts import list_call_starts
 from toolchart.states.flows.times import format_due
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields, TurnError
+from toolchart.states.starts import list_no_starts
 
 # -- model calls ---------------------------------------------------------------------------------
 
@@ -328,6 +330,7 @@ EFFECT_ROWS = (
         closing=("replied", "failed"),
         calls_model=True,
         uses_messages=True,
+        list_starts=list_call_starts,
     ),
     EffectDescriptor(
         name="call_model_without_tools",
@@ -336,6 +339,7 @@ EFFECT_ROWS = (
         closing=("replied", "failed"),
         calls_model=True,
         uses_messages=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="review_calls",
@@ -347,6 +351,7 @@ EFFECT_ROWS = (
         uses_calls=True,
         uses_messages=True,
         is_pure=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="ask_approval",
@@ -357,6 +362,7 @@ EFFECT_ROWS = (
         has_open_items=has_undecided_calls,
         uses_calls=True,
         uses_messages=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="run_tools",
@@ -367,6 +373,7 @@ EFFECT_ROWS = (
         has_open_items=_has_calls_without_outcome,
         uses_calls=True,
         uses_messages=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="wait",
@@ -375,26 +382,34 @@ EFFECT_ROWS = (
         closing=("elapsed",),
         is_timer=True,
         reads_limits=("first_wait_s", "max_wait_s"),
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="describe_tools_in_text",
         meaning="from now on describe the tools in the prompt and read calls from the text of replies",
         build=_build_text_switch,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
-        name="answer", meaning="end the turn with the model's answer", build=_build_answer, ends_turn=True
+        name="answer",
+        meaning="end the turn with the model's answer",
+        build=_build_answer,
+        ends_turn=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="answer_at_limit",
         meaning="end the turn at a limit, keeping what was found",
         build=_build_limit_answer,
         ends_turn=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="answer_with_error",
         meaning="end the turn with what could be said",
         build=_build_error_answer,
         ends_turn=True,
+        list_starts=list_no_starts,
     ),
 )
 """The rows of `EFFECTS`, in the order in which messages and documents list them."""

@@ -49,8 +49,10 @@ from toolchart.states.flows.parameters import (
     read_parameters,
 )
 from toolchart.states.flows.results import has_open_items
+from toolchart.states.flows.starts import list_agent_starts, list_call_starts, list_function_starts
 from toolchart.states.flows.summaries import build_summary_call
 from toolchart.states.messages import MODEL_OPTIONS
+from toolchart.states.starts import list_no_starts
 
 
 def declare_model_call(name: str, data: Any) -> EffectDescriptor:
@@ -288,6 +290,7 @@ KIND_ROWS = (
         meaning="let a model sum up a long result, for later requests",
         closing=("replied", "failed"),
         calls_model=True,
+        list_starts=list_call_starts,
     ),
     EffectDescriptor(
         name="run_agent",
@@ -295,9 +298,20 @@ KIND_ROWS = (
         closing=("agent_finished", "agent_failed"),
         progress=("agent_finished", "agent_failed", "agent_rested"),
         has_open_items=has_open_items,
+        list_starts=list_agent_starts,
     ),
-    EffectDescriptor(name="call_function", meaning="call a Python function", closing=("returned", "failed")),
-    EffectDescriptor(name="ask_person", meaning="ask a person a question with a form", closing=("answered",)),
+    EffectDescriptor(
+        name="call_function",
+        meaning="call a Python function",
+        closing=("returned", "failed"),
+        list_starts=list_function_starts,
+    ),
+    EffectDescriptor(
+        name="ask_person",
+        meaning="ask a person a question with a form",
+        closing=("answered",),
+        list_starts=list_no_starts,
+    ),
     EffectDescriptor(
         name="await_user",
         meaning="end the turn and wait for the user's next message",
@@ -305,12 +319,14 @@ KIND_ROWS = (
         closing=("user_said",),
         uses_messages=True,
         waits_for_user=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="compact",
         meaning="show less of the conversation in requests from now on",
         build=declare_compaction("compact", {}).build,
         uses_messages=True,
+        list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="count_tokens",
@@ -318,6 +334,7 @@ KIND_ROWS = (
         build=build_count,
         closing=("counted",),
         uses_messages=True,
+        list_starts=list_no_starts,
     ),
 )
 """The rows of kinds that belong to flows. `call_model`, `wait` and `answer` stand with the effects of the

@@ -21,6 +21,7 @@ from toolchart.states.core.vocabulary import EFFECTS, EVENTS
 from toolchart.states.effects import EffectDescriptor, Perform
 from toolchart.states.facts import FACTS, Fact
 from toolchart.states.snapshot import SnapshotBuilder
+from toolchart.states.starts import list_no_starts
 
 pytestmark = pytest.mark.slow
 
@@ -281,11 +282,17 @@ def build(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Perform:
 
 def test_a_performed_effect_needs_an_event_for_failures() -> None:
     """A row with `perform` names the event that answers, and `failed`."""
-    row = {"name": "x", "meaning": "do it", "build": build, "perform": "a:b"}
+    row = {"name": "x", "meaning": "do it", "build": build, "perform": "a:b", "list_starts": list_no_starts}
     for closing in ((), ("replied",), ("failed",)):
         (gap,) = EffectDescriptor(**row, closing=closing).find_gaps()  # type: ignore[arg-type]
         assert "`closing` must name" in gap
     assert EffectDescriptor(**row, closing=("x_done", "failed")).find_gaps() == []  # type: ignore[arg-type]
+
+
+def test_an_effect_says_what_it_starts() -> None:
+    """A row that does not say what its effect starts is incomplete, with `perform` and without."""
+    row = EffectDescriptor(name="x", meaning="do it", build=build)
+    assert row.find_gaps() == ["`list_starts` is missing: the function that lists what it starts"]
 
 
 def test_a_counter_needs_a_limit() -> None:

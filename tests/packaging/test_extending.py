@@ -146,12 +146,39 @@ def test_the_rows_are_listed(folder: Path) -> None:
     assert "|chat]" in run_with_packages("export", "-h", packages=packages, cwd=folder).stdout
 
 
+def test_a_package_says_what_its_rows_start(folder: Path) -> None:
+    """The list of `--trust-log` has the package, and what each of its rows says: the file, the function."""
+    lines = {}
+    for agent in ("shop", "stock"):
+        words = ("--conversation", agent, "--log", f"{agent}.db")
+        ran = run_with_packages(
+            "run", f"{agent}.yaml", "How much is tea?", *words, packages=folder / "packages", cwd=folder
+        )
+        assert ran.returncode == 0, ran.stderr
+        words = ("resume", agent, "--trust-log", "--log", f"{agent}.db")
+        lines[agent] = run_with_packages(*words, packages=folder / "packages", cwd=folder).stderr
+    for agent in lines:
+        assert (
+            "plugin: toolchart-shop: toolchart_shop.host:HOST  (is loaded for the provider clerk"
+            in lines[agent]
+        )
+        assert "plugin: toolchart-shop: toolchart_shop.tool_source:DESCRIPTOR" in lines[agent]
+        assert "file: prices.csv  (is read by price; tools.registry[0])" in lines[agent]
+        assert "this is no terminal" in lines[agent]
+    assert (
+        "function: toolchart_shop.stock:look_at_stock  (performs the effect look_at_stock" in lines["stock"]
+    )
+    assert "plugin: toolchart-shop: toolchart_shop.stock:IN_STOCK" in lines["stock"]
+    assert "look_at_stock" not in lines["shop"]
+
+
 NOTES = '''
 from toolchart import Tool, ToolDefinition
 from toolchart.tools.sources.table import ToolSourceDescriptor
 
 ROW = ToolSourceDescriptor(
-    name="notes", summary="fixed notes", load="notes:load", place="section", checks_settings=True
+    name="notes", summary="fixed notes", load="notes:load", place="section", checks_settings=True,
+    list_starts="toolchart.states.starts:list_no_starts",
 )
 
 def load(section, context):

@@ -303,6 +303,7 @@ COMPLETE = replace(HOSTS.find("openai"), name="acme")
         ({"summary": ""}, "`summary` is missing"),
         ({"adapter": ""}, "`adapter` is missing: the class that calls the host"),
         ({"adapter": "acme.client"}, "`adapter` is 'acme.client', and not a reference"),
+        ({"list_starts": ""}, "`list_starts` is missing: the function that lists what an entry starts"),
         ({"needs_network": None}, "`needs_network` is missing"),
         ({"formats": ()}, "`formats` is empty"),
         ({"default_address": "", "address_variable": ""}, "`default_address` is missing"),
@@ -349,5 +350,8 @@ def test_a_pattern_that_is_no_regular_expression_is_a_gap() -> None:
 
 def test_a_row_without_network_needs_only_its_adapter() -> None:
     """A host that answers without a network has neither address nor wire formats."""
-    row = HostDescriptor(name="parrot", summary="x", adapter="parrot:Provider", needs_network=False)
+    starts = "toolchart.states.starts:list_no_starts"
+    row = HostDescriptor(
+        name="parrot", summary="x", adapter="parrot:Provider", needs_network=False, list_starts=starts
+    )
     assert row.find_gaps() == []

@@ -81,7 +81,7 @@ def test_trusting_a_log_lists_what_acts_and_asks(tmp_path: Path, run_cli: RunCli
     assert code == 3
     assert "MCP server evil" in screen
     assert "open('started'" in screen
-    assert "variable of the environment: HOME" in screen
+    assert "variable: HOME" in screen
     assert not (tmp_path / "started").exists()
 
 

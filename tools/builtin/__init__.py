@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.starts import Start
 from toolchart.tools.builtin import dates, fetch, planner, text
 from toolchart.tools.builtin.algebra import OPERATIONS
 from toolchart.tools.builtin.calculator import calculate
@@ -192,3 +194,19 @@ def make_builtin(handler: str, settings: Mapping[str, Any], name: str) -> Tool |
     # Each agent gets its own planner, because a planner remembers the plan of the current reply.
     run = planner.Planner() if handler == "planner" else builtin.run
     return replace(builtin, run=run, definition=replace(builtin.definition, name=name))
+
+
+def _list_folder_starts(handler: str, folder: str) -> Iterator[Start]:
+    if handler == "run_shell":
+        purpose = f"in the folder {folder}, with the rights of this user"
+        yield Start(kind="command", subject="any shell command that the model asks for", purpose=purpose)
+    yield Start(kind="file", subject=folder, purpose=f"folder whose files {handler} reads")
+
+
+def list_builtin_tool_starts(handler: str, settings: Mapping[str, Any], base_folder: Path) -> Iterator[Start]:
+    """What a builtin can start or read: those with settings work in a folder, the others stay inside.
+
+    An unknown one is left out of the agent, and starts nothing.
+    """
+    if handler in BUILTIN_FACTORIES:
+        yield from _list_folder_starts(handler, str(base_folder / str(settings.get("root") or "")))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolchart.states.content import ContentPart, Media, TextPart, decode_media, describe_part
 from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
@@ -71,6 +73,26 @@ def load_mcp_section(
 ) -> tuple[list[Tool], list[str]]:
     """Make the tools of all servers of `tools.mcp`; see `connect_servers`."""
     return connect_servers(section, context, context.connections, context.default_timeout_s)
+
+
+def list_mcp_starts(section: dict[str, dict[str, Any]], base_folder: Path) -> Iterator[Start]:
+    """The command line of each server with its environment and folder, or its address. Nothing is started.
+
+    The environment stands before the command, since some of its variables choose what runs (`LD_PRELOAD`).
+
+    Raises:
+        SpecError: settings are not allowed.
+    """
+    for name, data in section.items():
+        settings = _parse_settings(data, name)
+        if settings.url is not None:
+            yield Start(kind="address", subject=settings.url, purpose=f"MCP server {name}: is asked at once")
+            continue
+        environment = [f"{key}={value}" for key, value in settings.env.items()]
+        words = (*environment, str(settings.command), *settings.args)
+        place = f", in the folder {base_folder / settings.cwd}" if settings.cwd else ""
+        purpose = f"MCP server {name}: is started at once{place}"
+        yield Start(kind="command", subject=" ".join(words), words=words, purpose=purpose)
 
 
 def connect_servers(

@@ -17,6 +17,7 @@ from toolchart.specs.secrets import find_references
 from toolchart.states.chart.yaml_reading import ReadingLimits, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
+from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, Trust
 from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.formats import make_portable_name
@@ -31,6 +32,8 @@ METHODS = ("get", "head", "post", "put", "patch", "delete", "options")
 MAX_OPERATIONS = 500
 MAX_BYTES = 10_000_000
 PARSING_TIMEOUT_S = 20.0
+MAX_SHORT_BYTES = 200_000
+"""A document of this size is read within a second."""
 DOCUMENT_LIMITS = ReadingLimits(characters=MAX_BYTES, entries=500_000, depth=100)
 """Limits of a YAML document, with its aliases written out."""
 
@@ -82,6 +85,55 @@ def load_openapi_section(
         tools += document_tools
         warnings += notes
     return tools, warnings
+
+
+def list_openapi_starts(section: list[dict[str, Any]], base_folder: Path) -> Iterator[Start]:
+    """The file of each document, and the address that its operations call; the document is read as data.
+
+    Raises:
+        SpecError: settings are not allowed; or only a long document names the address, which a bounded worker
+            must read: then the entry says it by `base_url`.
+    """
+    for index, data in enumerate(section):
+        spec_path = f"tools.openapi[{index}]"
+        settings = _parse_settings(data, spec_path)
+        if isinstance(settings.document, str):
+            path = str(base_folder / settings.document)
+            yield Start(kind="file", subject=path, purpose="is read: an OpenAPI document")
+        address = settings.base_url
+        if not address:
+            document = settings.document
+            if isinstance(document, str):
+                document = _read_short_document(base_folder / document, spec_path)
+            address = _get_base_url(document, settings, spec_path)
+        purpose = "any operation of an OpenAPI document, as often as the model calls it"
+        yield Start(kind="address", subject=address, purpose=purpose)
+        for host in settings.allow_hosts:
+            purpose = "an OpenAPI document may reach it, also where it is private"
+            yield Start(kind="address", subject=host, purpose=purpose)
+
+
+def _read_short_document(path: Path, spec_path: str) -> dict[str, Any]:
+    """The data of a document that is short enough to be read here.
+
+    Raises:
+        SpecError: it is long, or cannot be read.
+    """
+    try:
+        size = path.stat().st_size if path.is_file() else None
+        if size is not None and size <= MAX_SHORT_BYTES:
+            document = read_yaml(path.read_text("utf-8"), str(path), limits=DOCUMENT_LIMITS)[0]
+            return document if isinstance(document, dict) else {}
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise SpecError(f"cannot be read: {error}", file=str(path), path=spec_path) from None
+    raise SpecError(
+        "the document is too long to say which server it names"
+        if size
+        else "the document is no file that can be read",
+        file=str(path),
+        path=spec_path,
+        hint="add base_url",
+    )
 
 
 def load_openapi_tools(

@@ -6,7 +6,7 @@ The loaders of the types mock, builtin, internal, http and python are here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +22,14 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.builtin import BUILTIN_FACTORIES, BUILTIN_SETTINGS, BUILTINS, make_builtin
+from toolchart.states.starts import Start
+from toolchart.tools.builtin import (
+    BUILTIN_FACTORIES,
+    BUILTIN_SETTINGS,
+    BUILTINS,
+    list_builtin_tool_starts,
+    make_builtin,
+)
 from toolchart.tools.definition import ExecutionMode, Tool
 from toolchart.tools.sources.entry_settings import (
     describe_unknown_settings,
@@ -397,3 +404,71 @@ def _fill_slots(value: Any, arguments: Mapping[str, Any]) -> Any:
         return argument if isinstance(argument, str) else encode_canonical_text(argument)
 
     return _SLOT.sub(format_argument, value)
+
+
+# -- starts: what each type can start, load, call, send or read ----------------------------------------
+
+
+def list_entry_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
+    """What an entry can start, load, call, send or read: what its source says, and its environment.
+
+    Nothing is loaded but the row of its source.
+
+    Raises:
+        SpecError: the type is unknown, its row is incomplete, or a setting is not allowed.
+    """
+    source = TOOL_SOURCES.find(entry.kind.type, f"tool {entry.name!r}: implementation.type")
+    _check_required_settings(source, entry)
+    yield from _load_function(source, source.list_starts)(entry, base_folder)
+    for variable in parse_run_settings(entry).environment:
+        yield Start(kind="variable", subject=variable, purpose=f"is given to the process of {entry.name}")
+
+
+def list_section_starts(source: ToolSourceDescriptor, section: Any, base_folder: Path) -> Iterable[Start]:
+    """What a section of `tools` can start, load, call, send or read."""
+    starts: Iterable[Start] = _load_function(source, source.list_starts)(section, base_folder)
+    return starts
+
+
+def list_builtin_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
+    """What a builtin can start or read; a name of an internal service is one."""
+    handler = find_handler(entry)
+    if handler in INTERNAL_SERVICES:
+        yield from list_internal_starts(entry, base_folder)
+    else:
+        yield from list_builtin_tool_starts(handler, get_type_settings(entry), base_folder)
+
+
+def list_internal_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
+    """The folders that a search reads and the index that it writes. Other services are the program's."""
+    settings = get_type_settings(entry)
+    if find_handler(entry) != "search_documents" or not (settings.get("folder") or settings.get("folders")):
+        return
+    folders = settings.get("folders") or {"": settings.get("folder")}
+    for folder in folders.values() if isinstance(folders, Mapping) else ():
+        path = str(base_folder / str(folder))
+        yield Start(kind="file", subject=path, purpose=f"folder whose files {entry.name} reads")
+    index = str(base_folder / str(settings.get("index") or f".toolchart/{entry.name}.db"))
+    yield Start(kind="file", subject=index, purpose=f"is written: the index of {entry.name}")
+
+
+def list_http_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
+    """The address, and the private hosts that it may lead to.
+
+    Raises:
+        SpecError: a setting is not allowed.
+    """
+    from toolchart.tools.sources.http.settings import parse_http_settings
+
+    settings = parse_http_settings(get_type_settings(entry), entry.name)
+    purpose = f"{settings.method} of {entry.name}, as often as the model calls it"
+    yield Start(kind="address", subject=settings.url, purpose=purpose)
+    for host in settings.allow_hosts:
+        purpose = f"{entry.name} may reach it, also where it is private"
+        yield Start(kind="address", subject=host, purpose=purpose)
+
+
+def list_python_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
+    """The function, whose module is imported when the agent is loaded."""
+    purpose = f"tool {entry.name}: is imported at once, and called with arguments of the model"
+    yield Start(kind="function", subject=entry.kind.handler or "", purpose=purpose)

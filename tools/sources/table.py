@@ -23,6 +23,11 @@ class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
     """Reference to the loader. For an entry: a function `(ToolEntry, LoadingContext)` that returns a `Tool`.
     It raises `EntryLeftOut` if the entry cannot be used now, `SpecError` if its settings are not allowed. For
     a section: a function `(section, LoadingContext)` that returns a list of tools and a list of warnings."""
+    list_starts: str = ""
+    """Reference to a function that lists what an entry can start, load, call, send or read, as `Start`s: what
+    a person is asked to trust. For an entry: `(ToolEntry, base_folder)`; for a section: `(section,
+    base_folder)`. It loads nothing itself. `toolchart.states.starts:list_no_starts` for a source whose tools
+    stay inside the process."""
     place: Literal["entry", "section"] = "entry"
     """`entry`: the name is a word of `implementation.type`, and makes one tool. `section`: the name is a key
     of the `tools` section, and makes any number."""
@@ -46,6 +51,7 @@ class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
             *super().find_gaps(),
             *find_text_gaps(summary=self.summary),
             *find_reference_gaps("load", self.load, "the function that makes the tool"),
+            *find_reference_gaps("list_starts", self.list_starts, "the function that lists what it starts"),
         ]
         if self.list_settings:
             gaps += find_reference_gaps("list_settings", self.list_settings, "")
@@ -57,9 +63,9 @@ class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
         return gaps
 
     def list_references(self) -> dict[str, str]:
-        """The loader, and the function that lists the settings if there is one."""
+        """The loader, the function that lists starts, and the one that lists the settings if there is one."""
         settings = {"list_settings": self.list_settings} if self.list_settings else {}
-        return {"load": self.load, **settings}
+        return {"load": self.load, "list_starts": self.list_starts, **settings}
 
 
 def _list_builtin_sources() -> tuple[ToolSourceDescriptor, ...]:
@@ -74,6 +80,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="mock",
             summary="a fixed answer",
             load=f"{entries}:load_mock_tool",
+            list_starts="toolchart.states.starts:list_no_starts",
             trust="trusted",
             writes=False,
         ),
@@ -81,6 +88,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="builtin",
             summary="a tool that comes with Toolchart",
             load=f"{entries}:load_builtin_tool",
+            list_starts=f"{entries}:list_builtin_starts",
             list_settings=f"{entries}:list_builtin_settings",
             trust="trusted",
             writes=False,
@@ -89,6 +97,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="internal",
             summary="a service of the program",
             load=f"{entries}:load_internal_tool",
+            list_starts=f"{entries}:list_internal_starts",
             list_settings=f"{entries}:list_internal_settings",
             trust="trusted",
         ),
@@ -96,6 +105,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="http",
             summary="an HTTP request",
             load=f"{entries}:load_http_tool",
+            list_starts=f"{entries}:list_http_starts",
             required=("url",),
             checks_settings=True,
         ),
@@ -103,6 +113,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="python",
             summary="a Python function",
             load=f"{entries}:load_python_tool",
+            list_starts=f"{entries}:list_python_starts",
             required=("handler",),
             trust="trusted",
         ),
@@ -116,6 +127,7 @@ def _list_section_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="openapi",
             summary="the operations of OpenAPI documents",
             load="toolchart.tools.sources.openapi:load_openapi_section",
+            list_starts="toolchart.tools.sources.openapi:list_openapi_starts",
             place="section",
             checks_settings=True,
         ),
@@ -123,6 +135,7 @@ def _list_section_sources() -> tuple[ToolSourceDescriptor, ...]:
             name="mcp",
             summary="the tools of MCP servers",
             load="toolchart.tools.sources.mcp:load_mcp_section",
+            list_starts="toolchart.tools.sources.mcp:list_mcp_starts",
             place="section",
             checks_settings=True,
         ),

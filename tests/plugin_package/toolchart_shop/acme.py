@@ -11,6 +11,7 @@ HOST = HostDescriptor(
     summary="the chat API of Acme",
     adapter="toolchart_shop.acme:AcmeProvider",
     needs_network=True,
+    list_starts="toolchart.providers.shared.starts:list_host_starts",
     formats=(CHAT,),
     default_address="https://api.acme.test/v1",
     address_variable="ACME_BASE_URL",

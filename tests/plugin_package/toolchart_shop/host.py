@@ -16,6 +16,7 @@ HOST = HostDescriptor(
     summary="a clerk who looks up the last word of a question",
     adapter="toolchart_shop.host:ClerkProvider",
     needs_network=False,
+    list_starts="toolchart.states.starts:list_no_starts",
 )
 
 

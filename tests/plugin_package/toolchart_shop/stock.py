@@ -8,6 +8,7 @@ from toolchart.states.effects import EffectDescriptor, Perform
 from toolchart.states.events import Answering, EventDescriptor
 from toolchart.states.facts import Fact
 from toolchart.states.snapshot import SnapshotBuilder, SnapshotFields
+from toolchart.states.starts import list_no_starts
 
 
 class StockFound(Answering, frozen=True, kw_only=True, tag="stock_found"):
@@ -54,6 +55,7 @@ LOOK = EffectDescriptor(
     build=build_look,
     closing=("stock_found", "failed"),
     perform="toolchart_shop.stock:look_at_stock",
+    list_starts=list_no_starts,
 )
 
 FOUND = EventDescriptor(

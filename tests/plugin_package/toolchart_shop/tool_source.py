@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from toolchart import SpecError, Tool, ToolDefinition, ToolFailure
 from toolchart.specs.models import ToolEntry
+from toolchart.states.starts import Start
 from toolchart.tools.sources.entry_settings import get_type_settings
 from toolchart.tools.sources.registry_entries import LoadingContext
 from toolchart.tools.sources.table import ToolSourceDescriptor
@@ -15,6 +17,7 @@ DESCRIPTOR = ToolSourceDescriptor(
     name="csv",
     summary="a row of a CSV file",
     load="toolchart_shop.tool_source:load_tool",
+    list_starts="toolchart_shop.tool_source:list_starts",
     settings=("file", "key"),
     required=("file", "key"),
 )
@@ -42,3 +45,9 @@ def load_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         parameters={"type": "object", "properties": {key: {"type": "string"}}, "required": [key]},
     )
     return Tool(definition=definition, run=find_row, kind="csv", idempotent=True)
+
+
+def list_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
+    """The file that the tool reads. Nothing is opened here: a person reads this list before they agree."""
+    path = base_folder / get_type_settings(entry)["file"]
+    yield Start(kind="file", subject=str(path), purpose=f"is read by {entry.name}")

@@ -40,7 +40,7 @@ def command(
         name = find_conversation(store, conversation)
         root = load_conversation(store, find_root(store, name))
         assert root is not None, "find_conversation returns only conversations of this log"
-        agent = choose_agent(spec, root.configured.spec, trust_log=trust_log)
+        agent = choose_agent(spec, root.configured, trust_log=trust_log)
         with Engine(agent, log=log, durability=durability) as engine:
             result = engine.cancel(name, reason)
     if result is None:

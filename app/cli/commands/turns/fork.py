@@ -105,7 +105,7 @@ def command(
         if offline:
             fork = asyncio.run(fork_from_log(store, parent, at, changes, name=name, observer=observer))
         else:
-            agent = choose_agent(spec, replayed.configured.spec, trust_log=trust_log)
+            agent = choose_agent(spec, replayed.configured, trust_log=trust_log)
             approver = TerminalApprover() if can_ask_user() else None
             writing: dict[str, Any] = {"log": log, "durability": durability}
             with Engine(agent, observer=observer, approver=approver, **writing) as engine:

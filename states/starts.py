@@ -1,0 +1,90 @@
+"""`Start`: one thing that an agent can start, load, call, open, send or read.
+
+A row of a table that can act (a tool source, a kind of effect, a model host) has a function that lists the
+starts of one entry, from the entry alone. Such a function imports no module of a user, opens no connection
+and runs no program: it says what would. `engine/manifest.py` gathers the starts of a whole agent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+StartKind = Literal["command", "function", "agent", "plugin", "host", "address", "file", "variable"]
+
+START_KINDS: tuple[StartKind, ...] = (
+    *("command", "function", "agent", "plugin", "host", "address"),
+    *("file", "variable"),
+)
+"""Every kind, the most dangerous first: what runs here, what other specs and packages run, what is sent out,
+what is read or written, what is taken from the environment."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that an agent can start, reach or read."""
+
+    kind: StartKind
+    """`command`: a program. `function`: a Python function or class; its module is imported. `agent`: another
+    agent, whose own starts are listed too. `plugin`: an installed package. `host`: a model host. `address`:
+    any other address that something is sent to. `file`: a file or a folder. `variable`: one of the
+    environment."""
+    subject: str
+    """What it is, whole: the command line, `module:name`, the address, the path, the name of the variable."""
+    words: tuple[str, ...] = ()
+    """For a `command`: the words of its line, its variables before them as `NAME=VALUE`; empty where only a
+    description can be given."""
+    purpose: str = ""
+    """What it is for, in a few words."""
+    place: str = ""
+    """Key path of the part of the spec that names it."""
+    agent: Mapping[str, Any] | None = None
+    """For `agent`: its `handler`, `spec` or `chart`, as the effect declares them."""
+
+
+def list_no_starts(*entry: Any) -> Iterable[Start]:
+    """The starts of an entry that stays inside the process: none."""
+    return ()
+
+
+# -- texts -------------------------------------------------------------------------------------------
+
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]{}$*?&#;()<>|!~^-]+")
+_PLAIN_TEXT = re.compile(r"[ -!#-\[\]-~]*")
+"""Printable ASCII without quotation mark and backslash."""
+_RUN = re.compile(r"(.)\1{23,}", re.DOTALL)
+
+
+def quote_whole(text: str) -> str:
+    """A text as one line of ASCII, whole: quoted as JSON where it holds anything else than plain characters.
+
+    Any character beyond ASCII stands as its number, since it may be invisible, or look like another one. A
+    character that is repeated many times stands once, with its count: it could push the rest off a screen.
+    """
+    return _quote(text, bool(_PLAIN_TEXT.fullmatch(text)) and text == text.strip() != "")
+
+
+def quote_words(words: Sequence[str]) -> str:
+    """The words of a command line, each as `quote_whole` writes it, and quoted where it has a space."""
+    return " ".join(_quote(word, bool(_PLAIN_WORD.fullmatch(word))) for word in words)
+
+
+def _quote(text: str, is_plain: bool) -> str:
+    line = text if is_plain else json.dumps(text).replace("\x7f", "\\u007f")
+    return _RUN.sub(lambda run: f"{run.group(1)}<{len(run.group(0)):,} times>", line)
+
+
+def find_addresses(value: Any) -> Iterator[str]:
+    """Every text in a value, at any depth, that holds an address."""
+    if isinstance(value, str):
+        if "://" in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from find_addresses(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from find_addresses(item)
