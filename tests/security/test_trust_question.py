@@ -242,7 +242,7 @@ def write_log(folder: Path, stored: dict[str, Any]) -> None:
 
 
 def test_a_person_sees_the_whole_list(tmp_path: Path) -> None:
-    """On a terminal: the count, every item on a numbered line, then the question; `no` starts nothing."""
+    """On a terminal: the count, every item on a numbered line, then the question; only `yes` starts them."""
     mark = tmp_path / "ran"
     code = f"open({str(mark)!r}, 'w')"
     server = {"command": sys.executable, "args": ["-c", " " * 3000, code]}
@@ -258,6 +258,9 @@ def test_a_person_sees_the_whole_list(tmp_path: Path) -> None:
     assert "\n  2. function: evil:run  (tool t" in text
     assert "all that is listed (2)?" in text
     assert not mark.exists()
+    code_yes, _ = run_and_type(words, tmp_path, [(b"[y/N]", b"y\n")])
+    assert code_yes == 0
+    assert mark.exists()
 
 
 @pytest.mark.parametrize("section", ["approvers", "log_key"])
