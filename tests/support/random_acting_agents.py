@@ -1,15 +1,15 @@
 """Agents that act in every way that a spec can say: random tools, hosts, effects, children and spellings.
 
 An agent is written into a folder of its own: the modules, charts, specs and documents that it names. Every
-module is unique (`own_7_3`), and so is every port, so that a trace says exactly which agent did what.
+module is unique (`own_7_3`), and every address of an agent has a port of its own.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +46,17 @@ class ActingAgent:
     """One random agent.
 
     Args:
-        number: makes its modules and ports unique.
+        number: makes its modules unique.
         folder: where its files are written; the process works there.
+        ports: ports of this machine where nobody listens.
     """
 
-    def __init__(self, random_source: random.Random, number: int, folder: Path) -> None:
+    def __init__(self, random_source: random.Random, number: int, folder: Path, ports: Sequence[int]) -> None:
         self._random = random_source
         self._number = number
         self._folder = folder
         self._modules = 0
-        self._ports = 0
+        self._ports = cycle(ports)
         self._files = 0
         self._calls: list[tuple[str, dict[str, Any]]] = []
 
@@ -77,8 +78,7 @@ class ActingAgent:
 
     def make_address(self) -> str:
         """An address of this machine where nobody listens."""
-        self._ports += 1
-        return f"http://127.0.0.1:{1024 + (self._number * 23 + self._ports) % 20_000}"
+        return f"http://127.0.0.1:{next(self._ports)}"
 
     def write_file(self, suffix: str, text: str) -> str:
         """A file in the folder; its name has no meaning."""
@@ -368,11 +368,7 @@ class ActingAgent:
             spec["comment"] = self._random.choice(PADDING) + "${ACTING_TOKEN}"
 
 
-def write_agent(seed: int, number: int, folder: Path) -> dict[str, Any]:
+def write_agent(seed: int, number: int, folder: Path, ports: Sequence[int]) -> dict[str, Any]:
     """Write the files of an agent into a folder, and return its spec."""
     random_source = random.Random(f"{seed}/{number}")
-    return ActingAgent(random_source, number, folder).make_spec()
-
-
-if __name__ == "__main__":
-    print(yaml.safe_dump(write_agent(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))
+    return ActingAgent(random_source, number, folder, ports).make_spec()

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import re
+import socket
 import sys
 import sysconfig
 from collections import Counter
@@ -161,14 +162,24 @@ def _covers_file(start: Start, path: str) -> bool:
     return False
 
 
-def run_agent(tracer: Tracer, seed: int, number: int, folder: Path, seen: Counter[str]) -> list[str]:
+def hold_ports(count: int) -> list[socket.socket]:
+    """Sockets that hold a port each and do not listen: whoever connects there is refused at once."""
+    holders = [socket.socket() for _ in range(count)]
+    for holder in holders:
+        holder.bind(("127.0.0.1", 0))
+    return holders
+
+
+def run_agent(
+    tracer: Tracer, seed: int, number: int, folder: Path, ports: list[int], seen: Counter[str]
+) -> list[str]:
     """Everything that one agent did that was not listed; empty for an honest list."""
     folder.mkdir()
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     log = str(folder / "log.db")
-    spec = write_agent(seed, number, folder)
+    spec = write_agent(seed, number, folder, ports)
     harmless = make_spec(llms={"model": {"provider": "scripted", "model": "m", "replies": ["x"]}})
     with Engine(harmless, log=log) as writer:
         writer.spec._public_document.clear()
@@ -254,14 +265,19 @@ def main() -> None:
     sys.path = [os.path.abspath(entry) for entry in sys.path]
     os.environ["ACTING_TOKEN"] = "a-token-of-the-environment"
     services.FIRST_WAIT_S = 0.0
+    holders = hold_ports(100)
+    ports = [holder.getsockname()[1] for holder in holders]
     tracer, seen = Tracer(), Counter[str]()
     findings: dict[str, list[str]] = {row: [] for row in rows or ("",)}
     number = int(first)
     for row, found in findings.items():
         with hide_row(row) if row else nullcontext():
             for _ in range(int(count)):
-                found += run_agent(tracer, int(seed), number, Path(folder) / f"agent_{number}", seen)
+                place = Path(folder) / f"agent_{number}"
+                found += run_agent(tracer, int(seed), number, place, ports, seen)
                 number += 1
+    for holder in holders:
+        holder.close()
     print(json.dumps({"agents": number - int(first), "seen": seen, "findings": findings}))
 
 
