@@ -1,9 +1,11 @@
 """Chooses the agent that goes on with a stored conversation.
 
 A log is data: its spec starts no command, calls no host and reads no variable because it stands there.
-Whoever goes on names an agent spec of their own. `--trust-log` lets the stored spec act, after a person has
-read what it would start and has agreed at the terminal. What is shown is the manifest of the loaded agent,
-whole; what was agreed to is what acts: the agent is the very value that the manifest was computed from.
+Whoever goes on names an agent spec of their own; a shipped agent is one, by its name. Without a name only a
+shipped agent that can start nothing at all goes on. `--trust-log` lets the stored spec act, after a person
+has read what it would start and has agreed at the terminal. What is shown is the manifest of the loaded
+agent, whole; what was agreed to is what acts: the agent is the very value that the manifest was computed
+from.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _OWN_SPEC_HINT = "name your own agent spec: --spec agent.yaml"
 
 
 def choose_agent(spec: str | None, stored: Configured, *, trust_log: bool) -> str | AgentSpec:
-    """Return the agent that goes on: the named one, a shipped one that was stored, or the trusted stored one.
+    """Return the agent that goes on: the named one, a harmless shipped one, or the trusted stored one.
 
     Args:
         stored: what the log says that the conversation ran with.
@@ -43,14 +45,18 @@ def choose_agent(spec: str | None, stored: Configured, *, trust_log: bool) -> st
         SpecError: none of them is there, nobody can be asked, or the stored agent cannot say what it starts.
         Abort: the person did not agree.
     """
-    agent = spec or find_shipped_agent(stored)
-    if agent is not None:
-        return agent
+    if spec is not None:
+        return spec
+    shipped = find_shipped_agent(stored)
+    # That a log names a shipped agent gives it nothing to do either: some run programs or send a key.
+    if shipped is not None and _is_harmless(shipped):
+        return shipped
     if not trust_log:
         raise SpecError(
             "the agent stored in a log does not act by itself: name your own agent spec",
             path="--spec",
-            hint="--spec agent.yaml; or --trust-log, which lists what the stored agent starts, and asks",
+            hint=f"--spec {shipped or 'agent.yaml'}; "
+            "or --trust-log, which lists what the stored agent starts, and asks",
         )
     return _ask_for_trust(stored)
 
@@ -67,6 +73,11 @@ def find_shipped_agent(stored: Configured) -> str | None:
     chart = load_spec_chart(load_spec(name))
     has_own_effects = encode_canonical_text(dict(chart.effects)) == encode_canonical_text(stored.effects)
     return name if chart.to_yaml() == stored.chart and has_own_effects else None
+
+
+def _is_harmless(shipped: str) -> bool:
+    """Whether a shipped agent starts, reaches and reads nothing; agents that it runs are followed."""
+    return all(start.kind == "agent" for start in build_manifest(load_spec(shipped)).starts)
 
 
 @cache

@@ -370,6 +370,22 @@ def test_a_shipped_agent_is_one_word_for_word() -> None:
         assert find_shipped_agent(replace(stored, spec={**stored.spec, "comment": "x"})) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "goes_on"),
+    [("quickstart", True), ("triage", True), ("handy", False), ("openai", False), ("informed", False)],
+)
+def test_a_log_chooses_no_shipped_agent_that_acts(name: str, goes_on: bool) -> None:
+    """Only one that starts nothing goes on because a log names it; the others are named by the operator."""
+    with Engine(name, log="memory", providers={}) as engine:
+        stored = engine.build_configured_event("c")
+    assert choose_agent(name, stored, trust_log=False) == name
+    if goes_on:
+        assert choose_agent(None, stored, trust_log=False) == name
+    else:
+        with pytest.raises(SpecError, match=f"--spec {name}"):
+            choose_agent(None, stored, trust_log=False)
+
+
 def test_equal_values_are_not_equal_words() -> None:
     """1 and true are equal values, and not the same words of a spec."""
     with Engine("talkative", log="memory") as engine:
