@@ -38,7 +38,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
 )
 from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
-from toolchart.engine.log.stores.access.jsonl_rewriting import write_anew
+from toolchart.engine.log.stores.access.jsonl_rewriting import NEW, write_anew
 from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
 from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
@@ -117,7 +117,8 @@ class JsonlStore:
                     self._kept_files.forget(conversation)
                 finally:
                     self._kept_files.unlock_all()
-            self._leases.forget_taken(conversation)
+            # What was said to a child stands in the inbox of its root.
+            self._leases.forget_taken(batch.lease.conversation if batch.lease is not None else conversation)
         except OSError as error:
             raise self._build_failure(conversation, error) from None
 
@@ -281,6 +282,7 @@ class JsonlStore:
                 self._build_path(conversation, CHECKPOINTS).unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
                 self._build_path(conversation, NAME).unlink(missing_ok=True)
+                path.with_suffix(NEW).unlink(missing_ok=True)
         except OSError as error:
             raise build_os_failure(error, f"the log {path} cannot be deleted: {error}") from None
         with self._lock:
@@ -379,6 +381,7 @@ class JsonlStore:
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken."""
         self._leases.mark_taken(conversation, numbers)
+        self._leases.forget_taken(conversation)  # no record holds them
 
     def _build_path(self, conversation: str, suffix: str = RECORDS) -> Path:
         return self.folder / (build_file_name(conversation) + suffix)

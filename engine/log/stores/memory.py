@@ -76,7 +76,15 @@ class MemoryStore:
         if batch.checkpoint is not None:
             seq, data = batch.checkpoint
             self._checkpoints.setdefault(conversation, {})[seq] = data
-        self._taken.update(batch.taken)
+        self._mark_taken(conversation if lease is None else lease.conversation, batch.taken)
+
+    def _mark_taken(self, conversation: str, numbers: Sequence[int]) -> None:
+        """Mark entries as taken: their keys stay known, their content goes."""
+        self._taken.update(numbers)
+        entries = self._inbox.get(conversation, {}) if numbers else {}
+        for key, entry in entries.items():
+            if entry.number in numbers:
+                entries[key] = replace(entry, data=b"")
 
     def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
         """Append a batch and replace earlier lines of its conversation."""
@@ -85,10 +93,6 @@ class MemoryStore:
             for seq, line in lines.items():
                 self._lines[batch.conversation][seq] = line
             self._checkpoints.pop(batch.conversation, None)
-            entries = self._inbox.get(batch.conversation, {})
-            for key, entry in entries.items():
-                if entry.number in self._taken:
-                    entries[key] = replace(entry, data=b"")
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from number `start` on."""
@@ -209,7 +213,7 @@ class MemoryStore:
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken."""
         with self._lock:
-            self._taken.update(numbers)
+            self._mark_taken(conversation, numbers)
 
 
 def open_memory_store(address: str, *, create: bool = True, durable: bool = True) -> MemoryStore:

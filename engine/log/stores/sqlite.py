@@ -90,6 +90,9 @@ class SqliteStore(SqliteQueries):
             check_identity(self._db, self.path, SCHEMA_VERSION)  # before anything is written into it
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA busy_timeout = 0")
+        # What is replaced or deleted is overwritten: an inbox entry that was taken, a fork that was given up.
+        # Else its bytes would stay in free pages after all that repeats them was erased.
+        self._db.execute("PRAGMA secure_delete = ON")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         version = read_schema_version(self._db)
         if version < SCHEMA_VERSION:
@@ -170,13 +173,25 @@ class SqliteStore(SqliteQueries):
         """Append a batch and replace earlier lines of its conversation; SQLite overwrites the old bytes."""
         with self._errors:
             with self._transaction:
-                self._db.execute("PRAGMA secure_delete = ON")
                 self._insert_batch(batch)
                 replace_lines(self._db, batch.conversation, lines)
-            with self._lock:  # the write-ahead log holds the old pages
-                self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                self._db.execute("PRAGMA busy_timeout = 0")
+            with self._lock:
+                self._truncate_wal()
+
+    def _truncate_wal(self) -> None:
+        """Empty the write-ahead log, which holds old pages; the lock is held.
+
+        Raises:
+            LogUnavailable: somebody reads for longer than a writer waits.
+        """
+        self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+        is_busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._db.execute("PRAGMA busy_timeout = 0")
+        if is_busy:
+            raise LogUnavailable(
+                f"another process reads the log {self.path}, so {self.path.name}-wal still has old pages\n"
+                "  when it has ended, write them over: toolchart prune --vacuum"
+            )
 
     # -- deleting and upkeep -----------------------------------------------------------------------
 
@@ -215,8 +230,7 @@ class SqliteStore(SqliteQueries):
         with self._lock, self._errors:
             self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
             self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._db.execute("PRAGMA busy_timeout = 0")
+            self._truncate_wal()
 
     def take_over_upkeep(self) -> None:
         """Leave the write-ahead log to `do_upkeep`: a commit does not write it back any more."""

@@ -9,6 +9,9 @@ from toolchart.engine.log.stores.access.jsonl_append import CHECKPOINTS, RECORDS
 from toolchart.engine.log.stores.access.jsonl_files import open_private, sync_folder, write_at
 from toolchart.states.ports import RecordBatch
 
+NEW = ".new"
+"""Suffix of the new file until it stands in place of the old one; a crash may leave it."""
+
 
 def write_anew(
     batch: RecordBatch, lines: Mapping[int, bytes], build_path: BuildPath, old_lines: Iterable[bytes]
@@ -25,7 +28,7 @@ def write_anew(
     if len(kept_lines) != batch.first_seq:
         raise build_conflict(batch, len(kept_lines))
     path = build_path(batch.conversation, RECORDS)
-    new_path = path.with_suffix(".new")
+    new_path = path.with_suffix(NEW)
     handle = open_private(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_at(handle, 0, b"".join(line + b"\n" for line in (*kept_lines, *batch.lines)))
