@@ -2,6 +2,9 @@
 
 Record 0 of a child holds the hash of the parent's record that asked for it. Each answer in the parent holds
 the hash of the child's newest record at that time. So neither log can be changed alone.
+
+More conversations hold words of another one, and are found by `read_relations`: its forks, and the one in
+which the context of its turns is found (`name_context`).
 """
 
 from __future__ import annotations
@@ -9,16 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.engine.log.reading.listing import find_names
+import msgspec
+
+from toolchart.engine.log.reading.listing import find_names, read_ends
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Configured
+from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
 
 ANSWERS = ("agent_finished", "agent_failed", "agent_rested")
 """The events of a parent that name a child."""
+
+
+_CONTEXT = ".context"
+
+
+def name_context(conversation: str) -> str:
+    """The conversation in which topic, documents and intent of another one's turns are found.
+
+    It has no link to that one but its id; the lease of that one covers it.
+    """
+    return f"{conversation}{_CONTEXT}"
 
 
 def find_ask_head(store: Store, conversation: str, effect: int) -> str:
@@ -83,6 +99,65 @@ def iterate_family(store: Store, conversation: str, depth: int = 0) -> Iterator[
     yield depth, conversation
     for child in list_children(store, conversation):
         yield from iterate_family(store, child, depth + 1)
+
+
+# -- relations -------------------------------------------------------------------------------------
+
+
+class Relations(msgspec.Struct, frozen=True, kw_only=True):
+    """Which conversations of a log hold words of which, by the first record of each."""
+
+    names: frozenset[str]
+    """All conversations."""
+    children: Mapping[str, list[tuple[str, int]]]
+    """By parent: each child, and the effect that asked for it."""
+    forks: Mapping[str, list[tuple[str, int]]]
+    """By parent: each fork, and the number of the newest record that both share."""
+
+    def find_context(self, conversation: str) -> str | None:
+        """The conversation in which the context of another one's turns is found; None where there is none."""
+        name = name_context(conversation)
+        return name if name in self.names else None
+
+    def find_subject(self, conversation: str) -> str | None:
+        """The conversation for whose turns this one finds the context; None where it does so for none."""
+        name = conversation.removesuffix(_CONTEXT)
+        return name if name != conversation and name in self.names else None
+
+
+class _HeaderEvent(msgspec.Struct):
+    type: str = ""
+    parent: Any = None
+    seq: int = 0
+
+
+class _Header(msgspec.Struct):
+    """What tells children and forks from other conversations, in record 0."""
+
+    event: _HeaderEvent
+
+
+_decode_header = msgspec.json.Decoder(_Header).decode
+
+
+def read_relations(store: Store) -> Relations:
+    """The relations of all conversations of a log. One whose first record cannot be read has none."""
+    names: list[str] = []
+    children: dict[str, list[tuple[str, int]]] = {}
+    forks: dict[str, list[tuple[str, int]]] = {}
+    for name, first, _, _ in read_ends(store):
+        names.append(name)
+        try:
+            event = _decode_header(first).event  # large parts of the line are left out
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue  # damage, which `verify` reports
+        if event.type == Forked.TYPE:
+            forks.setdefault(str(event.parent), []).append((name, event.seq))
+        elif isinstance(event.parent, dict) and "conversation" in event.parent:
+            effect = event.parent.get("effect")
+            child = (name, effect if isinstance(effect, int) else 0)
+            children.setdefault(str(event.parent["conversation"]), []).append(child)
+    return Relations(names=frozenset(names), children=children, forks=forks)
 
 
 # -- verification ----------------------------------------------------------------------------------

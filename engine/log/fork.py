@@ -19,7 +19,7 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode, encode
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import ReplayMismatch, SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.ports import Store
@@ -101,6 +101,31 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         for call_id, result in changes.results.items()
     )
     return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements)
+
+
+def is_overtaken(store: Store, plan: ForkPlan) -> bool:
+    """Whether the shared records were rewritten after a fork was planned: its snapshot has what was erased.
+
+    Asked after record 0 of the fork is durable and before anything is sent. Erasing looks for new forks after
+    it has written: so one of both sees the other.
+    """
+    try:
+        parent = load_conversation(store, plan.event.parent, plan.event.seq)
+    except ReplayMismatch:
+        return True
+    if parent is None:
+        return True
+    planned, present = plan.parent.snapshot, parent.snapshot
+    planned_values = (planned.messages.digest, planned.results, planned.variables)
+    return planned_values != (present.messages.digest, present.results, present.variables)
+
+
+def build_overtaken_error(plan: ForkPlan) -> SpecError:
+    """The error for a fork that was given up because its parent was rewritten meanwhile."""
+    return SpecError(
+        f"content of conversation {plan.event.parent!r} was erased while it was forked; nothing was kept",
+        hint="fork it again",
+    )
 
 
 def _refuse_shared_child(snapshot: Snapshot, parent: str) -> None:

@@ -324,7 +324,7 @@ class Engine(SharedEngine):
         Raises:
             SpecError: the fork is not possible; nothing was written.
         """
-        from toolchart.engine.log.fork import ForkChanges, plan_fork
+        from toolchart.engine.log.fork import ForkChanges, build_overtaken_error, is_overtaken, plan_fork
         from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 
         if from_log:
@@ -336,9 +336,14 @@ class Engine(SharedEngine):
         driver = self.conversations.fork_driver(name, plan)
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
-            snapshot = await driver.run_turn(*plan.replacements)
-            if snapshot.settings is not None:  # else the parent had no turn there yet
+            await driver.commit()
+            has_lost = is_overtaken(self.store, plan)
+            snapshot = driver.snapshot if has_lost else await driver.run_turn(*plan.replacements)
+            if not has_lost and snapshot.settings is not None:  # else the parent had no turn there yet
                 hold.note(self._open_turns.build_result(snapshot, name))
+        if has_lost:
+            self.store.delete(name)
+            raise build_overtaken_error(plan)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.output_classes)
 
     def fork(

@@ -109,9 +109,15 @@ class RestingConversations:
         return driver
 
     def find_messages(self, name: str) -> Sequence[Message] | None:
-        """The messages of a conversation; None where it is not kept."""
+        """The messages of a conversation; None where it is not kept, or the log has gone on without it."""
         kept = self._kept.get(name)
-        return kept.snapshot.messages if kept is not None else None
+        if kept is None:
+            return None
+        newest = self._store.read_last_line(name)
+        # Another process may have erased what is in memory here: that, too, adds a record.
+        if newest is None or newest[0] != kept.journal.next_seq - 1:
+            return None
+        return kept.snapshot.messages
 
     def drop(self, name: str) -> None:
         """Keep a conversation no longer."""

@@ -13,6 +13,7 @@ from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.server.testing_api.forms import ChatForm
+from toolchart.engine.log.family import name_context
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
@@ -64,7 +65,7 @@ def _list_collections(form: ChatForm) -> list[str]:
 def _find_topic(engine: Engine, conversation: str) -> str:
     """The topic that was found before the handler was chosen; empty where none was looked for."""
     try:
-        topic = engine.describe_turn(f"{conversation}.context").results.get("topic", {})
+        topic = engine.describe_turn(name_context(conversation)).results.get("topic", {})
     except SpecError:
         return ""
     return str(topic.get("topic_summary") or "")

@@ -7,7 +7,10 @@ with a number. Within one erasing equal values get equal numbers: a chart still 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import unicodedata
+from collections.abc import Iterator
 from typing import Any
 
 from toolchart.engine.log.redaction import STRUCTURE_KEYS
@@ -28,6 +31,16 @@ _DROPPED_KEYS = frozenset(["parts", "deltas", "wire_digest", "notes", "warnings"
 
 _RESULT_KEYS = ("success", "tool_name", "execution_time_ms")
 
+_ONLY_CONTENT = {"forked": "system", "erased": "reason"}
+"""Events with one key of content: the prompt that somebody gave a fork, and why somebody had content erased.
+All else in them links records, or says who did it."""
+
+UNTOUCHED_TYPES = frozenset(["configured", "migrated", "continued", "resumed", "elapsed"])
+"""Events without content of a conversation. What the author wrote (chart, spec, tools) stays."""
+
+_NO_REPEATS = frozenset(["system", "warnings", "notes"])
+"""Keys whose texts the author or the core wrote: another record that has the same text repeats nobody."""
+
 
 class ContentEraser:
     """Replaces content by marks, equal content by equal marks."""
@@ -37,6 +50,13 @@ class ContentEraser:
 
     def erase_event(self, data: dict[str, Any]) -> dict[str, Any]:
         """The event without its content."""
+        only = _ONLY_CONTENT.get(str(data.get("type")))
+        if only is not None:
+            return {**data, only: ERASED} if data.get(only) else data
+        return self.erase_fields(data)
+
+    def erase_fields(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A part of an event, or a message, without its content."""
         return {key: self._erase(key, value) for key, value in data.items() if key not in _DROPPED_KEYS}
 
     def _erase(self, key: str, value: Any) -> Any:
@@ -46,7 +66,7 @@ class ContentEraser:
         if is_form or key in _VALUE_KEYS:
             return self._erase_result(value) if _is_tool_result(value) else self._mark(value)
         if isinstance(value, dict):
-            return self.erase_event(value)
+            return self.erase_fields(value)
         if isinstance(value, list):
             return [self._erase("", item) for item in value]
         return ERASED if value else value
@@ -73,6 +93,69 @@ class ContentEraser:
 
 def _is_tool_result(value: Any) -> bool:
     return isinstance(value, dict) and "tool_name" in value and "success" in value
+
+
+def iterate_texts(event: dict[str, Any], *, only_said: bool = False) -> Iterator[str]:
+    """The texts of an event that erasing takes out, JSON in a text included; numbers as JSON writes them.
+
+    Args:
+        only_said: leave out what the author and the core wrote: system prompt, notes, warnings, names of
+            arguments.
+    """
+    kind = str(event.get("type"))
+    if kind in UNTOUCHED_TYPES:
+        return
+    only = _ONLY_CONTENT.get(kind)
+    if only is None:
+        yield from _iterate_fields(event, only_said=only_said)
+    elif not only_said and event.get(only):
+        yield str(event[only])
+
+
+def _iterate_fields(data: dict[str, Any], *, only_said: bool) -> Iterator[str]:
+    for key, value in data.items():
+        is_form = key in _FORM_KEYS or key in _KEPT_KEYS or key == "wire_digest"
+        if not is_form and not (only_said and key in _NO_REPEATS):
+            yield from _iterate_value(key, value, only_said=only_said)
+
+
+def _iterate_value(key: str, value: Any, *, only_said: bool) -> Iterator[str]:
+    if _is_tool_result(value):
+        for name in ("result", "error"):
+            yield from _iterate_chosen(value.get(name), with_keys=not only_said)
+    elif key in _VALUE_KEYS or key in _DROPPED_KEYS or (key == "content" and isinstance(value, dict)):
+        yield from _iterate_chosen(value, with_keys=not only_said)
+    elif isinstance(value, dict):
+        yield from _iterate_fields(value, only_said=only_said)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _iterate_value("", item, only_said=only_said)
+    elif isinstance(value, str):
+        yield from _iterate_chosen(value, with_keys=not only_said)
+
+
+def _iterate_chosen(value: Any, *, with_keys: bool) -> Iterator[str]:
+    """The texts of a value that somebody chose."""
+    if isinstance(value, dict):
+        yield from value if with_keys else ()
+        for item in value.values():
+            yield from _iterate_chosen(item, with_keys=with_keys)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _iterate_chosen(item, with_keys=with_keys)
+    elif isinstance(value, str):
+        if not ContentEraser.is_mark(value):
+            yield value
+        if value[:1] in ("{", "[", '"'):
+            with contextlib.suppress(ValueError, RecursionError):
+                yield from _iterate_chosen(json.loads(value), with_keys=with_keys)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield json.dumps(value)
+
+
+def fold_text(text: str) -> str:
+    """A text for comparison: whatever its capitals, and however its accents are composed."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
 def strike_digests(data: dict[str, Any]) -> dict[str, Any]:

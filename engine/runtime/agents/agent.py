@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.engine.log.family import name_context
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agents.agent_tools import (
     build_agent_tools,
@@ -287,7 +288,7 @@ class Agent:
             return {}, ()
         earlier_messages = self.conversations.read_messages(conversation) or read_history(history)
         agent = self._get_context_agent(bool(earlier_messages))
-        name = f"{conversation}.context"
+        name = name_context(conversation)
         values = build_search_variables(message, variables, earlier_messages)
         turn_started = await agent.build_turn_started(agent.spec.responses[0], values)
         self._log.cover_child(name, conversation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from toolchart.engine.log.fork import ForkChanges, plan_fork
+from toolchart.engine.log.fork import ForkChanges, build_overtaken_error, is_overtaken, plan_fork
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls
@@ -126,11 +126,17 @@ class SingleTurns:
             driver = conversations.fork_driver(name, plan)
             driver.dependencies = hooks.add_to(driver.dependencies)
             repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools)
-            driver.apply_event(Resumed(repeatable=repeatable))
-            driver.fire_overdue_timers()
-            snapshot = await conversations.run_driver(name, driver)
-            result = self._open_turns.build_result(snapshot, name, hooks)
-            hold.note(result)
+            await driver.commit()
+            has_lost = is_overtaken(self._store, plan)
+            if not has_lost:
+                driver.apply_event(Resumed(repeatable=repeatable))
+                driver.fire_overdue_timers()
+                snapshot = await conversations.run_driver(name, driver)
+                result = self._open_turns.build_result(snapshot, name, hooks)
+                hold.note(result)
+        if has_lost:
+            self._store.delete(name)
+            raise build_overtaken_error(plan)
         return hold.result or result
 
 

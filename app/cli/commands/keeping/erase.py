@@ -9,8 +9,13 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
-from toolchart.engine.log.reading.listing import shrink_store
-from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
+from toolchart.engine.log.secrecy.erasing import (
+    ContentElsewhere,
+    ErasedConversation,
+    ErasureChoice,
+    erase_content,
+    find_content_elsewhere,
+)
 from toolchart.engine.runtime.clock import SystemClock
 
 
@@ -44,11 +49,13 @@ def command(
     """Erase content of CONVERSATION: what people, the model and tools said in the chosen records.
 
     The records stay, with their steps, times and hashes, and a new record says what was erased. `verify`,
-    seals and `replay` go on to hold. Agents that the chosen records ran are erased whole; other records and
-    conversations that repeat the same words are not, so look for them with --text. It cannot be undone.
+    seals and `replay` go on to hold. Agents that the chosen records ran are erased whole. In forks what they
+    share is gone, and each record of theirs that repeats an erased text; with --all what they said themselves
+    goes too, and --text finds its words in forks and agents. Other records of CONVERSATION that repeat the
+    same words stay, so look for them with --text. It cannot be undone.
 
-    docs/log.md says what erasing cannot reach: backups, exports, archives, hosts. Exits with 1 if nothing was
-    chosen.
+    What a fork shares belongs to its parent: erase it there. docs/log.md says what erasing cannot reach:
+    backups, exports, archives, hosts. Exits with 1 if nothing was erased.
 
     \b
     Example:  toolchart erase 5f0c --turn 2 --by anna --reason "asked for it"
@@ -61,15 +68,31 @@ def command(
         raise click.UsageError("--text needs a text.")
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        results = erase_content(store, name, choice, at=SystemClock().now(), by=by, reason=reason)
-        if results and not keep_space:
-            shrink_store(store)
+        elsewhere = find_content_elsewhere(store, name, choice)
+        at = SystemClock().now()
+        results = erase_content(store, name, choice, at=at, by=by, reason=reason, keep_space=keep_space)
     for result in results:
         _print_result(result, as_json)
-    if not any(result.content for result in results):
+    for place in elsewhere:
+        _print_elsewhere(name, place, texts)
+    if not results and not elsewhere:
         print_notice("nothing was chosen that has content")
-        return NEGATIVE
-    return SUCCESS
+    return SUCCESS if results else NEGATIVE
+
+
+def _print_elsewhere(conversation: str, place: ContentElsewhere, texts: tuple[str, ...]) -> None:
+    """Say what stays in a conversation that somebody else may own, and what erases it there."""
+    owner = escape_controls(place.conversation)
+    if place.relation == "conversion":
+        print_notice(f"{owner}, from which it was converted, has it too; delete it: toolchart prune")
+        return
+    numbers = ", ".join(map(str, place.records))
+    reason = "which it shares" if place.relation == "fork" else "which has what it said"
+    words = "--text TEXT" if texts else " ".join(f"--turn {turn}" for turn in place.turns)
+    print_notice(
+        f"chosen content stays in {owner}, {reason}: records {numbers}\n"
+        f"  to erase it there: toolchart erase {owner} {words}"
+    )
 
 
 def _print_result(result: ErasedConversation, as_json: bool) -> None:
@@ -77,7 +100,11 @@ def _print_result(result: ErasedConversation, as_json: bool) -> None:
         print_json(msgspec.to_builtins(result), lines=True)
         return
     content, digests = (", ".join(map(str, numbers)) for numbers in (result.content, result.digests))
-    print_text(f"{escape_controls(result.conversation)}: erased the content of {content or 'no record'}")
+    name = escape_controls(result.conversation)
+    if content:
+        print_text(f"{name}: erased the content of {content}")
+    else:
+        print_text(f"{name}: erased copies of what it shares, and has no such content of its own")
     if digests:
         print_notice(f"digests over it were replaced in {digests}")
     if not result.is_derivable:

@@ -1,0 +1,347 @@
+"""Erasing reaches everything that holds the words: forks, agents, contexts, checkpoints, inboxes, memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import child_agents
+import pytest
+from agents import make_spec, reply_with_calls
+from child_agents import FunctionModel
+from effort import mark_slow
+from postgres_database import create_database
+from store_bytes import find_places
+
+from toolchart.engine import Engine
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.sealing.journal import append_entry, load_journal
+from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
+from toolchart.engine.log.sealing.log_seals import check_log, seal_log
+from toolchart.engine.log.secrecy.erasing import (
+    ErasedConversation,
+    ErasureChoice,
+    erase_content,
+    find_content_elsewhere,
+)
+from toolchart.engine.log.secrecy.keys import LogKeys
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.runtime.conversations import Conversations
+from toolchart.states.errors import LeaseHeld, LogUnavailable, SpecError
+from toolchart.states.messages import Reply, Request, ToolCall, Usage
+from toolchart.states.ports import SharedStore, Store
+
+WORD, AT = "Zaunkoenig", "2026-01-01T00:00:00.000Z"
+
+
+class Log(NamedTuple):
+    """A store, and where it keeps its bytes."""
+
+    store: Store
+    folder: Path
+    address: str
+
+    def find(self, words: str = WORD) -> list[str]:
+        """Where the log has words."""
+        return find_places(self.store, self.folder, words.encode(), self.address)
+
+
+KINDS = ("memory", "sqlite", "jsonl", "postgres", "nats", "encrypted", "encrypted jsonl")
+
+
+@pytest.fixture(params=mark_slow(*KINDS))
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
+    """An empty log of each kind."""
+    kind = request.param
+    if kind == "postgres":
+        address = create_database(request.getfixturevalue("postgres"), tmp_path)
+    elif kind == "nats":
+        address = request.getfixturevalue("nats_server").build_address(tmp_path)
+    else:
+        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "encrypted jsonl": f"{tmp_path}/log/"}
+        address = places.get(kind, f"{tmp_path}/log/log.db")
+    opened = open_store(address, keys=LogKeys([bytes(32)]) if kind.startswith("encrypted") else None)
+    yield Log(opened, tmp_path / "log", address)
+    opened.close()
+
+
+def erase(store: Store, conversation: str = "c", **choice: Any) -> list[ErasedConversation]:
+    """Erase what is chosen."""
+    return erase_content(store, conversation, ErasureChoice(**choice), at=AT, by="anna", reason="asked for")
+
+
+def answer(said: str, request: Request) -> str | Reply:
+    """Repeat what was said; call a tool with it where it says so, and name its result."""
+    last = request.messages[-1]
+    if last.role == "tool":
+        return f"The tool says {last.content}"
+    if said.startswith("Echo"):
+        call = ToolCall(id=f"call_{len(request.messages)}", name="echo", arguments={"text": said})
+        usage = Usage(input=6, output=4, total=10)
+        return Reply(content=None, finish_reason="tool_calls", tool_calls=(call,), usage=usage)
+    return f"You said: {said}"
+
+
+def make_engine(store: Store, **changes: Any) -> tuple[Engine, FunctionModel]:
+    """An engine with a model that repeats what it hears; and the model, which keeps all requests."""
+    model = FunctionModel(answer)
+    return Engine(make_spec(**changes), log=store, providers={"model": model}), model
+
+
+def find_in_requests(model: FunctionModel, words: str = WORD) -> list[int]:
+    """The numbers of the requests that have words."""
+    return [
+        number
+        for number, sent in enumerate(model.requests)
+        if words in repr(list(sent.messages)) + repr(sent)
+    ]
+
+
+def list_outcomes(store: Store) -> set[type]:
+    """The kinds of results of verifying a store."""
+    return {type(outcome) for outcome in verify_store(store)}
+
+
+def count_steps(store: Store, conversation: str) -> int:
+    """Replay a conversation; the number of its steps."""
+    return sum(1 for _ in replay_conversation(store, conversation))
+
+
+def test_forks_forget_with_their_parent(log: Log) -> None:
+    """After `fork c` and `erase c` no fork, no fork of a fork and no checkpoint has the words, and none of them
+    sends them again, in an engine that had them in memory; replay of each holds."""
+    engine, model = make_engine(log.store)
+    engine.run(f"Echo {WORD}!", conversation="c")
+    engine.run("And now?", conversation="c")
+    engine.fork("c", name="f")
+    engine.run(f"Again {WORD}", conversation="f")
+    engine.fork("f", name="g")
+    engine.run("Quiet", conversation="g")
+    engine.fork("c", name="h")
+    names = ["c", "f", "g", "h"]
+    assert log.find()
+    erased = erase(log.store, everything=True)
+    assert {result.conversation for result in erased} == set(names)
+    assert log.find() == []
+    assert list_outcomes(log.store) == {VerifiedConversation}
+    assert all(count_steps(log.store, name) for name in names)
+    model.requests.clear()
+    for name in names:
+        assert engine.run("Go on", conversation=name).content == "You said: Go on"
+    assert (len(model.requests), find_in_requests(model)) == (4, [])
+    assert all(count_steps(log.store, name) for name in names)
+    assert (list_outcomes(log.store), log.find()) == ({VerifiedConversation}, [])
+    before = {name: list(log.store.read_lines(name)) for name in names}
+    assert erase(log.store, texts=(WORD,)) == []
+    assert {name: list(log.store.read_lines(name)) for name in names} == before
+    engine.close()
+
+
+def test_a_fork_whose_lines_do_not_change_is_told(log: Log) -> None:
+    """A fork that repeats nothing gets a record `erased` and no checkpoint stays; its engine reads it anew."""
+    engine, model = make_engine(log.store)
+    engine.run(f"Hear {WORD}", conversation="c")
+    engine.fork("c", name="f")
+    other, other_model = make_engine(log.store)
+    assert len(other.run("One", conversation="f").content or "") == 13
+    erased = erase(log.store, turns=(1,))
+    assert [(result.conversation, result.content) for result in erased] == [("c", (1, 2)), ("f", ())]
+    newest = json.loads(list(log.store.read_lines("f"))[-1])["event"]
+    assert (newest["type"], newest["by"], newest["reason"]) == ("erased", "anna", "asked for")
+    assert log.find() == []
+    other_model.requests.clear()
+    other.run("Two", conversation="f")
+    assert ([len(sent.messages) for sent in other_model.requests], find_in_requests(other_model)) == ([6], [])
+    assert count_steps(log.store, "f") > 4
+    assert erase(log.store, turns=(1,)) == []
+    engine.close()
+    other.close()
+
+
+def test_what_a_fork_took_over_goes_with_its_original(log: Log) -> None:
+    """A fork from before a call has the recorded result of its own: it repeats an erased text, and goes. What
+    the fork says of its own stays, and an equal text in a kept record keeps it."""
+    engine, _ = make_engine(log.store)
+    engine.run(f"Echo {WORD} in the garden", conversation="c")
+    engine.run("A word of two", conversation="c")
+    changes = ForkChanges(settings={"temperature": 0.5})
+    engine.fork("c", 1, changes, name="f")
+    engine.run("A word of its own", conversation="f")
+    assert WORD.encode() in b"".join(log.store.read_lines("f"))
+    erased = erase(log.store, turns=(1,))
+    assert [result.conversation for result in erased] == ["c", "f"]
+    assert log.find() == []
+    assert "A word of its own" in b"".join(log.store.read_lines("f")).decode()
+    assert list_outcomes(log.store) == {VerifiedConversation}
+    assert all(count_steps(log.store, name) for name in ("c", "f"))
+    engine.close()
+
+
+def test_erasing_in_a_fork_names_the_owner() -> None:
+    """What a fork shares belongs to its parent: it stays, and the place is named; so with forks of forks, and
+    with an agent whose parent has its answer."""
+    store = MemoryStore()
+    engine, _ = make_engine(store)
+    engine.run(f"Hear {WORD}", conversation="c")
+    engine.fork("c", name="f")
+    engine.fork("f", name="g")
+    before = list(store.read_lines("c"))
+    (place,) = find_content_elsewhere(store, "g", ErasureChoice(turns=(1,)))
+    assert (place.conversation, place.records, place.turns, place.relation) == ("c", (1, 2), (1,), "fork")
+    assert find_content_elsewhere(store, "g", ErasureChoice(texts=("nobody",))) == []
+    assert erase(store, "g", turns=(1,)) == []
+    assert list(store.read_lines("c")) == before
+    erase(store, "c", texts=(WORD,))
+    assert find_content_elsewhere(store, "g", ErasureChoice(everything=True)) == []
+    engine.close()
+
+
+def run_family(store: Store) -> tuple[Engine, FunctionModel]:
+    """A conversation whose first turn runs an agent on the word, and the second on something else."""
+    model = FunctionModel(child_agents.repeat_words)
+    work = {"run_agent": {"chart": child_agents.ONE_CALL, "as": "outcome"}}
+    effects = {"work": work, "publish": {"answer": "{{outcome}}"}}
+    spec = child_agents.make_spec(child_agents.make_parent_chart(), effects)
+    engine = child_agents.make_engine(spec, model, log=store)
+    engine.run(f"{WORD} and b", conversation="c")
+    engine.run("Nothing", conversation="c")
+    return engine, model
+
+
+def test_agents_and_their_forks(log: Log) -> None:
+    """The agent that a chosen turn ran goes whole, and so does what a fork of the conversation took over of it;
+    the agent of another turn stays. Who erases in the agent is told where its answer stands."""
+    engine, model = run_family(log.store)
+    engine.fork("c", 0, name="early")
+    engine.run(f"{WORD} and b", conversation="early")
+    engine.fork("c", name="f")
+    engine.run("Something", conversation="f")
+    child, other = [name for name in log.store.list_conversations() if name.startswith("c.")]
+    (place,) = find_content_elsewhere(log.store, child, ErasureChoice(everything=True))
+    assert (place.conversation, place.turns, place.relation) == ("c", (1,), "child")
+    kept = list(log.store.read_lines(other))
+    erased = {result.conversation: result for result in erase(log.store, turns=(1,))}
+    assert {"c", child, "f", "early"} <= erased.keys()
+    assert list(log.store.read_lines(other)) == kept
+    assert (log.find(), log.find(WORD.upper())) == ([], [])
+    assert list_outcomes(log.store) == {VerifiedConversation}
+    for name in list(log.store.list_conversations()):
+        assert count_steps(log.store, name)
+    model.requests.clear()
+    for name in ("c", "f", "early"):
+        engine.run("More", conversation=name)
+    assert (find_in_requests(model), find_in_requests(model, WORD.upper())) == ([], [])
+    engine.close()
+
+
+def test_what_waits_is_refused_before_anything_changes(log: Log) -> None:
+    """An open turn of a fork, an entry in an inbox and a held fork are refused by name, and nothing changes."""
+    engine, _ = make_engine(log.store, approval={"default": "ask"})
+    engine.run(f"Hear {WORD}", conversation="c")
+    engine.fork("c", name="f")
+    engine.run(f"Echo {WORD}", conversation="f")
+    before = list(log.store.read_lines("c"))
+    with pytest.raises(SpecError, match="a turn of conversation 'f' is open") as refusal:
+        erase(log.store, everything=True)
+    assert "toolchart cancel f" in str(refusal.value)
+    engine.cancel("f")
+    assert isinstance(log.store, SharedStore)
+    log.store.post("f", "k", f"{WORD} waits".encode())
+    with pytest.raises(SpecError, match="something waits in the inbox of conversation 'f'"):
+        erase(log.store, everything=True)
+    (entry,) = log.store.read_inbox(["f"])
+    log.store.drop_entries("f", [entry.number])
+    lease = log.store.acquire_lease("f", "elsewhere:1", 60)
+    with pytest.raises(LeaseHeld, match="'?f'?"):
+        erase(log.store, everything=True)
+    assert list(log.store.read_lines("c")) == before
+    log.store.release_lease(lease, is_open=False)
+    with pytest.raises(SpecError, match="repeats the text"):
+        erase_content(log.store, "c", ErasureChoice(texts=(WORD,)), at=AT, by=None, reason=WORD.lower())
+    assert erase(log.store, everything=True)
+    assert log.find() == []
+    assert [lease.conversation for lease in log.store.list_leases()] == []
+    engine.close()
+
+
+def test_an_interrupted_call_is_finished_by_the_next(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that dies between two conversations leaves the words where the next call looks for them."""
+    engine, model = make_engine(log.store)
+    engine.run(f"Echo {WORD} in the garden", conversation="c")
+    engine.fork("c", 1, ForkChanges(settings={"temperature": 0.5}), name="f")
+    engine.fork("c", name="g")
+    for kept in (1, 2):
+        rewrite, calls = log.store.rewrite_lines, []  # type: ignore[attr-defined]
+
+        def fail(*words: Any, kept: int = kept, rewrite: Any = rewrite, calls: list[Any] = calls) -> None:
+            """Die after so many conversations."""
+            calls.append(words)
+            if len(calls) > kept:
+                raise LogUnavailable("the machine stops")
+            rewrite(*words)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log.store, "rewrite_lines", fail)
+            with pytest.raises(LogUnavailable):
+                erase(log.store, turns=(1,))
+        assert log.find()
+        assert list_outcomes(log.store) == {VerifiedConversation}
+    assert erase(log.store, turns=(1,))
+    assert log.find() == []
+    model.requests.clear()
+    for name in ("c", "f", "g"):
+        engine.run("Go on", conversation=name)
+        assert count_steps(log.store, name)
+    assert find_in_requests(model) == []
+    assert erase(log.store, turns=(1,)) == []
+    engine.close()
+
+
+def test_a_fork_that_erasing_overtakes_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork that was planned before and begun after the words were erased is given up, and sends nothing."""
+    store = MemoryStore()
+    engine, model = make_engine(store)
+    engine.run(f"Hear {WORD}", conversation="c")
+    engine.run("Two", conversation="c")
+    build = Conversations.fork_driver
+
+    def erase_first(self: Conversations, *words: Any) -> Any:
+        """Erase between the plan of the fork and its first record."""
+        erase(store, turns=(1,))
+        return build(self, *words)
+
+    monkeypatch.setattr(Conversations, "fork_driver", erase_first)
+    model.requests.clear()
+    with pytest.raises(SpecError, match="was erased while it was forked"):
+        engine.fork("c", changes=ForkChanges(system="Other."), name="f")
+    assert (list(store.list_conversations()), model.requests) == (["c"], [])
+    assert engine.run("Three", conversation="c").content
+    engine.close()
+
+
+def test_a_fork_that_is_begun_meanwhile_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork whose first record comes while others are rewritten is erased by the same call, or named."""
+    store = MemoryStore()
+    engine, model = make_engine(store)
+    engine.run(f"Hear {WORD}", conversation="c")
+    rewrite = store.rewrite_lines
+
+    def fork_first(*words: Any) -> None:
+        """Fork before the lines are replaced."""
+        if "f" not in store.list_conversations():
+            engine.fork("c", name="f")
+            engine.run("In between", conversation="f")
+        rewrite(*words)
+
+    monkeypatch.setattr(store, "rewrite_lines", fork_first)
+    assert [result.conversation for result in erase(store, everything=True)] == ["c", "f"]
+    assert find_places(store, Path("/nonexistent"), WORD.encode()) == []
+    model.requests.clear()
+    engine.run("Go on", conversation="f")
+    assert (find_in_requests(model), count_steps(store, "f") > 0) == ([], True)
+    engine.close()
