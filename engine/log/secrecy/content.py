@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from toolchart.engine.log.redaction import STRUCTURE_KEYS
 
 ERASED = "[erased]"
+
+_MARK = re.compile(r"\[erased(?: [0-9]+)?\]")
 
 _FORM_KEYS = STRUCTURE_KEYS | {"host", "handler", "by", "limit_reached", "source"}
 """Keys of the log format whose texts are names, ids and words of a fixed list."""
@@ -87,8 +90,8 @@ class ContentEraser:
     def is_mark(value: Any) -> bool:
         """Whether a value is a mark already."""
         if isinstance(value, dict):
-            return list(value) == ["erased"]
-        return isinstance(value, str) and value.startswith("[erased")
+            return list(value) == ["erased"] and isinstance(value["erased"], int)
+        return isinstance(value, str) and _MARK.fullmatch(value) is not None
 
 
 def _is_tool_result(value: Any) -> bool:
@@ -136,6 +139,8 @@ def _iterate_value(key: str, value: Any, *, only_said: bool) -> Iterator[str]:
 
 def _iterate_chosen(value: Any, *, with_keys: bool) -> Iterator[str]:
     """The texts of a value that somebody chose."""
+    if ContentEraser.is_mark(value):
+        return
     if isinstance(value, dict):
         yield from value if with_keys else ()
         for item in value.values():
@@ -144,8 +149,7 @@ def _iterate_chosen(value: Any, *, with_keys: bool) -> Iterator[str]:
         for item in value:
             yield from _iterate_chosen(item, with_keys=with_keys)
     elif isinstance(value, str):
-        if not ContentEraser.is_mark(value):
-            yield value
+        yield value
         if value[:1] in ("{", "[", '"'):
             with contextlib.suppress(ValueError, RecursionError):
                 yield from _iterate_chosen(json.loads(value), with_keys=with_keys)

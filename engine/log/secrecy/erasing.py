@@ -380,13 +380,15 @@ def _list_forks(relations: Relations, member: _Member, chosen: _Chosen) -> Itera
 
 
 def _collect_repeated_texts(store: Store, members: Sequence[_Member]) -> frozenset[str]:
-    """The texts that go from chosen records, and stand in no kept record of the named conversation."""
+    """The texts that go from chosen records, and stand in no kept record of the named conversation.
+
+    A text that is kept there, `Thank you very much` for instance, is not what somebody wants to have gone.
+    """
     texts: set[str] = set()
     for member in members:
         for record in _read_all(store, member.conversation):
             if member.choice.chooses(record):
-                said = iterate_texts(record.event, only_said=True)
-                texts.update(text for text in said if len(text) >= _MIN_REPEATED)
+                texts.update(filter(None, iterate_texts(record.event, only_said=True)))
     if not texts:
         return frozenset()
     for record in _read_all(store, members[0].conversation):
@@ -396,9 +398,20 @@ def _collect_repeated_texts(store: Store, members: Sequence[_Member]) -> frozens
     return frozenset(texts)
 
 
-def _repeats_any(record: Record, texts: Iterable[str]) -> bool:
+def _repeats_any(record: Record, texts: Iterable[str], *, is_context: bool = False) -> bool:
+    """Whether a record repeats a text.
+
+    Args:
+        is_context: whether it finds the context of a message: then it has that message, and the ones before
+            it with their roles, however short they are.
+    """
     values = list(iterate_texts(record.event, only_said=True))
-    return any(text in value for text in texts for value in values)
+    return any(
+        (len(text) >= _MIN_REPEATED and text in value)
+        or (is_context and (text == value or f"user: {text}" in value or f"assistant: {text}" in value))
+        for text in texts
+        for value in values
+    )
 
 
 def _read_all(store: Store, conversation: str) -> Iterator[Record]:
@@ -664,7 +677,9 @@ class _Rewriting:
         if not self._member.is_context:
             return frozenset()
         own = _read_all(self._store, self._conversation)
-        return frozenset(record.turn for record in own if _repeats_any(record, self._repeated))
+        return frozenset(
+            record.turn for record in own if _repeats_any(record, self._repeated, is_context=True)
+        )
 
     def _forks_erased(self, record: Record) -> bool:
         """Whether this is record 0 of a fork that shares records whose content is gone."""
