@@ -15,9 +15,11 @@ import child_agents
 import pytest
 from agents import make_engine, reply_with_calls
 from effort import mark_slow
+from format1_logs import LOGS
 from postgres_database import create_database
 
 from toolchart.engine import Engine
+from toolchart.engine.exchange.conversion import plan_conversion
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.reading.records import read_conversation
@@ -25,7 +27,12 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log, seal_log
-from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
+from toolchart.engine.log.secrecy.erasing import (
+    ErasedConversation,
+    ErasureChoice,
+    erase_content,
+    find_content_elsewhere,
+)
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.salts import SALT_CHARACTERS, generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, is_undamaged
@@ -225,16 +232,21 @@ def test_an_erased_value_may_decide_a_step() -> None:
         "responses": [{"llm": "m", "prompt": "p"}],
     }
     valid = '{"score": 9}'
-    with Engine(spec, log=store, providers={"m": ScriptedProvider([valid, valid])}) as engine:
+    with Engine(spec, log=store, providers={"m": ScriptedProvider([valid] * 3)}) as engine:
         assert engine.run("Judge", conversation="c").state == "praised"
         targets = [record.target for record in read_conversation(store, "c")]
-        (result,) = erase(store, everything=True)
-        assert not result.is_derivable
+        engine.fork("c", name="f")
+        assert engine.run("Once more", conversation="f").state == "praised"
+        assert [result.is_derivable for result in erase(store, everything=True)] == [False, False]
+        assert b"Once more" not in b"".join(store.read_lines("f"))
+        assert erase(store, everything=True) == []
         assert [record.target for record in read_conversation(store, "c")][:-1] == targets
-        assert list_outcomes(store) == [VerifiedConversation]
-        for use in (lambda: count_steps(store), lambda: engine.run("Again", conversation="c")):
+        assert list_outcomes(store) == [VerifiedConversation] * 2
+        for name in ("c", "f"):
             with pytest.raises(ReplayMismatch, match="erased content"):
-                use()
+                count_steps(store, name)
+            with pytest.raises(ReplayMismatch, match="erased content"):
+                engine.run("Again", conversation=name)
 
 
 def test_what_cannot_be_erased_now() -> None:
@@ -286,3 +298,87 @@ def test_salts_are_used_once() -> None:
 def draw_salts(count: int) -> list[str]:
     """So many salts."""
     return [generate_salt() for _ in range(count)]
+
+
+HIDDEN = [
+    ("ZAUNkoenig", {"text": json.dumps({"name": WORD})}),
+    ("Zaunk\u00f6nig", {"text": json.dumps({"name": "Zaunk\u00f6nig"})}),
+    ("Zaunk\u00f6nig", {"text": "Zaunko\u0308nig"}),
+    ('the "Zaun" king', {"text": json.dumps([json.dumps({"a": 'the "Zaun" king'})])}),
+    (WORD, {"text": {"erased": WORD}}),
+    (WORD, {"text": f"[erased by {WORD}"}),
+    (WORD, {WORD: 1}),
+    ("4711471147", {"text": 4711471147}),
+]
+
+
+@pytest.mark.parametrize(("text", "arguments"), HIDDEN)
+def test_a_text_is_found_however_it_is_written(text: str, arguments: dict[str, Any]) -> None:
+    """`texts` finds words in JSON within a text, in escapes, in another composition of accents, in names of
+    arguments, in numbers, and in what looks like a mark of erasing; keys of the log format are no content."""
+    store = MemoryStore()
+    engine = make_engine([reply_with_calls(("echo", arguments)), "Done."], log=store)
+    engine.run("Do it", conversation="c")
+    assert erase(store, texts=("turn_started", "message", "finish_reason", "calculator")) == []
+    (result,) = erase(store, texts=(text,))
+    assert 2 in result.content
+    lines = b"".join(store.read_lines("c")).decode()
+    assert not any(part in lines for part in ("Zaun", "4711471147", "K\\u00f6nig", "k\\\\u00f6nig"))
+    assert b"Do it" in b"".join(store.read_lines("c"))
+    assert list_outcomes(store) == [VerifiedConversation]
+    engine.close()
+
+
+def test_reasons_and_prompts_of_forks_can_be_erased() -> None:
+    """The reason of an earlier erasing and the system prompt that somebody gave a fork go by a text of
+    theirs; `everything` takes the prompt and leaves the reasons."""
+    store = MemoryStore()
+    engine = run_two_turns(store)
+    engine.fork("c", changes=ForkChanges(system=f"Speak of {WORD}."), name="f")
+    erase_content(store, "c", ErasureChoice(turns=(1,)), at=AT, by="anna", reason="Kleiber asked")
+    erased = erase(store, "c", texts=("kleiber",))
+    assert [result.conversation for result in erased] == ["c", "f"]
+    assert b"Kleiber" not in b"".join([*store.read_lines("c"), *store.read_lines("f")])
+    assert WORD.encode() in b"".join(store.read_lines("f"))
+    erase(store, "c", everything=True)
+    lines = b"".join(store.read_lines("f"))
+    assert (WORD.encode() in lines, b'"asked for"' in lines) == (False, True)
+    assert list_outcomes(store) == [VerifiedConversation] * 2
+    assert count_steps(store, "f") > 0
+    engine.close()
+
+
+def test_a_log_of_format_1_is_named() -> None:
+    """In a conversation of format 1 nothing can be erased, which is said; where one was converted from it, it
+    is named as a place that has the words."""
+    store = MemoryStore()
+    lines = (LOGS / "tool_loop.1.jsonl").read_bytes().splitlines()
+    name = json.loads(lines[0])["event"]["conversation"]
+    store.append(name, 0, lines)
+    engine = make_engine([f"{WORD}!"], log=store)
+    engine.run("Hello", conversation="d")
+    with pytest.raises(SpecError, match="has format 1") as refusal:
+        erase(store, name, everything=True)
+    assert "toolchart convert" in str(refusal.value)
+    (converted,) = plan_conversion(store, name, "0")
+    store.append(converted.name, 0, converted.lines)
+    (place,) = find_content_elsewhere(store, converted.name, ErasureChoice(everything=True))
+    assert (place.conversation, place.relation) == (name, "conversion")
+    assert [result.conversation for result in erase(store, converted.name, everything=True)] == [
+        converted.name
+    ]
+    assert [result.conversation for result in erase(store, "d", everything=True)] == ["d"]
+    engine.close()
+
+
+def test_a_timer_stays_due_and_no_lease_is_left() -> None:
+    """Erasing gives a lease back as it was: a conversation that goes on by itself later still does."""
+    store = MemoryStore()
+    engine = run_two_turns(store)
+    lease = store.acquire_lease("c", "elsewhere:1", 60)
+    store.release_lease(lease, is_open=True, due=4e9)
+    assert erase(store, turns=(1,))
+    lease = store.find_lease("c")
+    assert lease is not None
+    assert (lease.worker, lease.is_open, lease.due) == ("", True, 4e9)
+    engine.close()
