@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolchart.engine.exchange.tool_messages import encode_tools, make_call_message, make_result_message
     from toolchart.engine.log.fork import ForkChanges
-    from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
+    from toolchart.engine.log.secrecy.erasing import (
+        ContentElsewhere,
+        ErasedConversation,
+        ErasureChoice,
+        erase_content,
+        find_content_elsewhere,
+    )
     from toolchart.engine.log.secrecy.keys import LogKeys
     from toolchart.engine.log.stores import open_store
     from toolchart.engine.rerun.campaign import arerun, rerun
@@ -177,6 +183,8 @@ __all__ = [
     "erase_content",
     "ErasureChoice",
     "ErasedConversation",
+    "find_content_elsewhere",
+    "ContentElsewhere",
     "Store",
     "Provider",
     "StreamingProvider",
@@ -299,7 +307,13 @@ if not TYPE_CHECKING:
         ),
         "toolchart.engine.log.stores": ("open_store",),
         "toolchart.engine.log.secrecy.keys": ("LogKeys",),
-        "toolchart.engine.log.secrecy.erasing": ("erase_content", "ErasureChoice", "ErasedConversation"),
+        "toolchart.engine.log.secrecy.erasing": (
+            "erase_content",
+            "ErasureChoice",
+            "ErasedConversation",
+            "find_content_elsewhere",
+            "ContentElsewhere",
+        ),
         "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
         "toolchart.states.messages": (
             "Message",

@@ -178,7 +178,8 @@ def _describe_erasure(event: dict[str, Any]) -> str:
     numbers = ", ".join(str(record["seq"]) for record in event["records"] if record.get("is_content"))
     by = f" by {event['by']}" if event.get("by") else ""
     reason = f": {event['reason']}" if event.get("reason") else ""
-    return f"the content of records {numbers or '(none)'} was erased{by}{reason}"
+    what = f"the content of records {numbers}" if numbers else "content of records that it shares"
+    return f"{what} was erased{by}{reason}"
 
 
 def _find_chart_name(text: str) -> str:
