@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gc
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from toolchart.engine.exchange.conversion import plan_conversion
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
@@ -41,8 +44,8 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.errors import LeaseHeld, LogDamaged, ReplayMismatch, SpecError
-from toolchart.states.ports import Store
+from toolchart.states.errors import LeaseHeld, LogDamaged, LogUnavailable, ReplayMismatch, SpecError
+from toolchart.states.ports import RecordBatch, SharedStore, Store
 
 WORD, AT = "Zaunkoenig", "2026-01-01T00:00:00.000Z"
 
@@ -382,3 +385,58 @@ def test_a_timer_stays_due_and_no_lease_is_left() -> None:
     assert lease is not None
     assert (lease.worker, lease.is_open, lease.due) == ("", True, 4e9)
     engine.close()
+
+
+def test_a_reader_that_holds_old_pages_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another process reads, SQLite cannot drop its write-ahead log: that is said, and the same call
+    made again when it has ended leaves no byte."""
+    store = open_store(tmp_path / "log.db")
+    run_two_turns(store).close()
+    store = open_store(tmp_path / "log.db")
+    monkeypatch.setattr("toolchart.engine.log.stores.sqlite.BUSY_TIMEOUT_S", 0.05)
+    reader = sqlite3.connect(tmp_path / "log.db", isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM records").fetchone()[0] > 5
+    with pytest.raises(LogUnavailable, match="another process reads the log"):
+        erase(store, turns=(1,))
+    reader.close()
+    assert erase(store, turns=(1,)) == []
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or WORD.encode() not in path.read_bytes(), path
+    assert list_outcomes(store) == [VerifiedConversation]
+    store.close()
+
+
+def test_what_was_said_to_an_agent_goes_from_the_inbox_of_its_root(tmp_path: Path) -> None:
+    """Answers for an agent come through the inbox of the conversation that it works for: the entry that was
+    taken goes with the record that it became, also where only the agent is erased."""
+    store = open_store(f"{tmp_path}/log/")
+    assert isinstance(store, SharedStore)
+    model = child_agents.FunctionModel(child_agents.repeat_words)
+    work = {"run_agent": {"chart": child_agents.ONE_CALL, "as": "outcome"}}
+    spec = child_agents.make_spec(
+        child_agents.make_parent_chart(), {"work": work, "publish": {"answer": "{{outcome}}"}}
+    )
+    with child_agents.make_engine(spec, model, log=store) as engine:
+        engine.run("a and b", conversation="c")
+    _, child = store.list_conversations()
+    store.post("c", "k", WORD.encode())
+    (entry,) = store.read_inbox(["c"])
+    seq, _ = store.read_last_line(child) or (0, b"")
+    lease = store.acquire_lease("c", name_worker(7), 60)
+    line = seal_next_line(store, child)
+    store.append_many([RecordBatch(child, seq + 1, [line], lease, None, [entry.number])])  # type: ignore[attr-defined]
+    assert store.release_lease(lease, is_open=False)
+    assert base64.b64encode(WORD.encode()) in (tmp_path / "log" / "c.inbox").read_bytes()
+    assert erase(store, child, everything=True)
+    assert base64.b64encode(WORD.encode()) not in (tmp_path / "log" / "c.inbox").read_bytes()
+    store.close()
+
+
+def seal_next_line(store: Store, conversation: str) -> bytes:
+    """A harmless next record of a conversation: one more `erased` that names none."""
+    last = list(read_conversation(store, conversation))[-1]
+    notice = {"type": "erased", "records": []}
+    data = {"seq": last.seq + 1, "at": AT, "turn": 1, "iteration": 1, "event": notice}
+    data |= {"source": last.target, "target": last.target, "prev": last.hash}
+    return seal_line(json.dumps(data, separators=(",", ":")).encode())[0]

@@ -112,13 +112,14 @@ class JsonlStore:
                 try:
                     self._kept_files.begin()
                     self._leases.lock_for_append(conversation, batch.lease, self._kept_files, wait=True)
+                    # First, so that a call that dies after the lines leaves nothing. What was said to a child
+                    # stands in the inbox of its root.
+                    self._leases.forget_taken(batch.lease.conversation if batch.lease else conversation)
                     write_anew(batch, lines, self._build_path, self.read_lines(conversation))
                     self._known_ends.pop(conversation, None)
                     self._kept_files.forget(conversation)
                 finally:
                     self._kept_files.unlock_all()
-            # What was said to a child stands in the inbox of its root.
-            self._leases.forget_taken(batch.lease.conversation if batch.lease is not None else conversation)
         except OSError as error:
             raise self._build_failure(conversation, error) from None
 
