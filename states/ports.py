@@ -267,11 +267,12 @@ class RewritingStore(Protocol):
     def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
         """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
 
-        Checkpoints of the conversation, and what its inbox keeps of entries that were taken, are deleted.
+        Checkpoints of the conversation are deleted, and what the inbox of the conversation that the lease
+        names keeps of entries that were taken.
         The old bytes are gone from the files of the store, as far as it can reach them.
 
         Args:
-            lines: new lines by the numbers of their records.
+            lines: new lines by the numbers of their records; none where only a checkpoint has the content.
 
         Raises:
             LogConflict: another writer was faster, or has the lease; nothing was written.

@@ -30,7 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
-from toolchart.engine.log.continuation.checkpoint import build_checkpoint, read_checkpoint
+from toolchart.engine.log.continuation.checkpoint import CheckpointMark, build_checkpoint, read_checkpoint
 from toolchart.engine.log.continuation.step_comparison import describe_step
 from toolchart.engine.log.family import ANSWERS, Relations, find_root, read_parent, read_relations
 from toolchart.engine.log.reading.format1 import parse_format1_line
@@ -71,6 +71,9 @@ _LEASE_S = 300.0
 _MIN_REPEATED = 8
 """Characters of a text whose repetition in a fork or in a child is erased too: a shorter one, `yes` or
 `Paris`, stands in records that repeat nobody."""
+
+_SEPARATOR = "\n\0\n"
+"""Stands between texts that are searched together."""
 
 _PATH_KEYS = ("source", "target", "fired", "guards", "turn", "iteration", "cancels", "late", "untaken")
 """Keys of a record that say which way the conversation took: erasing never changes them."""
@@ -248,6 +251,8 @@ def find_content_elsewhere(store: Store, conversation: str, choice: ErasureChoic
         shared = [record for record in _read_all(store, parent) if record.seq <= newest]
         chosen = [record for record in shared if shared_choice.chooses(record) and _has_content(record)]
         found += _describe_elsewhere(parent, chosen, "fork")
+        if not shared:
+            break  # its parent is missing, which `verify` reports
         link = shared[0].event
     owner = read_parent(store, conversation)
     name = str(owner["conversation"]) if owner else read_relations(store).find_subject(conversation)
@@ -394,8 +399,8 @@ def _collect_repeated_texts(store: Store, members: Sequence[_Member]) -> frozens
         return frozenset()
     for record in _read_all(store, members[0].conversation):
         if not members[0].choice.chooses(record):
-            kept = list(iterate_texts(record.event, only_said=True))
-            texts = {text for text in texts if not any(text in value for value in kept)}
+            kept = _SEPARATOR.join(iterate_texts(record.event, only_said=True))
+            texts = {text for text in texts if text not in kept}
     return frozenset(texts)
 
 
@@ -406,12 +411,14 @@ def _repeats_any(record: Record, texts: Iterable[str], *, is_context: bool = Fal
         is_context: whether it finds the context of a message: then it has that message, and the ones before
             it with their roles, however short they are.
     """
-    values = list(iterate_texts(record.event, only_said=True))
+    values = set(iterate_texts(record.event, only_said=True))
+    joined = _SEPARATOR.join(values)  # one search for each text, where conversations are long
+    if not joined:
+        return False
     return any(
-        (len(text) >= _MIN_REPEATED and text in value)
-        or (is_context and (text == value or f"user: {text}" in value or f"assistant: {text}" in value))
+        (len(text) >= _MIN_REPEATED and text in joined)
+        or (is_context and (text in values or f"user: {text}" in joined or f"assistant: {text}" in joined))
         for text in texts
-        for value in values
     )
 
 
@@ -638,11 +645,13 @@ class _Rewriting:
         """Whether content before or in the present record goes, so that digests change."""
         self._shares_erased = False
         """Whether content before it has gone earlier."""
+        self._is_fork = False
 
     def add_record(self, record: Record) -> None:
         """Take the next record, and make its stand-in where it needs one."""
         self.last = record
         event = record.event
+        self._is_fork |= event["type"] == Forked.TYPE
         if self._chooses(record):
             event = self._eraser.erase_event(event)
         is_content = event != record.event
@@ -704,13 +713,21 @@ class _Rewriting:
 
         So it is in a fork that an engine began from what it had read of the parent before that was rewritten.
         """
-        if not self._shares_erased or record.seq not in self._checkpoints:
+        if not (self._is_fork and self._shares_erased) or record.seq not in self._checkpoints:
             return False
         if self._state is None or not self.is_derivable:
             return True
         state, seq, name = self._state, record.seq, self._conversation
         stored = read_checkpoint(self._checkpoints[seq], seq, name)
-        data, _ = build_checkpoint(state.snapshot, name, seq, record.hash, state.basis.without_checkpoint())
+        snapshot = state.snapshot
+        mark = CheckpointMark(  # as if all messages stood in one before: their digest says enough
+            seq=seq,
+            digest="",
+            message_count=len(snapshot.messages),
+            turn=snapshot.turn,
+            call_count=len(snapshot.tracked_calls),
+        )
+        data, _ = build_checkpoint(snapshot, name, seq, record.hash, replace(state.basis, newest=mark))
         derived = read_checkpoint(data, seq, name)
         if stored is None or derived is None:
             return True

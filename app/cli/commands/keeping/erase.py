@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 import msgspec
 
@@ -74,24 +76,27 @@ def command(
     for result in results:
         _print_result(result, as_json)
     for place in elsewhere:
-        _print_elsewhere(name, place, texts)
+        _print_elsewhere(place, texts, as_json)
     if not results and not elsewhere:
         print_notice("nothing was chosen that has content")
     return SUCCESS if results else NEGATIVE
 
 
-def _print_elsewhere(conversation: str, place: ContentElsewhere, texts: tuple[str, ...]) -> None:
+def _print_elsewhere(place: ContentElsewhere, texts: tuple[str, ...], as_json: bool) -> None:
     """Say what stays in a conversation that somebody else may own, and what erases it there."""
-    owner = escape_controls(place.conversation)
+    if as_json:
+        print_json(msgspec.to_builtins(place), lines=True)
+        return
+    owner = place.conversation
     if place.relation == "conversion":
         print_notice(f"{owner}, from which it was converted, has it too; delete it: toolchart prune")
         return
     numbers = ", ".join(map(str, place.records))
     reason = "which it shares" if place.relation == "fork" else "which has what it said"
-    words = "--text TEXT" if texts else " ".join(f"--turn {turn}" for turn in place.turns)
+    words = [f"--text {quote(text)}" for text in texts] or [f"--turn {turn}" for turn in place.turns]
     print_notice(
         f"chosen content stays in {owner}, {reason}: records {numbers}\n"
-        f"  to erase it there: toolchart erase {owner} {words}"
+        f"  to erase it there: toolchart erase {quote(owner)} {' '.join(words)}"
     )
 
 
