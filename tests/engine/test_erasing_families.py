@@ -33,6 +33,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.conversations import Conversations
+from toolchart.engine.runtime.sharing.open_turns import OpenTurns
 from toolchart.states.errors import LeaseHeld, LogUnavailable, SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, Usage
 from toolchart.states.ports import SharedStore, Store
@@ -322,6 +323,26 @@ def test_a_fork_that_erasing_overtakes_sends_nothing(monkeypatch: pytest.MonkeyP
         engine.fork("c", changes=ForkChanges(system="Other."), name="f")
     assert (list(store.list_conversations()), model.requests) == (["c"], [])
     assert engine.run("Three", conversation="c").content
+    engine.close()
+
+
+def test_answers_that_a_fork_would_take_over_are_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork has read the recorded results of its parent; where one is erased then, the fork is given up."""
+    store = MemoryStore()
+    engine, model = make_engine(store)
+    engine.run("Echo it", conversation="c")
+    adapt = OpenTurns.adapt_fork
+
+    def erase_next(self: OpenTurns, *words: Any, **options: Any) -> None:
+        """Erase the tool's result, which the fork does not share, after the fork has read it."""
+        adapt(self, *words, **options)
+        assert erase(store, records=(4,))
+
+    monkeypatch.setattr(OpenTurns, "adapt_fork", erase_next)
+    model.requests.clear()
+    with pytest.raises(SpecError, match="was erased while it was forked"):
+        engine.fork("c", 1, ForkChanges(settings={"temperature": 0.5}), name="f")
+    assert (list(store.list_conversations()), model.requests) == (["c"], [])
     engine.close()
 
 
