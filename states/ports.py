@@ -133,6 +133,8 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """Idempotency key: a second entry of the conversation with the same key is not kept."""
     data: bytes
+    fault: ToolchartError | None = None
+    """Why it must not be performed: it is damaged, or its key is missing. It has no data then."""
 
 
 class RecordBatch(msgspec.Struct, frozen=True, gc=False):
@@ -192,6 +194,15 @@ class UpkeepStore(Protocol):
 
 
 @runtime_checkable
+class InboxStore(Protocol):
+    """A store that shows what waits in inboxes; also one that is open for reading alone."""
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries of these conversations that are not taken yet, the oldest first."""
+        ...
+
+
+@runtime_checkable
 class LeasedStore(Protocol):
     """A store that shows who works on its conversations; also one that is open for reading alone."""
 
@@ -201,7 +212,7 @@ class LeasedStore(Protocol):
 
 
 @runtime_checkable
-class SharedStore(LeasedStore, Protocol):
+class SharedStore(LeasedStore, InboxStore, Protocol):
     """A store that several workers share: it keeps leases, and an inbox for each conversation.
 
     A batch with a lease is appended only while its lease is the newest of the conversation. A batch without
@@ -249,10 +260,6 @@ class SharedStore(LeasedStore, Protocol):
 
     def post(self, conversation: str, key: str, data: bytes) -> bool:
         """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
-        ...
-
-    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
-        """The entries of these conversations that are not taken yet, the oldest first."""
         ...
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:

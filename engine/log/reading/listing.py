@@ -7,10 +7,12 @@ other store is read as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from toolchart.states.errors import LeaseHeld
 from toolchart.states.ports import Store
+
+Item = TypeVar("Item")
 
 _PAGE_SIZE = 100
 
@@ -69,18 +71,27 @@ class ShrinkingStore(Protocol):
 
 @runtime_checkable
 class SampledStore(Protocol):
-    """A store that finds one of its conversations quickly."""
+    """A store that finds a few of its conversations quickly."""
 
-    def find_sample(self) -> str | None:
-        """The id of any conversation; None where there is none."""
+    def list_sample(self) -> Sequence[str]:
+        """The ids of the `SAMPLE_SIZE` newest conversations, the newest first, and of the oldest one."""
         ...
 
 
-def find_sample(store: Store) -> str | None:
-    """The id of one conversation, where the store finds one without reading the whole log."""
-    if isinstance(store, IndexedStore):
-        return next(iter(store.list_page(1)), None)
-    return store.find_sample() if isinstance(store, SampledStore) else None
+SAMPLE_SIZE = 3
+"""Newest conversations in a sample: so many that one which somebody has planted does not decide."""
+
+
+def list_sample(store: Store) -> list[str]:
+    """A few conversations: the newest, the newest first, and then the oldest one."""
+    if isinstance(store, SampledStore):
+        return list(dict.fromkeys(store.list_sample()))
+    return pick_sample(list(store.list_conversations()))
+
+
+def pick_sample(items: Sequence[Item]) -> list[Item]:
+    """The sample of all items, which come the oldest first."""
+    return list(dict.fromkeys([*items[: -SAMPLE_SIZE - 1 : -1], *items[:1]]))
 
 
 def iterate_newest_first(store: Store, before: str | None = None) -> Iterator[str]:

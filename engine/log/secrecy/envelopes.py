@@ -23,7 +23,7 @@ import os
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -84,6 +84,24 @@ def find_envelope(line: bytes) -> Envelope | None:
     )
 
 
+def build_plain_damage(kind: str, conversation: str, place: int | str) -> LogDamaged:
+    """The damage of a record, a checkpoint or an entry of an inbox that is not encrypted where others are.
+
+    Args:
+        place: number of the record or of the checkpoint's record, or key of the entry.
+    """
+    if isinstance(place, str):
+        subject = f"entry {place!r} of its inbox"
+    else:
+        subject = "it" if kind == "record" else "its checkpoint"
+    return LogDamaged(
+        f"{subject} is not encrypted, and the log is: somebody without the key may have written it\n"
+        "  if you know who wrote it, copy the log: toolchart convert --to NEW --to-key FILE --accept-plain",
+        conversation=conversation,
+        seq=place if isinstance(place, int) else None,
+    )
+
+
 def encrypt_record(keys: LogKeys, conversation: str, seq: int, line: bytes) -> bytes:
     """The envelope of a record's line."""
     try:
@@ -115,21 +133,24 @@ def encrypt_value(keys: LogKeys, kind: str, conversation: str, place: int | str,
 
 
 def decrypt(keys: LogKeys, kind: str, conversation: str, place: int | str, stored: bytes) -> bytes:
-    """What an envelope holds; anything else as it is, because a log may have been plain before.
+    """What an envelope holds.
+
+    What is no envelope is refused. Whoever has no key can still write rows, and nothing but the key tells an
+    honest one from theirs: were it read as it is, they could have it executed.
 
     Raises:
         MissingKey: it was encrypted with a key that is not given.
-        LogDamaged: it is not as it was written, or not where it was written.
+        LogDamaged: it is not as it was written, not where it was written, or not encrypted.
     """
     envelope = find_envelope(stored)
     seq = place if isinstance(place, int) else None
     if envelope is None:
-        return stored
+        raise build_plain_damage(kind, conversation, place)
     if not is_undamaged(stored):
         raise LogDamaged("its envelope was changed", conversation=conversation, seq=seq)
     key = keys.find(envelope.key_id)
     if key is None:
-        _refuse_without_key(envelope.key_id, conversation, keys.list_ids())
+        raise build_missing_key(envelope.key_id, conversation, keys.list_ids())
     if envelope.seq is not None and envelope.seq != seq:
         raise LogDamaged(f"it says that it is number {envelope.seq}", conversation=conversation, seq=seq)
     try:
@@ -149,11 +170,16 @@ def check_envelopes(lines: Iterable[bytes], conversation: str) -> str | None:
         The id of a key that is needed to check the rest; None where nothing is encrypted.
 
     Raises:
-        LogDamaged: names the first line that is not the one that was written.
+        LogDamaged: names the first line that is not the one that was written, or that is not encrypted
+            where another one is. Without the key nobody can tell an envelope that somebody made up, with a
+            right digest, from an honest one.
     """
-    key_id, prev = None, _GENESIS
+    key_id, prev, first_plain = None, _GENESIS, None
     for seq, line in enumerate(lines):
         envelope = find_envelope(line)
+        first_plain = seq if envelope is None and first_plain is None else first_plain
+        if first_plain is not None and (key_id is not None or envelope is not None):
+            raise build_plain_damage("record", conversation, first_plain)
         if envelope is None:
             prev = _read_plain_hash(line, conversation, seq)
             continue
@@ -182,7 +208,9 @@ def check_values(values: Iterable[tuple[int, bytes]], conversation: str) -> None
         LogDamaged: names the record of the first one that is not the one that was written.
     """
     for seq, data in values:
-        if find_envelope(data) is None or not is_undamaged(data):
+        if find_envelope(data) is None:
+            raise build_plain_damage("checkpoint", conversation, seq)
+        if not is_undamaged(data):
             raise LogDamaged("its checkpoint is damaged", conversation=conversation, seq=seq)
 
 
@@ -190,12 +218,13 @@ def refuse_envelope(line: bytes, seq: int, conversation: str | None) -> None:
     """Raise `MissingKey` where a line that is no record is an undamaged envelope."""
     envelope = find_envelope(line)
     if envelope is not None and is_undamaged(line) and envelope.seq in (None, seq):
-        _refuse_without_key(envelope.key_id, conversation, [])
+        raise build_missing_key(envelope.key_id, conversation, [])
 
 
-def _refuse_without_key(key_id: str, conversation: str | None, known_ids: list[str]) -> NoReturn:
+def build_missing_key(key_id: str, conversation: str | None, known_ids: list[str]) -> MissingKey:
+    """The error for a conversation whose key is not among those that are given."""
     given = f"the given keys are {', '.join(known_ids)}" if known_ids else "no key is given"
-    raise MissingKey(
+    return MissingKey(
         f"conversation {conversation} is encrypted with the key {key_id}, and {given}\n"
         "  name its key file: --log-key FILE, or the variable TOOLCHART_LOG_KEY_FILE"
     )

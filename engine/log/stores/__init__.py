@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from toolchart.engine.log.reading.listing import find_sample
-from toolchart.engine.log.secrecy.envelopes import refuse_envelope
+from toolchart.engine.log.reading.listing import list_sample
+from toolchart.engine.log.secrecy.envelopes import build_missing_key, find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys, find_keys
 from toolchart.states.descriptors import (
     Descriptor,
@@ -155,6 +155,7 @@ def open_store(
     create: bool = True,
     durable: bool = True,
     keys: LogKeys | Literal[False] | None = None,
+    accept_plain: bool = False,
 ) -> Store:
     """Open the store of an address; None is the default SQLite file.
 
@@ -171,11 +172,14 @@ def open_store(
             records may be lost when the machine (not the process) stops.
         keys: encrypt the log. None takes those of `TOOLCHART_LOG_KEY_FILE` or `TOOLCHART_LOG_KEY`, if set;
             False takes none.
+        accept_plain: with keys, read what is not encrypted as it is, and open a log that is in the clear:
+            only to copy it.
 
     Raises:
-        LogUnavailable: the store cannot be opened.
-        MissingKey: the log is encrypted, and there is no key: what is appended would stand there in the
-            clear.
+        LogUnavailable: the store cannot be opened, or the log is in the clear and there are keys: what is
+            appended would be encrypted beside it, and refused by who reads with the keys.
+        MissingKey: the log is encrypted, and there is no key, or not the one of its newest conversations:
+            what is appended would stand there in the clear, or under a wrong key.
         SpecError: no store has the scheme of the address, or its row is incomplete.
     """
     text = str(address or DEFAULT_LOG)
@@ -183,14 +187,14 @@ def open_store(
     opener = _load_opener(row, row.open)
     store: Store = opener(text, create=create, durable=durable)
     keys = find_keys() if keys is None else keys
-    if keys and row.is_durable:
-        return _encrypt_store(store, keys)
+    used_keys = keys if keys and row.is_durable else None
     try:
-        _refuse_encrypted_log(store)
+        if not accept_plain:
+            _check_encryption(store, used_keys)
     except BaseException:
         store.close()
         raise
-    return store
+    return _encrypt_store(store, used_keys, accept_plain=accept_plain) if used_keys else store
 
 
 def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None = None) -> Store:
@@ -217,26 +221,57 @@ def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None =
     return _encrypt_store(store, keys) if keys is not None and row.is_durable else store
 
 
-def _encrypt_store(store: Store, keys: LogKeys) -> Store:
+def _encrypt_store(store: Store, keys: LogKeys, *, accept_plain: bool = False) -> Store:
     # Late: the wrapper reads as every reader of the log does, and few logs are encrypted.
     from toolchart.engine.log.stores.encrypted import encrypt_store
 
-    return encrypt_store(store, keys)
+    return encrypt_store(store, keys, accept_plain=accept_plain)
 
 
-def _refuse_encrypted_log(store: Store) -> None:
-    """Refuse to write to an encrypted log without a key.
+def _check_encryption(store: Store, keys: LogKeys | None) -> None:
+    """Refuse to write to a log that is encrypted with other keys than those that are given, or none.
+
+    This rests on a sample, because a log may have any number of conversations: the newest three, and the
+    oldest one. A key that reads one of the newest is in use. One that reads only the oldest was in use before
+    a change of keys, and nothing more is to be written under it. A single conversation that somebody without
+    the key has planted decides nothing where there are more: those beside it are encrypted as before. The
+    sample finds mistakes of operators; whatever is read is checked line by line.
 
     Raises:
-        MissingKey: a conversation of it is encrypted.
+        MissingKey: the log is encrypted, its newest conversations with another key.
+        LogUnavailable: there are keys, and the log is in the clear.
     """
     try:
-        sample = find_sample(store)
-        first = next(iter(store.read_lines(sample)), None) if sample is not None else None
-    except LogDamaged:  # reported to those who read it
+        found = [(name, _find_key_id(store, name)) for name in list_sample(store)]
+    except LogDamaged:  # of the store as a whole: reported to those who read it
         return
-    if first is not None:
-        refuse_envelope(first, 0, sample)
+    sample = [(name, key_id) for name, key_id in found if key_id is not None]
+    known = [name for name, key_id in sample if keys is not None and keys.find(key_id) is not None]
+    missing = [(name, key_id) for name, key_id in sample if key_id and name not in known]
+    if missing and (not known or known == [sample[-1][0]]):
+        name, key_id = missing[0]
+        raise build_missing_key(key_id, name, keys.list_ids() if keys is not None else [])
+    if keys is not None and sample and not known:
+        raise LogUnavailable(
+            "this log is not encrypted, and a key is given: it would hold both\n"
+            "  copy it into an encrypted one: toolchart convert --to NEW --to-key FILE --accept-plain\n"
+            "  or give no key, to go on without encryption"
+        )
+
+
+def _find_key_id(store: Store, conversation: str) -> str | None:
+    """The key of the newest record of a conversation, else that of its first one; empty where both are in the
+    clear, None where no record can be read."""
+    try:
+        newest = store.read_last_line(conversation)
+        if newest is None:
+            return None
+        envelope = find_envelope(newest[1])
+        if envelope is None:  # somebody may have appended it to an encrypted conversation
+            envelope = next((find_envelope(line) for line in store.read_lines(conversation)), None)
+    except LogDamaged:
+        return None
+    return envelope.key_id if envelope is not None else ""
 
 
 def _load_opener(row: StoreDescriptor, reference: str) -> Callable[..., Store]:

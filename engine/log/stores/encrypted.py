@@ -19,14 +19,15 @@ from toolchart.engine.log.reading.listing import (
     read_ends,
     shrink_store,
 )
-from toolchart.engine.log.secrecy.envelopes import decrypt, encrypt_record, encrypt_value
+from toolchart.engine.log.secrecy.envelopes import decrypt, encrypt_record, encrypt_value, find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.verify import CheckableStore
-from toolchart.states.errors import LogDamaged, LogUnavailable, ToolchartError
+from toolchart.engine.log.verify import CheckableStore, UnfinishedStore
+from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, ToolchartError
 from toolchart.states.ports import (
     CheckpointStore,
     GroupCommitStore,
     InboxEntry,
+    InboxStore,
     Lease,
     LeasedStore,
     RecordBatch,
@@ -39,29 +40,37 @@ from toolchart.states.ports import (
 _RECORD, _CHECKPOINT, _ENTRY = "record", "checkpoint", "entry"
 
 
-def encrypt_store(store: Store, keys: LogKeys) -> EncryptedStore:
+def encrypt_store(store: Store, keys: LogKeys, *, accept_plain: bool = False) -> EncryptedStore:
     """An encrypted store that keeps its envelopes in another one.
 
     Args:
         keys: all that it was ever encrypted with; the newest encrypts what is appended.
+        accept_plain: read what is not encrypted as it is, in place of refusing it.
     """
     if isinstance(store, GroupCommitStore) and isinstance(store, SharedStore):
-        return EncryptedSharedStore(store, keys)
-    return EncryptedStore(store, keys)
+        return EncryptedSharedStore(store, keys, accept_plain=accept_plain)
+    return EncryptedStore(store, keys, accept_plain=accept_plain)
 
 
 class EncryptedStore:
-    """Reads and appends records and checkpoints. Lines that are not encrypted are read as they are.
+    """Reads and appends records and checkpoints. What is not encrypted is refused as damage.
 
     Args:
         store: keeps the envelopes.
         keys: all that it was ever encrypted with; the newest encrypts what is appended.
+        accept_plain: read what is not encrypted as it is: only to copy a log whose writers are known.
     """
 
-    def __init__(self, store: Store, keys: LogKeys) -> None:
+    def __init__(self, store: Store, keys: LogKeys, *, accept_plain: bool = False) -> None:
         self.inner = store
         """The store that keeps the envelopes."""
         self._keys = keys
+        self._accepts_plain = accept_plain
+
+    def _decrypt(self, kind: str, conversation: str, place: int | str, stored: bytes) -> bytes:
+        if self._accepts_plain and find_envelope(stored) is None:
+            return stored
+        return decrypt(self._keys, kind, conversation, place, stored)
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from number `start` on."""
@@ -69,7 +78,7 @@ class EncryptedStore:
             yield self._decrypt_record(conversation, seq, line)
 
     def _decrypt_record(self, conversation: str, seq: int, line: bytes) -> bytes:
-        return decrypt(self._keys, _RECORD, conversation, seq, line)
+        return self._decrypt(_RECORD, conversation, seq, line)
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
@@ -85,7 +94,22 @@ class EncryptedStore:
         """The checkpoints, the newest first."""
         if isinstance(self.inner, CheckpointStore):
             for seq, data in self.inner.read_checkpoints(conversation, newest):
-                yield seq, decrypt(self._keys, _CHECKPOINT, conversation, seq, data)
+                yield seq, self._decrypt(_CHECKPOINT, conversation, seq, data)
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries that are not taken yet, the oldest first.
+
+        One that cannot be decrypted has its error as `fault`, so that it holds no other one up.
+        """
+        if not isinstance(self.inner, InboxStore):
+            return ()
+        return [self._decrypt_entry(entry) for entry in self.inner.read_inbox(conversations)]
+
+    def _decrypt_entry(self, entry: InboxEntry) -> InboxEntry:
+        try:
+            return replace(entry, data=self._decrypt(_ENTRY, entry.conversation, entry.key, entry.data))
+        except (LogDamaged, MissingKey) as error:
+            return replace(entry, data=b"", fault=error)
 
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations, the oldest first."""
@@ -107,6 +131,10 @@ class EncryptedStore:
     def list_leases(self) -> Sequence[Lease]:
         """The leases that are held now, the oldest first."""
         return self.inner.list_leases() if isinstance(self.inner, LeasedStore) else ()
+
+    def list_unfinished(self) -> Iterable[str]:
+        """The conversations that a worker may go on with now."""
+        return self.inner.list_unfinished() if isinstance(self.inner, UnfinishedStore) else ()
 
     def check_storage(self) -> Iterator[LogDamaged]:
         """Everything in the store below that is not as it leaves it."""
@@ -144,8 +172,8 @@ class EncryptedStore:
 class EncryptedSharedStore(EncryptedStore):
     """Wraps a store with group commits, leases and inboxes."""
 
-    def __init__(self, store: Store, keys: LogKeys) -> None:
-        super().__init__(store, keys)
+    def __init__(self, store: Store, keys: LogKeys, *, accept_plain: bool = False) -> None:
+        super().__init__(store, keys, accept_plain=accept_plain)
         assert isinstance(store, GroupCommitStore), "see `encrypt_store`"
         self._groups: GroupCommitStore = store
         assert isinstance(store, SharedStore), "see `encrypt_store`"
@@ -223,22 +251,11 @@ class EncryptedSharedStore(EncryptedStore):
         """The newest lease of a conversation."""
         return self._shared.find_lease(conversation)
 
-    def list_unfinished(self) -> Iterable[str]:
-        """The conversations that a worker may go on with now."""
-        return self._shared.list_unfinished()
-
     def post(self, conversation: str, key: str, data: bytes) -> bool:
         """Add an entry to an inbox, unless its key is known; durable on return."""
         return self._shared.post(
             conversation, key, encrypt_value(self._keys, _ENTRY, conversation, key, data)
         )
-
-    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
-        """The entries that are not taken yet, the oldest first."""
-        return [
-            replace(entry, data=decrypt(self._keys, _ENTRY, entry.conversation, entry.key, entry.data))
-            for entry in self._shared.read_inbox(conversations)
-        ]
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken."""

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from toolchart.engine.log.reading.listing import pick_sample
 from toolchart.engine.log.stores.access.jsonl_append import (
     CHECKPOINTS,
     NAME,
@@ -260,10 +261,13 @@ class JsonlStore:
         ]
         return [self._read_name(path) for _, path in sorted(files)]
 
-    def find_sample(self) -> str | None:
-        """The id of any conversation."""
-        path = next(self.folder.glob(f"*{RECORDS}"), None)
-        return self._read_name(path) if path is not None else None
+    def list_sample(self) -> Sequence[str]:
+        """The ids of the conversations that were written last, and of the one that was not for longest."""
+        with os.scandir(self.folder) as entries:
+            files = [
+                (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.endswith(RECORDS)
+            ]
+        return [self._read_name(Path(path)) for _, path in pick_sample(sorted(files))]
 
     def _read_name(self, path: Path) -> str:
         """The id of a conversation, from the path of its file."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolchart.engine.log.reading.listing import SAMPLE_SIZE
 from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
 from toolchart.engine.log.stores.access import postgres_tables as tables
 from toolchart.engine.log.stores.access.postgres_appends import INSERT_PART, append_quickly
@@ -216,6 +217,12 @@ class PostgresStore:
             parameters = (before, limit)
         rows = self._reading.run(partial(_fetch_rows, query=query, parameters=parameters))
         return [str(row[0]) for row in rows]
+
+    def list_sample(self) -> Sequence[str]:
+        """The ids of the newest conversations and of the oldest one."""
+        query = b"SELECT id FROM toolchart_conversations ORDER BY number LIMIT %s"
+        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=(1,)))
+        return [*self.list_page(SAMPLE_SIZE), *(str(row[0]) for row in rows)]
 
     def list_last_worked_on(self, limit: int) -> Sequence[str]:
         """Ids of conversations, the one whose lease was taken last first."""

@@ -33,7 +33,10 @@ def decode_message(entry: InboxEntry) -> Message:
 
     Raises:
         LogDamaged: it is none that a person may send.
+        MissingKey: it is encrypted with a key that is not given.
     """
+    if entry.fault is not None:
+        raise entry.fault
     try:
         data = read_json(entry.data)
         event: Event = decode_event(data["event"], "")

@@ -36,6 +36,12 @@ from toolchart.states.ports import Store
     help="With --to: the key file of the new log. Default: the keys of this one, if any.",
 )
 @click.option("--plain", is_flag=True, help="With --to: do not encrypt the new log.")
+@click.option(
+    "--accept-plain",
+    is_flag=True,
+    help="With --to: also copy what is not encrypted from a log that is opened with keys. Only where you "
+    "know who wrote it.",
+)
 @json_option
 @durability_option
 @log_option
@@ -45,6 +51,7 @@ def command(
     target: str | None,
     to_key: str | None,
     plain: bool,
+    accept_plain: bool,
     as_json: bool,
     durability: str | None,
     log: str | None,
@@ -57,6 +64,8 @@ def command(
 
     With --to LOG nothing is converted: all conversations are copied byte for byte. So a plain log becomes an
     encrypted one, or gets its newest key throughout. The old log stays; delete it when the new one verifies.
+    A log that holds both plain and encrypted records is copied with --accept-plain; `verify` names the plain
+    ones before.
 
     \b
     Example:  toolchart convert 5f0c
@@ -66,9 +75,10 @@ def command(
     if target is not None:
         if conversations or name is not None:
             raise click.UsageError("--to copies the whole log: name no conversation.")
-        return _copy_log(log, target, keys=_find_target_keys(to_key, plain), durability=durability)
-    if to_key is not None or plain:
-        raise click.UsageError("--to-key and --plain need --to LOG.")
+        with closing(open_store(log, create=False, accept_plain=accept_plain)) as source:
+            return _copy_log(source, target, keys=_find_target_keys(to_key, plain), durability=durability)
+    if to_key is not None or plain or accept_plain:
+        raise click.UsageError("--to-key, --plain and --accept-plain need --to LOG.")
     if name is not None and len(conversations) != 1:
         raise SpecError("--name takes exactly one conversation")
     with open_log(log, durability) as store:
@@ -94,14 +104,11 @@ def _find_target_keys(path: str | None, plain: bool) -> LogKeys | Literal[False]
 
 
 def _copy_log(
-    log: str | None, target: str, *, keys: LogKeys | Literal[False] | None, durability: str | None
+    source: Store, target: str, *, keys: LogKeys | Literal[False] | None, durability: str | None
 ) -> int:
-    with (
-        open_log(log) as store,
-        closing(open_store(target, durable=durability != "normal", keys=keys)) as new_store,
-    ):
+    with closing(open_store(target, durable=durability != "normal", keys=keys)) as new_store:
         count = 0
-        for copied in copy_log(store, new_store):
+        for copied in copy_log(source, new_store):
             count += 1
             click.echo(escape_controls(copied))
         print_notice(f"copied {count} conversations to {target}; check it before you delete the old log")

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from toolchart.engine.log.reading.listing import SAMPLE_SIZE
 from toolchart.engine.log.stores.access import sqlite_leases
 from toolchart.engine.log.stores.access.sqlite_connection import ErrorTranslation
 from toolchart.engine.log.stores.access.sqlite_schema import SCHEMA, SEQ_BITS
@@ -112,6 +113,11 @@ class SqliteQueries:
             "SELECT id FROM conversations WHERE number < ? ORDER BY number DESC LIMIT ?", (last, limit)
         )
         return [str(row[0]) for row in rows]
+
+    def list_sample(self) -> Sequence[str]:
+        """The ids of the newest conversations and of the oldest one."""
+        oldest = self._fetch_all("SELECT id FROM conversations ORDER BY number LIMIT 1")
+        return [*self.list_page(SAMPLE_SIZE), *(str(row[0]) for row in oldest)]
 
     def find_names(self, beginning: str, limit: int) -> Sequence[str]:
         """The ids that begin with a text, sorted."""

@@ -144,10 +144,14 @@ class Reader:
         }
         return sorted(places, key=places.__getitem__)
 
-    async def find_sample(self) -> str | None:
-        """The id of any conversation."""
-        message = await self._stream.get_message(seq=1, next_by_subj=self._subjects.build_of_all("b"))
-        return decode_token(self._subjects.split(message.subject)[2]) if message is not None else None
+    async def list_sample(self) -> list[str]:
+        """The ids of the conversation that was begun last and of the one that was begun first."""
+        subject = self._subjects.build_of_all("b")
+        messages = await asyncio.gather(
+            self._stream.get_message(last_by_subj=subject),
+            self._stream.get_message(seq=1, next_by_subj=subject),
+        )
+        return [decode_token(self._subjects.split(message.subject)[2]) for message in messages if message]
 
     async def read_newest_checkpoint(self, conversation: str, newest: int | None) -> tuple[int, bytes] | None:
         """The checkpoint that was kept last; None where it is none of those that are asked for."""

@@ -97,9 +97,9 @@ class JetStreamStore:
         """The ids of all conversations, the oldest first."""
         return self._stream.run(lambda _: self._reader.list_conversations())
 
-    def find_sample(self) -> str | None:
-        """The id of any conversation."""
-        return self._stream.run(lambda _: self._reader.find_sample())
+    def list_sample(self) -> Sequence[str]:
+        """The ids of the newest conversation and of the oldest one."""
+        return self._stream.run(lambda _: self._reader.list_sample())
 
     def delete(self, conversation: str) -> None:
         """Delete a whole conversation."""
