@@ -10,13 +10,14 @@ from typing import Any
 import click
 import orjson
 
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, USAGE_ERROR
 from toolchart.app.cli.parameters.options import format_command
-from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.descriptors import load_reference
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.states.ports import Store
 
 _MAX_NAMES = 8
@@ -103,6 +104,15 @@ def _join_names(names: list[str], limit: int) -> str:
     """Return the names joined by commas; after `limit` names, the number of the others."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(escape_controls(name) for name in names[:limit]) + more
+
+
+def print_unreadable(problem: LogDamaged | MissingKey) -> int:
+    """Say on stderr why a conversation is left out of a list; the exit code that the command ends with."""
+    if isinstance(problem, LogDamaged):
+        print_notice(f"toolchart: damaged: {problem}")
+        return DAMAGED_LOG
+    print_notice(f"toolchart: not read: {problem}")
+    return USAGE_ERROR
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:

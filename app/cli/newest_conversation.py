@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from toolchart.app.cli.log_access import drop_children
+from toolchart.app.cli.log_access import drop_children, print_unreadable
 from toolchart.engine.log.reading.listing import list_recent
 from toolchart.engine.log.reading.records import parse_line
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 
 
 def find_newest_conversation(store: Store) -> str | None:
     """Return the conversation with the newest record of the log, children aside; None in an empty log.
 
-    A log with an index is not read as a whole: it is one of those that were begun or worked on last.
+    A log with an index is not read as a whole: it is one of those that were begun or worked on last. One that
+    cannot be read is left out, with a notice.
+
+    Raises:
+        LogDamaged, MissingKey: there are conversations, and none of them can be read.
     """
-    times = []
+    times, problems = [], []
     for name in drop_children(list_recent(store)):
-        last = store.read_last_line(name)
-        if last is not None:
-            times.append((parse_line(last[1], last[0], name).at, name))
+        try:
+            last = store.read_last_line(name)
+            if last is not None:
+                times.append((parse_line(last[1], last[0], name).at, name))
+        except (LogDamaged, MissingKey) as problem:
+            problems.append(problem)
+    if problems and not times:
+        raise problems[0]
+    for problem in problems:
+        print_unreadable(problem)
     return max(times)[1] if times else None

@@ -18,7 +18,7 @@ from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import summarize_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.states.core.encoding import encode
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 
 MAX_PAGE = 200
@@ -112,6 +112,8 @@ def _read_row(store: Store, name: str, query: ListQuery) -> dict[str, Any] | Non
         figures = read_usage(store, name) if query.with_figures else {}
     except LogDamaged as damage:
         return {"conversation": name, "damaged": str(damage)}
+    except MissingKey as problem:
+        return {"conversation": name, "unreadable": str(problem)}
     return {**row, "newest_at": newest_at, **figures}
 
 

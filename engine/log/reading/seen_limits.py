@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 
 _MARKS = (b'{"type":"turn_started"', b'"host":"', b'"rate_limits":{')
@@ -33,7 +33,7 @@ def find_seen_limits(store: Store, conversations: Iterable[str]) -> dict[str, Se
     for conversation in conversations:
         try:
             _read_conversation(store, conversation, newest)
-        except LogDamaged:
+        except (LogDamaged, MissingKey):
             continue
     return newest
 

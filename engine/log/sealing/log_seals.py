@@ -8,17 +8,21 @@ from toolchart.engine.log.sealing.journal import Journal, encode_entry
 from toolchart.engine.log.sealing.keys import SealSigner
 from toolchart.engine.log.sealing.merkle import Leaf
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.states.ports import Store
 
 
 def read_leaf(store: Store, conversation: str) -> Leaf:
-    """The leaf of a conversation as it is now.
+    """The leaf of a conversation as it is now. Where its key is missing, the hash that its envelope shows
+    counts, as without any key.
 
     Raises:
         SpecError: there is no such conversation.
     """
-    newest = store.read_last_line(conversation)
+    try:
+        newest = store.read_last_line(conversation)
+    except MissingKey:
+        newest = _find_inner_store(store).read_last_line(conversation)
     if newest is None:
         raise SpecError(f"there is no conversation {conversation!r} in this log")
     return Leaf(conversation=conversation, records=newest[0] + 1, head=compute_line_hash(newest[1]))
@@ -67,12 +71,30 @@ def check_log(store: Store, journal: Journal, only: str | None = None) -> Iterat
         yield from _check_conversation(store, conversation, points)
 
 
+def _find_inner_store(store: Store) -> Store:
+    """The store that keeps the envelopes of an encrypted one."""
+    return getattr(store, "inner", store)
+
+
+def _read_sealed_lines(store: Store, conversation: str) -> Iterator[bytes]:
+    """The lines of a conversation, from the first one on whose key is missing as envelopes."""
+    count = 0
+    try:
+        for line in store.read_lines(conversation):
+            count += 1
+            yield line
+    except MissingKey:
+        if _find_inner_store(store) is store:
+            raise
+        yield from _find_inner_store(store).read_lines(conversation, count)
+
+
 def _check_conversation(
     store: Store, conversation: str, points: list[tuple[Leaf, str]]
 ) -> Iterator[LogDamaged]:
     due = {leaf.records - 1: (leaf, at) for leaf, at in points}
     count = 0
-    for seq, line in enumerate(store.read_lines(conversation)):
+    for seq, line in enumerate(_read_sealed_lines(store, conversation)):
         count = seq + 1
         leaf, at = due.pop(seq, (None, ""))
         if leaf is not None and compute_line_hash(line) != leaf.head:

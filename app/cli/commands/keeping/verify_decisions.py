@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS
+from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.terminal.text import escape_line, print_notice, print_text
 from toolchart.engine.log.reading.decisions import CheckedDecision, check_decisions
 from toolchart.specs.loader import load_spec
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 from toolchart.tools.approval import Policy, parse_policy
 
@@ -49,6 +49,8 @@ def verify_decisions(store: Store, conversations: Iterable[str], policy: Policy,
                 _print_decision(decision, as_json=as_json)
         except LogDamaged:
             exit_code = DAMAGED_LOG  # what is damaged was printed before
+        except MissingKey:
+            exit_code = max(exit_code, USAGE_ERROR)  # so was what cannot be read
     if not as_json:
         print_notice(f"{valid} of {count} decisions are signed by an approver of the spec")
     return exit_code

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
-from toolchart.app.cli.log_access import open_log_for_reading, print_json
+from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
 from toolchart.app.cli.parameters.ages import Moment
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -20,7 +20,7 @@ from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import find_workers, summarize_conversation
 from toolchart.specs.loader import load_spec
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
 
@@ -105,10 +105,10 @@ def command(
             click.echo(_format_totals(rows))
         for difference in reversed(listing.differences):
             print_notice(escape_line(f"{difference.conversation}: {difference.describe()}"))
-    elif not listing.has_damage:
+    elif not listing.code:
         count = listing.count
         print_notice(f"none of {count} conversations matches" if count else "no conversations yet")
-    return DAMAGED_LOG if listing.has_damage else SUCCESS
+    return listing.code
 
 
 class _Listing:
@@ -131,14 +131,15 @@ class _Listing:
         self._with_children = with_children
         self._with_usage = with_usage
         self.rows: list[dict[str, Any]] = []
-        self.has_damage = False
+        self.code = SUCCESS
+        """The exit code for what could not be read."""
         self.has_more = False
         """Whether there are conversations beyond the limit."""
         self.count = 0
         """Conversations that were looked at."""
 
     def read(self, limit: int | None) -> None:
-        """Read conversations until so many match; damage of one is printed."""
+        """Read conversations until so many match; why one cannot be read is printed."""
         workers = find_workers(self._store)
         for name in track_progress(iterate_newest_first(self._store), "reading"):
             if limit is not None and len(self.rows) >= limit:
@@ -147,9 +148,8 @@ class _Listing:
             self.count += 1
             try:
                 self._read_row(name, workers.get(name, {}))
-            except LogDamaged as damage:
-                self.has_damage = True
-                print_notice(f"toolchart: damaged: {damage}")
+            except (LogDamaged, MissingKey) as problem:
+                self.code = max(self.code, print_unreadable(problem))
 
     def _read_row(self, name: str, work: dict[str, Any]) -> None:
         store, selection = self._store, self._selection

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from toolchart.app.cli.exit_codes import DAMAGED_LOG, SUCCESS
-from toolchart.app.cli.log_access import open_log_for_reading, print_json
+from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
 from toolchart.app.cli.parameters.conditions import parse_conditions
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
@@ -23,7 +23,7 @@ from toolchart.engine.log.reading.statistics import (
     count_turns,
     sum_turns,
 )
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 
 _TOOL = "tool"
@@ -73,7 +73,7 @@ def command(by: str, conditions: tuple[str, ...], as_json: bool, log: str | None
               toolchart stats --by tool --json
     """
     with open_log_for_reading(log) as store:
-        figures, has_damage = _read_all_figures(store, parse_conditions(conditions))
+        figures, code = _read_all_figures(store, parse_conditions(conditions))
     if by == _TOOL:
         tool_rows = count_tool_calls(figures)
         _print_rows(tool_rows, as_json, lambda: format_table(_TOOL_HEAD, map(_format_tool, tool_rows)))
@@ -83,22 +83,21 @@ def command(by: str, conditions: tuple[str, ...], as_json: bool, log: str | None
         head = (by, *_TURN_HEAD[1:])
         lines = [*map(_format_turns, rows), ("all", *_format_turns(total)[1:])]
         _print_rows(rows, as_json, lambda: format_table(head, lines))
-    return DAMAGED_LOG if has_damage else SUCCESS
+    return code
 
 
 def _read_all_figures(
     store: Store, where: ConversationFilter | None
-) -> tuple[list[ConversationFigures], bool]:
-    """The figures of the selected conversations, and whether one is damaged."""
-    figures, has_damage = [], False
+) -> tuple[list[ConversationFigures], int]:
+    """The figures of the selected conversations, and the exit code for those that cannot be read."""
+    figures, code = [], SUCCESS
     for name in track_progress(store.list_conversations(), "reading"):
         try:
             if where is None or is_selected(store, name, where):
                 figures.append(read_figures(store, name))
-        except LogDamaged as damage:
-            has_damage = True
-            print_notice(f"toolchart: damaged: {damage}")
-    return figures, has_damage
+        except (LogDamaged, MissingKey) as problem:
+            code = max(code, print_unreadable(problem))
+    return figures, code
 
 
 def _print_rows(
