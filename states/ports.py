@@ -194,6 +194,19 @@ class UpkeepStore(Protocol):
 
 
 @runtime_checkable
+class WatchedStore(Protocol):
+    """A store in files that notices when they are replaced while it has them open."""
+
+    def check_place(self) -> None:
+        """Return where what stands at the place of the log is what the store has opened; takes microseconds.
+
+        Raises:
+            LogUnavailable: it was deleted, replaced or overwritten; the store refuses everything from then on.
+        """
+        ...
+
+
+@runtime_checkable
 class InboxStore(Protocol):
     """A store that shows what waits in inboxes; also one that is open for reading alone."""
 

@@ -35,6 +35,7 @@ from toolchart.states.ports import (
     SharedStore,
     Store,
     UpkeepStore,
+    WatchedStore,
 )
 
 _RECORD, _CHECKPOINT, _ENTRY = "record", "checkpoint", "entry"
@@ -135,6 +136,11 @@ class EncryptedStore:
     def list_unfinished(self) -> Iterable[str]:
         """The conversations that a worker may go on with now."""
         return self.inner.list_unfinished() if isinstance(self.inner, UnfinishedStore) else ()
+
+    def check_place(self) -> None:
+        """Return where the log below is the one that was opened."""
+        if isinstance(self.inner, WatchedStore):
+            self.inner.check_place()
 
     def check_storage(self) -> Iterator[LogDamaged]:
         """Everything in the store below that is not as it leaves it."""

@@ -40,6 +40,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
 from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.engine.log.stores.access.jsonl_rewriting import NEW, write_anew
+from toolchart.engine.log.stores.access.replaced_files import ReplacementNotice, get_identity
 from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
 from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
@@ -67,6 +68,7 @@ class JsonlStore:
         self._durable = durable
         self.commits_at_once = not durable
         self._lock = threading.Lock()
+        self._notice = ReplacementNotice(self.folder)
         self._known_ends: dict[str, tuple[int, int]] = {}
         """Number of records and bytes of each file, after this store's last append to it."""
         self._kept_files = KeptFiles()
@@ -80,8 +82,51 @@ class JsonlStore:
             create_private_folder(self.folder)
             if not self.folder.is_dir():
                 raise NotADirectoryError(f"{self.folder} is a file")
+            self._identity = get_identity(os.stat(self.folder))
         except OSError as error:
             raise build_os_failure(error, f"the log {self.folder} cannot be used: {error}") from None
+
+    # -- a folder that is replaced ---------------------------------------------------------------
+
+    def check_place(self) -> None:
+        """Return where the folder at the path of the log is the one that was opened.
+
+        Raises:
+            LogUnavailable: it was deleted or replaced, or a file in it was found to be an earlier one.
+        """
+        self._notice.check()
+        try:
+            identity = get_identity(os.stat(self.folder))
+        except (FileNotFoundError, NotADirectoryError):
+            identity = (0, 0)
+        except OSError as error:
+            raise build_os_failure(error, f"the log {self.folder} cannot be used: {error}") from None
+        if identity != self._identity:
+            self._notice.refuse("was replaced by another folder, or deleted,")
+
+    def _refuse_earlier_file(self, batch: RecordBatch) -> None:
+        """Refuse to append where records are gone that this store has appended itself.
+
+        While a worker has the lease of a conversation nobody deletes it, and erasing keeps the number of its
+        records. So its file was replaced, or overwritten in place, by an earlier one.
+
+        Raises:
+            LogUnavailable: they are.
+        """
+        known = self._known_ends.get(batch.conversation)
+        if known is None or batch.lease is None or batch.first_seq == 0 or known[0] < batch.first_seq:
+            return
+        path = self._build_path(batch.conversation)
+        try:
+            is_shorter = os.stat(path).st_size < known[1] and self._count_lines(batch.conversation) < known[0]
+        except FileNotFoundError:
+            is_shorter = True
+        if is_shorter:
+            self._notice.refuse(f"lost records of conversation {batch.conversation!r}, which were replaced")
+
+    def _count_lines(self, conversation: str) -> int:
+        newest = self.read_last_line(conversation)
+        return 0 if newest is None else newest[0] + 1
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -97,6 +142,7 @@ class JsonlStore:
         """Append several batches; their files are synced side by side."""
         faults: list[ToolchartError | None] = []
         with self._lock:
+            self.check_place()
             for group in split_rounds(batches):
                 try:
                     self._kept_files.begin()
@@ -110,6 +156,7 @@ class JsonlStore:
         conversation = batch.conversation
         try:
             with self._lock:
+                self.check_place()
                 try:
                     self._kept_files.begin()
                     self._leases.lock_for_append(conversation, batch.lease, self._kept_files, wait=True)
@@ -138,6 +185,7 @@ class JsonlStore:
                     append = FileAppend(batch, self._build_path, self._find_end, *files, wait=wait)
                     writes.append((index, append))
                 except LogConflict as error:
+                    self._refuse_earlier_file(batch)
                     faults[index] = error
                 except OSError as error:
                     faults[index] = self._build_failure(batch.conversation, error)
@@ -168,6 +216,10 @@ class JsonlStore:
         for (index, write), failure in zip(writes, results, strict=True):
             if failure is not None:
                 failures.append((index, failure))
+            elif not write.is_in_place():
+                self._notice.refuse(
+                    f"lost the file of conversation {write.conversation!r}, which was replaced,"
+                )
             else:
                 self._known_ends[write.conversation] = write.end
         if self._durable and any(write.is_new for _, write in writes):
@@ -351,16 +403,19 @@ class JsonlStore:
 
     def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
         """Take the lease of a conversation."""
+        self.check_place()
         return self._leases.acquire(conversation, worker, seconds, wait=wait)
 
     def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
         """Prolong leases; of each, whether it was still held."""
+        self.check_place()
         return [self._leases.renew(lease, seconds) for lease in leases]
 
     def release_lease(
         self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
     ) -> bool:
         """End a lease, unless the inbox has entries."""
+        self.check_place()
         return self._leases.release(lease, is_open=is_open, due=due, wait=wait)
 
     def find_lease(self, conversation: str) -> Lease | None:
@@ -377,6 +432,7 @@ class JsonlStore:
 
     def post(self, conversation: str, key: str, data: bytes) -> bool:
         """Add an entry to an inbox, unless its key is known; durable on return."""
+        self.check_place()
         return self._leases.post(conversation, key, data)
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
@@ -385,6 +441,7 @@ class JsonlStore:
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken."""
+        self.check_place()
         self._leases.mark_taken(conversation, numbers)
         self._leases.forget_taken(conversation)  # no record holds them
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
 from toolchart.engine.log.stores.access import sqlite_leases
+from toolchart.engine.log.stores.access.replaced_files import SqliteWatch
 from toolchart.engine.log.stores.access.sqlite_connection import (
     BUSY_TIMEOUT_S,
     ErrorTranslation,
@@ -38,6 +39,9 @@ _UPKEEP_BYTES = 4 << 20
 
 _LONG_WAL_BYTES = 64 << 20
 """A write-ahead log of this size is written back as a whole, while nobody else writes."""
+
+_LOOK_EVERY_S = 0.05
+"""Seconds between two looks before commits at `normal`, where a commit takes as long as ten of them."""
 
 _FIND_END = f"""
 SELECT number,
@@ -78,10 +82,12 @@ class SqliteStore(SqliteQueries):
             if create:
                 create_private_file(self.path)
             self._db = connect(self.path)
-            self._transaction = Transaction(self._db, self._lock, BUSY_TIMEOUT_S)
-            self._try_transaction = Transaction(self._db, self._lock, 0)
             self._prepare_schema()
             super().__init__(self.path, connect(self.path, reads_only=True))
+            self._watch = SqliteWatch(self.path, self._db, 0.0 if durable else _LOOK_EVERY_S)
+        self._errors = ErrorTranslation(self.path, self._watch.notice)
+        self._transaction = Transaction(self._db, self._lock, BUSY_TIMEOUT_S, self._watch)
+        self._try_transaction = Transaction(self._db, self._lock, 0, self._watch)
 
     def _prepare_schema(self) -> None:
         """Set the durability, and create or upgrade the tables."""
@@ -96,7 +102,7 @@ class SqliteStore(SqliteQueries):
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         version = read_schema_version(self._db)
         if version < SCHEMA_VERSION:
-            with self._transaction:
+            with Transaction(self._db, self._lock, BUSY_TIMEOUT_S):
                 version = read_schema_version(self._db)  # may have changed meanwhile
                 if version < SCHEMA_VERSION:
                     upgrade_schema(self._db, version)
@@ -228,6 +234,7 @@ class SqliteStore(SqliteQueries):
     def vacuum(self) -> None:
         """Give the space of deleted conversations back to the system; rewrites the whole file."""
         with self._lock, self._errors:
+            self._watch.look()
             self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
             self._db.execute("VACUUM")
             self._truncate_wal()
@@ -247,11 +254,21 @@ class SqliteStore(SqliteQueries):
         wal = self.path.with_name(self.path.name + "-wal")
         is_long = wal.exists() and wal.stat().st_size > _LONG_WAL_BYTES
         with self._errors:
+            self._watch.look()  # a checkpoint would write old pages into a file that was restored
             db = connect(self.path)
             try:
                 db.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if is_long else 'PASSIVE'})")
             finally:
                 db.close()
+
+    def check_place(self) -> None:
+        """Return where the file at the path of the log is the one that is open.
+
+        Raises:
+            LogUnavailable: it was deleted, replaced or overwritten.
+        """
+        with self._errors:
+            self._watch.look()
 
     def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
         """Keep the checkpoint of a record; it is synced with the next append, or earlier."""
@@ -269,7 +286,8 @@ class SqliteStore(SqliteQueries):
 
         The file is written in order, so the sync of a later append covers it.
         """
-        return Transaction(self._db, self._lock, BUSY_TIMEOUT_S if wait else 0, is_unsynced=self._durable)
+        wait_s = BUSY_TIMEOUT_S if wait else 0
+        return Transaction(self._db, self._lock, wait_s, self._watch, is_unsynced=self._durable)
 
     def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
         """Take the lease of a conversation."""

@@ -21,7 +21,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
     open_private,
     write_at,
 )
-from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
+from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles, is_at_path
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.states.errors import LogConflict
 from toolchart.states.ports import Lease, RecordBatch
@@ -65,7 +65,8 @@ class FileAppend:
         self._build_path = build_path
         self._open_files = open_files
         self.is_new = False
-        known = kept_files.lock_known(batch.conversation, RECORDS, wait=wait)
+        self._path = build_path(batch.conversation, RECORDS)
+        known = kept_files.lock_known(batch.conversation, RECORDS, self._path, wait=wait)
         self._handle, self._size = known or self._open(kept_files, wait=wait)
         count, self._end = find_end(batch.conversation, self._handle, self._size)
         if count != batch.first_seq:
@@ -76,8 +77,7 @@ class FileAppend:
 
     def _open(self, kept_files: KeptFiles, *, wait: bool) -> tuple[int, int]:
         """Open the file of the records and lock it; the file and its size."""
-        batch = self._batch
-        path = self._build_path(batch.conversation, RECORDS)
+        batch, path = self._batch, self._path
         self.is_new = not path.exists()
         if self.is_new and batch.first_seq != 0:
             raise build_conflict(batch, 0)
@@ -111,6 +111,10 @@ class FileAppend:
                 batch.checkpoint,
                 self._open_files,
             )
+
+    def is_in_place(self) -> bool:
+        """Whether the file that was written to is the one at its path."""
+        return is_at_path(os.fstat(self._handle), self._path)
 
     def sync(self) -> OSError | None:
         """Make the lines durable; or the error, after the file is as before."""

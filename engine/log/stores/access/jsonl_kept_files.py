@@ -1,8 +1,9 @@
 """Files of the JSONL store that stay open from one append to the next, each locked only during an append.
 
 Opening and closing the files of a conversation costs more than writing to them. A file is kept under the
-conversation and its suffix. Who uses it again locks it first and then looks whether it still has a name:
-another process may have deleted the conversation.
+conversation and its suffix. Who uses it again locks it first and then looks whether it is still the one at
+its path: another process may have deleted the conversation or written it anew, or somebody has restored a
+backup. Else it is opened by its path again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ from collections import OrderedDict
 from pathlib import Path
 
 from toolchart.engine.log.stores.access.jsonl_files import lock_file, open_private
+from toolchart.engine.log.stores.access.replaced_files import get_identity
 
 _MOST = 512
 _SHARE = 4
 """At most so many files, and at most this part of those that the process may open."""
+
+
+def is_at_path(status: os.stat_result, path: Path) -> bool:
+    """Whether an open file, which has this status, is the one at a path."""
+    try:
+        return get_identity(os.stat(path)) == get_identity(status)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 class KeptFiles:
@@ -35,8 +45,8 @@ class KeptFiles:
             self.close()
             self._pid = os.getpid()
 
-    def lock_known(self, conversation: str, suffix: str, *, wait: bool) -> tuple[int, int] | None:
-        """The locked file and its size; None where it is not open, or was deleted.
+    def lock_known(self, conversation: str, suffix: str, path: Path, *, wait: bool) -> tuple[int, int] | None:
+        """The locked file and its size; None where it is not open, or is not the one at its path any more.
 
         Raises:
             LogBusy: another process has its lock, and `wait` is false.
@@ -46,7 +56,7 @@ class KeptFiles:
             return None
         self._lock(handle, wait=wait)
         status = os.fstat(handle)
-        if not status.st_nlink:
+        if not is_at_path(status, path):
             self.forget(conversation)
             return None
         self._handles.move_to_end((conversation, suffix))

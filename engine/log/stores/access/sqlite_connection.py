@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from toolchart.engine.log.stores.access.replaced_files import ReplacementNotice, SqliteWatch
 from toolchart.states.errors import LogBusy, LogConflict, LogDamaged, LogUnavailable, StorageFailure
 
 BUSY_TIMEOUT_S = 10.0
@@ -63,15 +64,21 @@ def build_os_failure(error: OSError, message: str) -> LogUnavailable:
 
 
 class ErrorTranslation:
-    """A block that converts SQLite's exceptions into errors of the log."""
+    """A block that converts SQLite's exceptions into errors of the log.
 
-    __slots__ = ("_path",)
+    Args:
+        notice: refuses the block where the file was found replaced.
+    """
 
-    def __init__(self, path: Path) -> None:
+    __slots__ = ("_notice", "_path")
+
+    def __init__(self, path: Path, notice: ReplacementNotice | None = None) -> None:
         self._path = path
+        self._notice = notice
 
     def __enter__(self) -> None:
-        pass
+        if self._notice is not None:
+            self._notice.check()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         match error:
@@ -100,25 +107,38 @@ class Transaction:
     """A transaction: takes the connection and the lock of the file, commits at the end of its block, rolls
     back after an exception.
 
+    Before it begins, and after its commit, it looks whether the file is still the one at its path. So nothing
+    is written to a file that was found replaced, and nothing is acknowledged that went to one.
+
     Args:
         wait_s: how long it waits for another process that writes.
+        watch: looks at the file.
         is_unsynced: whether its commit does not wait for the disk, in a file whose other commits do.
     """
 
-    __slots__ = ("_db", "_is_unsynced", "_lock", "_wait_s")
+    __slots__ = ("_db", "_is_unsynced", "_lock", "_wait_s", "_watch")
 
     def __init__(
-        self, db: sqlite3.Connection, lock: threading.Lock, wait_s: float, *, is_unsynced: bool = False
+        self,
+        db: sqlite3.Connection,
+        lock: threading.Lock,
+        wait_s: float,
+        watch: SqliteWatch | None = None,
+        *,
+        is_unsynced: bool = False,
     ) -> None:
         self._db = db
         self._lock = lock
         self._wait_s = wait_s
+        self._watch = watch
         self._is_unsynced = is_unsynced
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=self._wait_s > 0):
             raise LogBusy("another thread writes to the log")
         try:
+            if self._watch is not None:
+                self._watch.look_before_commit()
             if self._is_unsynced:
                 self._db.execute("PRAGMA synchronous = NORMAL")
             self._begin()
@@ -152,6 +172,8 @@ class Transaction:
         try:
             if error is None:
                 self._db.execute("COMMIT")
+                if self._watch is not None:
+                    self._watch.look_after_commit()
         finally:
             self._end()
 

@@ -1,0 +1,262 @@
+"""A store notices that its files were replaced: nothing is acknowledged that is not in the log at the path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import make_engine
+
+from toolchart.engine.log.stores.jsonl import JsonlStore
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.states.errors import LogUnavailable
+from toolchart.states.ports import RecordBatch
+
+LINE = b'{"line":"' + b"x" * 500 + b'"}'
+
+
+def back_up(path: Path) -> Path:
+    """A consistent copy of a database in use, as `sqlite3 log.db ".backup backup.db"` makes it."""
+    target = path.with_name("backup.db")
+    source, copy = sqlite3.connect(path), sqlite3.connect(target)
+    source.backup(copy)
+    source.close()
+    copy.close()
+    return target
+
+
+def move_over(path: Path, backup: Path) -> None:
+    """`mv backup.db log.db`: another inode."""
+    backup.rename(path)
+
+
+def copy_over(path: Path, backup: Path) -> None:
+    """`cp backup.db log.db`: the same inode; the write-ahead log stays beside it."""
+    shutil.copyfile(backup, path)
+
+
+def move_away(path: Path, backup: Path) -> None:
+    """`mv log.db old.db; cp backup.db log.db`."""
+    path.rename(path.with_name("old.db"))
+    shutil.copyfile(backup, path)
+
+
+def delete_file(path: Path, backup: Path) -> None:
+    """`rm log.db`."""
+    path.unlink()
+
+
+def delete_wal(path: Path, backup: Path) -> None:
+    """`rm log.db-wal log.db-shm`, as before a restore."""
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink()
+
+
+def replace_folder(path: Path, backup: Path) -> None:
+    """The folder of the log is moved away, and another one takes its place."""
+    path.parent.rename(path.parent.with_name("old"))
+    path.parent.mkdir()
+    shutil.copyfile(path.parent.with_name("old") / backup.name, path)
+
+
+Restore = Callable[[Path, Path], None]
+
+
+@pytest.mark.parametrize("is_written_back", [False, True])
+@pytest.mark.parametrize(
+    "restore", [move_over, copy_over, move_away, delete_file, delete_wal, replace_folder]
+)
+def test_a_replaced_database_is_refused(tmp_path: Path, restore: Restore, is_written_back: bool) -> None:
+    """However a file is replaced, the next commit is refused, and so is everything else, also where the old
+    file comes back; what is opened anew works. The error says what to do."""
+    path = tmp_path / "folder" / "log.db"
+    store = SqliteStore(path)
+    store.append("c", 0, [LINE])
+    backup = back_up(path)
+    for seq in range(1, 30):
+        store.append("c", seq, [LINE])
+    if is_written_back:
+        store.do_upkeep()
+        store.append("c", 30, [LINE])
+    lease = store.acquire_lease("other", "host:1", 30)
+    store.check_place()
+    restore(path, backup)
+    calls: list[Callable[[], Any]] = [
+        lambda: store.append("c", 30 + is_written_back, [LINE]),
+        lambda: store.append_many([RecordBatch("d", 0, [LINE])], wait=False),
+        lambda: store.acquire_lease("c", "host:2", 30),
+        lambda: store.renew_leases([lease], 30),
+        lambda: store.release_lease(lease, is_open=False),
+        lambda: store.post("c", "key", b"data"),
+        lambda: store.delete("c"),
+        lambda: store.write_checkpoint("c", 0, b"data"),
+        lambda: list(store.read_lines("c")),
+        store.check_place,
+        store.do_upkeep,
+        store.vacuum,
+    ]
+    for call in calls:
+        with pytest.raises(LogUnavailable, match="while it was in use") as error:
+            call()
+        assert "restore the backup again" in str(error.value)
+        assert "toolchart verify" in str(error.value)
+    store.close()
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    again = SqliteStore(path)
+    again.append("c", 0, [LINE])
+    again.close()
+
+
+@pytest.mark.parametrize("restore", [move_over, copy_over, move_away, delete_file])
+def test_nothing_is_acknowledged_after_the_replacement(tmp_path: Path, restore: Restore) -> None:
+    """Of a thread that appends without a pause, at `normal`, no append that began after the file was replaced
+    is acknowledged."""
+    path = tmp_path / "log.db"
+    store = SqliteStore(path, durable=False)
+    store.append("c", 0, [LINE])
+    backup = back_up(path)
+    replaced, begun_after, failures = threading.Event(), [], []
+
+    def append_all() -> None:
+        """Append until it is refused."""
+        for seq in range(1, 1_000_000):
+            is_after = replaced.is_set()
+            try:
+                store.append("c", seq, [LINE])
+            except Exception as error:
+                failures.append(error)
+                return
+            if is_after:
+                begun_after.append(seq)
+
+    thread = threading.Thread(target=append_all)
+    thread.start()
+    while store.read_last_line("c") == (0, LINE):
+        pass
+    restore(path, backup)
+    replaced.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert begun_after == []
+    with pytest.raises(LogUnavailable):
+        store.check_place()
+    assert len(failures) == 1
+    store.close()
+
+
+def test_checkpoints_of_anybody_are_no_replacement(tmp_path: Path) -> None:
+    """While stores append, other connections write the log back, truncate it and rewrite the whole file;
+    nothing is refused."""
+    path = tmp_path / "log.db"
+    stores = [SqliteStore(path, durable=False) for _ in range(2)]
+    faults: list[BaseException] = []
+    done = threading.Event()
+
+    def append_all(store: SqliteStore, name: str) -> None:
+        """Append, with upkeep now and then."""
+        try:
+            store.take_over_upkeep()
+            for seq in range(1500):
+                store.append(name, seq, [LINE])
+                if seq % 50 == 0:
+                    store.do_upkeep()
+        except BaseException as error:
+            faults.append(error)
+
+    def write_back() -> None:
+        """What other programs may do with the database."""
+        db = sqlite3.connect(path, timeout=30, isolation_level=None)
+        while not done.is_set():
+            for statement in ("PRAGMA wal_checkpoint(PASSIVE)", "PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM"):
+                try:
+                    db.execute(statement).fetchall()
+                except sqlite3.OperationalError:  # locked
+                    continue
+        db.close()
+
+    threads = [threading.Thread(target=append_all, args=(store, f"c{n}")) for n, store in enumerate(stores)]
+    other = threading.Thread(target=write_back)
+    for thread in (*threads, other):
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    done.set()
+    other.join(120)
+    assert faults == []
+    for number, store in enumerate(stores):
+        store.check_place()
+        assert store.read_last_line(f"c{number}") == (1499, LINE)
+        store.close()
+
+
+# -- JSON Lines ------------------------------------------------------------------------------------
+
+
+def move_file(folder: Path, backup: Path) -> None:
+    """`mv backup/c.jsonl log/c.jsonl`; a hard link keeps the old file alive."""
+    os.link(folder / "c.jsonl", folder.with_name("linked"))
+    (backup / "c.jsonl").rename(folder / "c.jsonl")
+
+
+def copy_file(folder: Path, backup: Path) -> None:
+    """`cp backup/c.jsonl log/c.jsonl`."""
+    shutil.copyfile(backup / "c.jsonl", folder / "c.jsonl")
+
+
+def remove_file(folder: Path, backup: Path) -> None:
+    """`rm log/c.jsonl`."""
+    (folder / "c.jsonl").unlink()
+
+
+def swap_folders(folder: Path, backup: Path) -> None:
+    """`mv log old; mv backup log`."""
+    folder.rename(folder.with_name("old"))
+    backup.rename(folder)
+
+
+@pytest.mark.parametrize("restore", [move_file, copy_file, remove_file, swap_folders])
+def test_a_replaced_conversation_is_refused(tmp_path: Path, restore: Restore) -> None:
+    """An engine whose files were replaced by earlier ones acknowledges no further turn, and adds nothing to
+    them; neither does it begin another conversation. A new engine goes on from what stands there."""
+    folder, backup = tmp_path / "log", tmp_path / "backup"
+    engine = make_engine([str(number) for number in range(9)], log=f"{folder}/")
+    engine.run("a", conversation="c")
+    shutil.copytree(folder, backup)
+    engine.run("b", conversation="c")
+    engine.run("b", conversation="c")
+    restore(folder, backup)
+    before = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
+    for name in ("c", "c", "new"):
+        with pytest.raises(LogUnavailable, match="while it was in use"):
+            engine.run("c", conversation=name)
+    assert {path.name: path.read_bytes() for path in folder.glob("*.jsonl")} == before
+    engine.close()
+    (folder / "c.lease").unlink(missing_ok=True)  # as if the process of the first engine had ended
+    with make_engine(["again"], log=f"{folder}/") as again:
+        assert again.run("d", conversation="c").content == "again"
+
+
+def test_erasing_and_pruning_by_others_are_no_replacement(tmp_path: Path) -> None:
+    """A store that has a file open goes on where another one has written it anew, shorter, or deleted it."""
+    store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
+
+    def append(name: str, seq: int) -> object:
+        """Append one record under a lease."""
+        lease = store.acquire_lease(name, "host:1", 30)
+        (fault,) = store.append_many([RecordBatch(name, seq, [LINE], lease)])
+        store.release_lease(lease, is_open=False)
+        return fault
+
+    assert [append("c", seq) for seq in range(3)] == [None] * 3
+    other.rewrite_lines(RecordBatch("c", 3, [b'{"erased":1}']), {0: b"{}", 1: b"{}"})
+    assert append("c", 4) is None
+    other.delete("c")
+    assert append("c", 0) is None
+    store.check_place()
