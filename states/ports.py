@@ -201,7 +201,7 @@ class WatchedStore(Protocol):
         """Return where what stands at the place of the log is what the store has opened; takes microseconds.
 
         Raises:
-            LogUnavailable: it was deleted, replaced or overwritten; the store refuses everything from then on.
+            LogUnavailable: it was deleted, replaced or overwritten; everything is refused from then on.
         """
         ...
 

@@ -18,7 +18,7 @@ from toolchart.engine.log.reading.listing import find_names, read_ends
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
 
@@ -80,12 +80,25 @@ def find_root(store: Store, conversation: str) -> str:
     return conversation
 
 
-def list_children(store: Store, conversation: str) -> list[str]:
+def list_children(store: Store, conversation: str, *, skip_unreadable: bool = False) -> list[str]:
     """The children of a conversation, in the order in which they were asked for.
 
     A fork has those of its own log, not those of the records that it shares.
+
+    Args:
+        skip_unreadable: leave out what cannot be read, for those who only show them: any conversation whose
+            id begins as that of a child may be damaged, or need a missing key.
+
+    Raises:
+        LogDamaged, MissingKey: one of them cannot be read.
     """
-    links = [(name, read_parent(store, name)) for name in find_names(store, f"{conversation}.")]
+    links = []
+    for name in find_names(store, f"{conversation}."):
+        try:
+            links.append((name, read_parent(store, name)))
+        except (LogDamaged, MissingKey):
+            if not skip_unreadable:
+                raise
     children = [
         (int(link.get("effect", 0)), int(link.get("item", 0)), name)
         for name, link in links

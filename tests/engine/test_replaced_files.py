@@ -1,4 +1,4 @@
-"""A store notices that its files were replaced: nothing is acknowledged that is not in the log at the path."""
+"""A store notices that its files were replaced: nothing is acknowledged that is not in the log there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from agents import make_engine
+from postgres_database import create_database
 
+from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
-from toolchart.states.errors import LogUnavailable
-from toolchart.states.ports import RecordBatch
+from toolchart.states.errors import LeaseLost, LogConflict, LogUnavailable
+from toolchart.states.ports import Lease, RecordBatch
 
 LINE = b'{"line":"' + b"x" * 500 + b'"}'
 
@@ -260,3 +262,61 @@ def test_erasing_and_pruning_by_others_are_no_replacement(tmp_path: Path) -> Non
     other.delete("c")
     assert append("c", 0) is None
     store.check_place()
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------
+
+
+def test_a_worker_does_not_append_to_a_restored_database(postgres: Any, tmp_path: Path) -> None:
+    """A database that is set back to an earlier state refuses what a worker that had gone further appends:
+    its lease is not there, or its next record does not follow. A lease that another worker takes afterwards, with
+    a token that was given before, does not let the first one in."""
+    psycopg = pytest.importorskip("psycopg")
+    address = create_database(postgres, tmp_path)
+    store: Any = open_store(address)
+    tables = ("conversations", "records", "checkpoints", "parts", "leases", "inbox")
+
+    def run(*statements: str) -> None:
+        """Run statements in one transaction."""
+        with psycopg.connect(address) as db:
+            for statement in statements:
+                db.execute(statement)
+
+    def back_up() -> None:
+        """Keep a copy of all tables."""
+        for table in tables:
+            run(f"DROP TABLE IF EXISTS kept_{table}", f"CREATE TABLE kept_{table} AS TABLE toolchart_{table}")
+
+    def restore() -> None:
+        """Set all tables back."""
+        run(f"TRUNCATE {', '.join(f'toolchart_{table}' for table in tables)}")
+        for table in tables:
+            columns = "number, id" if table == "conversations" else "*"
+            target = (
+                "toolchart_conversations (number, id)" if table == "conversations" else f"toolchart_{table}"
+            )
+            value = "OVERRIDING SYSTEM VALUE" if table in ("conversations", "inbox") else ""
+            run(f"INSERT INTO {target} {value} SELECT {columns} FROM kept_{table}")
+
+    def append(seq: int, lease: Lease) -> object:
+        """Append one record."""
+        (fault,) = store.append_many([RecordBatch("c", seq, [LINE], lease)])
+        return fault
+
+    first = store.acquire_lease("c", "host:1/a", 30)
+    assert append(0, first) is None
+    store.release_lease(first, is_open=True, due=0.0)
+    back_up()
+    second = store.acquire_lease("c", "host:1/a", 30)
+    assert append(1, second) is None
+    restore()
+    assert isinstance(append(2, second), LeaseLost)
+    other = store.acquire_lease("c", "host:2/b", 30)
+    assert other.token == second.token
+    assert isinstance(append(2, second), LeaseLost)
+    back_up()
+    assert [append(1, other), append(2, other)] == [None, None]
+    restore()
+    assert isinstance(append(3, other), LogConflict), "the lease is there, and two records are not"
+    assert store.read_last_line("c") == (0, LINE)
+    store.close()

@@ -145,7 +145,7 @@ def require_conversation(store: Store, conversation: str) -> None:
 def read_overview(store: Store, conversation: str) -> dict[str, Any]:
     """A conversation as a row, with its figures and the ids of its children."""
     row, newest_at = summarize_conversation(store, conversation)
-    children = list_children(store, conversation)
+    children = list_children(store, conversation, skip_unreadable=True)
     return {**row, "newest_at": newest_at, **read_usage(store, conversation), "children": children}
 
 

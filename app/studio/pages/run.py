@@ -153,7 +153,7 @@ async def list_run_children(request: Request) -> Response:
 
 def read_children(store: Store, conversation: str) -> list[dict[str, Any]]:
     """The conversations that effects of this one run, in the order in which they were asked for."""
-    return [_read_child(store, name) for name in list_children(store, conversation)]
+    return [_read_child(store, name) for name in list_children(store, conversation, skip_unreadable=True)]
 
 
 def _read_child(store: Store, name: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _print_family(store: Store, conversation: str, margin: str) -> None:
     """Print the records of a conversation; those of its children stand below the record that asked for
     them."""
     children: dict[Any, list[str]] = {}
-    for child in list_children(store, conversation):
+    for child in list_children(store, conversation, skip_unreadable=True):
         link = read_parent(store, child) or {}
         children.setdefault(link.get("effect"), []).append(child)
     for record in read_conversation(store, conversation):

@@ -138,7 +138,7 @@ class SqliteWatch:
     def look_at_file(self) -> None:
         """`look`, the write-ahead log aside."""
         self.notice.check()
-        # First the note, then the file, so that no checkpoint has its note kept and its writing yet to be seen.
+        # First the note, then the file: a checkpoint whose note is kept has written before, or is at work.
         note = self._read_note()
         try:
             state = _describe_file(os.stat(self._path))
