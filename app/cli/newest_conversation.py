@@ -18,14 +18,15 @@ def find_newest_conversation(store: Store) -> str | None:
     Raises:
         LogDamaged, MissingKey: there are conversations, and none of them can be read.
     """
-    times, problems = [], []
+    times: list[tuple[str, str]] = []
+    problems: list[LogDamaged | MissingKey] = []
     for name in drop_children(list_recent(store)):
         try:
             last = store.read_last_line(name)
             if last is not None:
                 times.append((parse_line(last[1], last[0], name).at, name))
-        except (LogDamaged, MissingKey) as problem:
-            problems.append(problem)
+        except (LogDamaged, MissingKey) as error:
+            problems.append(error)
     if problems and not times:
         raise problems[0]
     for problem in problems:

@@ -269,8 +269,8 @@ def test_erasing_and_pruning_by_others_are_no_replacement(tmp_path: Path) -> Non
 
 def test_a_worker_does_not_append_to_a_restored_database(postgres: Any, tmp_path: Path) -> None:
     """A database that is set back to an earlier state refuses what a worker that had gone further appends:
-    its lease is not there, or its next record does not follow. A lease that another worker takes afterwards, with
-    a token that was given before, does not let the first one in."""
+    its lease is not there, or its next record does not follow. A lease that another worker takes afterwards,
+    with a token that was given before, does not let the first one in."""
     psycopg = pytest.importorskip("psycopg")
     address = create_database(postgres, tmp_path)
     store: Any = open_store(address)

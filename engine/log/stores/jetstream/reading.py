@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from toolchart.engine.log.reading.listing import SAMPLE_SIZE
 from toolchart.engine.log.stores.jetstream.families import Families, Family
 from toolchart.engine.log.stores.jetstream.messages import (
     BORN,
@@ -145,13 +146,23 @@ class Reader:
         return sorted(places, key=places.__getitem__)
 
     async def list_sample(self) -> list[str]:
-        """The ids of the conversation that was begun last and of the one that was begun first."""
+        """The ids of the conversation that was begun last, of two others of late, and of the oldest one.
+
+        The server finds the next message of a subject, and not the one before. So it is asked for the next
+        beginning after places that lie further and further back, each four times as far.
+        """
         subject = self._subjects.build_of_all("b")
-        messages = await asyncio.gather(
-            self._stream.get_message(last_by_subj=subject),
-            self._stream.get_message(seq=1, next_by_subj=subject),
-        )
-        return [decode_token(self._subjects.split(message.subject)[2]) for message in messages if message]
+        newest = await self._stream.get_message(last_by_subj=subject)
+        if newest is None:
+            return []
+        found, distance = {newest.subject: newest}, 1
+        while len(found) < SAMPLE_SIZE and distance < newest.sequence:
+            message = await self._stream.get_message(seq=newest.sequence - distance, next_by_subj=subject)
+            found |= {message.subject: message} if message is not None else {}
+            distance *= 4
+        oldest = await self._stream.get_message(seq=1, next_by_subj=subject)
+        messages = [*found.values(), *([oldest] if oldest is not None else [])]
+        return [decode_token(self._subjects.split(message.subject)[2]) for message in messages]
 
     async def read_newest_checkpoint(self, conversation: str, newest: int | None) -> tuple[int, bytes] | None:
         """The checkpoint that was kept last; None where it is none of those that are asked for."""

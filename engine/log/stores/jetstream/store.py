@@ -98,7 +98,7 @@ class JetStreamStore:
         return self._stream.run(lambda _: self._reader.list_conversations())
 
     def list_sample(self) -> Sequence[str]:
-        """The ids of the newest conversation and of the oldest one."""
+        """The ids of a few of the newest conversations and of the oldest one."""
         return self._stream.run(lambda _: self._reader.list_sample())
 
     def delete(self, conversation: str) -> None:
