@@ -14,6 +14,7 @@ import contextlib
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -40,7 +41,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
 from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.engine.log.stores.access.jsonl_rewriting import NEW, write_anew
-from toolchart.engine.log.stores.access.replaced_files import ReplacementNotice, get_identity
+from toolchart.engine.log.stores.access.replaced_files import LOOK_EVERY_S, ReplacementNotice, get_identity
 from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
 from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
@@ -69,6 +70,8 @@ class JsonlStore:
         self.commits_at_once = not durable
         self._lock = threading.Lock()
         self._notice = ReplacementNotice(self.folder)
+        self._due = 0.0
+        """When the folder is looked at again before a commit, at `normal`."""
         self._known_ends: dict[str, tuple[int, int]] = {}
         """Number of records and bytes of each file, after this store's last append to it."""
         self._kept_files = KeptFiles()
@@ -103,6 +106,15 @@ class JsonlStore:
             raise build_os_failure(error, f"the log {self.folder} cannot be used: {error}") from None
         if identity != self._identity:
             self._notice.refuse("was replaced by another folder, or deleted,")
+
+    def _look_before_commit(self) -> None:
+        """`check_place`; at `normal` now and then. Each file is looked at in any case."""
+        now = time.monotonic()
+        if self._durable or now >= self._due:
+            self._due = now + LOOK_EVERY_S
+            self.check_place()
+        else:
+            self._notice.check()
 
     def _refuse_earlier_file(self, batch: RecordBatch) -> None:
         """Refuse to append where records are gone that this store has appended itself.
@@ -142,7 +154,7 @@ class JsonlStore:
         """Append several batches; their files are synced side by side."""
         faults: list[ToolchartError | None] = []
         with self._lock:
-            self.check_place()
+            self._look_before_commit()
             for group in split_rounds(batches):
                 try:
                     self._kept_files.begin()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
 from toolchart.engine.log.stores.access import sqlite_leases
-from toolchart.engine.log.stores.access.replaced_files import SqliteWatch
+from toolchart.engine.log.stores.access.replaced_files import LOOK_EVERY_S, SqliteWatch
 from toolchart.engine.log.stores.access.sqlite_connection import (
     BUSY_TIMEOUT_S,
     ErrorTranslation,
@@ -39,9 +39,6 @@ _UPKEEP_BYTES = 4 << 20
 
 _LONG_WAL_BYTES = 64 << 20
 """A write-ahead log of this size is written back as a whole, while nobody else writes."""
-
-_LOOK_EVERY_S = 0.05
-"""Seconds between two looks before commits at `normal`, where a commit takes as long as ten of them."""
 
 _FIND_END = f"""
 SELECT number,
@@ -84,7 +81,7 @@ class SqliteStore(SqliteQueries):
             self._db = connect(self.path)
             self._prepare_schema()
             super().__init__(self.path, connect(self.path, reads_only=True))
-            self._watch = SqliteWatch(self.path, self._db, 0.0 if durable else _LOOK_EVERY_S)
+            self._watch = SqliteWatch(self.path, self._db, 0.0 if durable else LOOK_EVERY_S)
         self._errors = ErrorTranslation(self.path, self._watch.notice)
         self._transaction = Transaction(self._db, self._lock, BUSY_TIMEOUT_S, self._watch)
         self._try_transaction = Transaction(self._db, self._lock, 0, self._watch)

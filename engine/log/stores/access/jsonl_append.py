@@ -21,7 +21,7 @@ from toolchart.engine.log.stores.access.jsonl_files import (
     open_private,
     write_at,
 )
-from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles, is_at_path
+from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.states.errors import LogConflict
 from toolchart.states.ports import Lease, RecordBatch
@@ -65,8 +65,8 @@ class FileAppend:
         self._build_path = build_path
         self._open_files = open_files
         self.is_new = False
-        self._path = build_path(batch.conversation, RECORDS)
-        known = kept_files.lock_known(batch.conversation, RECORDS, self._path, wait=wait)
+        self._kept_files = kept_files
+        known = kept_files.lock_known(batch.conversation, RECORDS, wait=wait, looks_at_path=True)
         self._handle, self._size = known or self._open(kept_files, wait=wait)
         count, self._end = find_end(batch.conversation, self._handle, self._size)
         if count != batch.first_seq:
@@ -77,7 +77,8 @@ class FileAppend:
 
     def _open(self, kept_files: KeptFiles, *, wait: bool) -> tuple[int, int]:
         """Open the file of the records and lock it; the file and its size."""
-        batch, path = self._batch, self._path
+        batch = self._batch
+        path = self._build_path(batch.conversation, RECORDS)
         self.is_new = not path.exists()
         if self.is_new and batch.first_seq != 0:
             raise build_conflict(batch, 0)
@@ -114,7 +115,7 @@ class FileAppend:
 
     def is_in_place(self) -> bool:
         """Whether the file that was written to is the one at its path."""
-        return is_at_path(os.fstat(self._handle), self._path)
+        return self._kept_files.is_in_place(self.conversation, RECORDS)
 
     def sync(self) -> OSError | None:
         """Make the lines durable; or the error, after the file is as before."""

@@ -97,9 +97,9 @@ class JsonlLeases:
             LeaseHeld, LeaseLost: records must not be appended under this lease.
         """
         root = conversation if lease is None else lease.conversation
-        path = self._build_path(root, LEASE_SUFFIX)
-        known = kept_files.lock_known(root, LEASE_SUFFIX, path, wait=wait)
+        known = kept_files.lock_known(root, LEASE_SUFFIX, wait=wait)
         if known is None:
+            path = self._build_path(root, LEASE_SUFFIX)
             if lease is None and not path.exists():
                 return
             known = kept_files.open_locked(root, LEASE_SUFFIX, path, os.O_RDWR | os.O_CREAT, wait=wait)

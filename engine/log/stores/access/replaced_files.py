@@ -21,6 +21,9 @@ from toolchart.states.errors import LogUnavailable
 
 log = logging.getLogger("toolchart.engine")
 
+LOOK_EVERY_S = 0.05
+"""Seconds between two looks before commits at `normal`, where a commit takes as long as ten of them."""
+
 Identity = tuple[int, int]
 """Device and inode of a file: what tells it from another one at the same path."""
 
