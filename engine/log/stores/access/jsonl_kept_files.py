@@ -1,8 +1,8 @@
 """Files of the JSONL store that stay open from one append to the next, each locked only during an append.
 
 Opening and closing the files of a conversation costs more than writing to them. A file is kept under the
-conversation and its suffix. Who uses it again locks it first and looks whether it still has a name, or
-is still the one at its path: another process may have deleted the conversation or written it anew, or somebody
+conversation and its suffix. Who uses it again locks it first and looks whether it still has a name, or is
+still the one at its path: another process may have deleted the conversation or written it anew, or somebody
 has restored a backup. Then it is opened by its path again.
 """
 
