@@ -155,6 +155,36 @@ def test_nothing_is_acknowledged_after_the_replacement(tmp_path: Path, restore: 
     store.close()
 
 
+def test_checkpoints_between_commits_are_no_replacement(tmp_path: Path) -> None:
+    """Between two commits another connection, or the store itself, writes the log back, begins it anew or
+    rewrites the whole file; nothing is refused, and a file that is overwritten afterwards still is."""
+    path = tmp_path / "log.db"
+    store, other = SqliteStore(path), sqlite3.connect(path, isolation_level=None)
+    statements = ("PASSIVE", "RESTART", "TRUNCATE", "VACUUM", "upkeep", "vacuum", "none")
+    for seq in range(3 * len(statements)):
+        store.append("c", seq, [LINE])
+        match statements[seq % len(statements)]:
+            case "upkeep":
+                store.do_upkeep()
+            case "vacuum":
+                store.vacuum()
+            case "VACUUM":
+                other.execute("VACUUM")
+            case "none":
+                continue
+            case mode:
+                other.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    store.check_place()
+    backup = back_up(path)
+    store.append("c", 3 * len(statements), [LINE])
+    copy_over(path, backup)
+    with pytest.raises(LogUnavailable, match="was overwritten"):
+        store.append("c", 3 * len(statements) + 1, [LINE])
+    other.close()
+    store.close()
+
+
+@pytest.mark.slow
 def test_checkpoints_of_anybody_are_no_replacement(tmp_path: Path) -> None:
     """While stores append, other connections write the log back, truncate it and rewrite the whole file;
     nothing is refused."""
