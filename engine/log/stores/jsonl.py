@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 from toolchart.engine.log.reading.listing import pick_sample
@@ -48,6 +49,8 @@ from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, Too
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
 _HASH = re.compile(rb'"hash":"([0-9a-f]{64})"\}\Z')
+
+_SAMPLED_FILES = 1000
 
 _SYNC_THREADS = 32
 """Files that are synced at the same time. The file system writes its journal once for many of them."""
@@ -326,12 +329,15 @@ class JsonlStore:
         return [self._read_name(path) for _, path in sorted(files)]
 
     def list_sample(self) -> Sequence[str]:
-        """The ids of the conversations that were written last, and of the one that was not for longest."""
+        """The ids of the conversations that were written last, and of the one that was not for longest.
+
+        Of a large folder only a thousand files count, those that the file system lists first. To look at a
+        hundred thousand would take longer than a turn.
+        """
         with os.scandir(self.folder) as entries:
-            files = [
-                (entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.name.endswith(RECORDS)
-            ]
-        return [self._read_name(Path(path)) for _, path in pick_sample(sorted(files))]
+            records = islice((entry for entry in entries if entry.name.endswith(RECORDS)), _SAMPLED_FILES)
+            files = sorted((entry.stat().st_mtime_ns, entry.path) for entry in records)
+        return [self._read_name(Path(path)) for _, path in pick_sample(files)]
 
     def _read_name(self, path: Path) -> str:
         """The id of a conversation, from the path of its file."""
