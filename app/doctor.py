@@ -25,6 +25,7 @@ from toolchart.providers.shared.host_client import find_api_key
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.specs.unread_limits import load_agent_chart
+from toolchart.states.descriptors import REGISTRIES, find_registry, load_row_reference
 from toolchart.states.errors import (
     LogDamaged,
     LogUnavailable,
@@ -52,10 +53,17 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """The next step of the user."""
 
 
-def check_environment(spec: AgentSpec | None, log: str | None) -> Iterator[Check]:
-    """Run every check of this machine and, with an agent, of what the agent needs."""
+def check_environment(
+    spec: AgentSpec | None, log: str | None, *, loads_plugins: bool = False
+) -> Iterator[Check]:
+    """Run every check of this machine and, with an agent, of what the agent needs.
+
+    Args:
+        loads_plugins: import everything that other packages add; without it they are only listed.
+    """
     yield _check_python()
     yield from _check_packages()
+    yield from _load_plugins() if loads_plugins else _list_plugins()
     yield _check_log(log)
     if spec is None:
         return
@@ -116,6 +124,39 @@ def _check_packages() -> Iterator[Check]:
             said=version or "not installed",
             hint=None if version else f"pip install '{requirement}'",
         )
+
+
+def _list_plugins() -> Iterator[Check]:
+    """What other packages add, one check for each package; nothing of them is imported."""
+    titles: dict[str, list[str]] = {}
+    for group in REGISTRIES:
+        for point in find_registry(group).list_added():
+            titles.setdefault(point.package, []).append(point.title)
+    for package, rows in titles.items():
+        yield Check(
+            about=f"package {package}",
+            ok=None,
+            said=f"adds {', '.join(rows)}",
+            hint="each is loaded when it is named; to load all of them now: toolchart doctor --plugins",
+        )
+
+
+def _load_plugins() -> Iterator[Check]:
+    """Load each row that other packages add, and what it refers to."""
+    for group in REGISTRIES:
+        registry = find_registry(group)
+        for point in registry.list_added():
+            about = f"package {point.package}"
+            try:
+                row = registry.find(point.name)
+                for reference in row.list_references().values():
+                    load_row_reference(row, reference)
+            except (SpecError, ImportError, AttributeError) as error:
+                hint = getattr(error, "hint", None) or "mend or remove the package; what it adds is not used"
+                problem = str(getattr(error, "message", error))
+                yield Check(about=about, ok=False, said=problem, hint=hint)
+            else:
+                yield Check(about=about, ok=True, said=f"{point.title} can be loaded")
 
 
 def _list_requirements() -> list[str]:

@@ -17,7 +17,7 @@ import msgspec
 
 from toolchart.providers.recording.canonical_requests import RequestReader
 from toolchart.providers.shared.finish_reasons import FinishWords
-from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps, load_reference
+from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps, load_part_reference
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply
 from toolchart.states.schema_dialects import SchemaDialect
@@ -109,17 +109,17 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     def load_finish_words(self) -> FinishWords:
         """The finish words, imported now."""
-        finish_words: FinishWords = load_reference(self.finish_words)
+        finish_words: FinishWords = load_part_reference(self.finish_words)
         return finish_words
 
     def load_reply_decoder(self) -> Callable[..., Reply]:
         """The function that decodes a reply, imported now."""
-        decoder: Callable[..., Reply] = load_reference(self.decode_reply)
+        decoder: Callable[..., Reply] = load_part_reference(self.decode_reply)
         return decoder
 
     def load_accumulator(self) -> Callable[[], StreamAccumulator]:
         """The class that joins a stream, imported now."""
-        accumulator: Callable[[], StreamAccumulator] = load_reference(self.accumulator)
+        accumulator: Callable[[], StreamAccumulator] = load_part_reference(self.accumulator)
         return accumulator
 
     def create_frame_reader(self) -> FrameReader | None:
@@ -128,17 +128,17 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ProviderError: the library that reads them is not installed.
         """
-        reader: FrameReader | None = load_reference(self.frame_reader)() if self.frame_reader else None
+        reader: FrameReader | None = load_part_reference(self.frame_reader)() if self.frame_reader else None
         return reader
 
     def load_request_reader(self) -> RequestReader:
         """The function that reads a recorded request, imported now."""
-        reader: RequestReader = load_reference(self.read_request)
+        reader: RequestReader = load_part_reference(self.read_request)
         return reader
 
     def load_error_reader(self) -> ErrorReader:
         """The function that classifies an error answer, imported now."""
-        reader: ErrorReader = load_reference(self.classify_error)
+        reader: ErrorReader = load_part_reference(self.classify_error)
         return reader
 
 

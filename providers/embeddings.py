@@ -13,7 +13,7 @@ from toolchart.providers.shared.addresses import check_offline_mode
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.host_client import HostClient
 from toolchart.specs.models import LLMConfig
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import load_row_reference
 from toolchart.states.errors import SpecError, suggest_name
 
 BATCH_SIZE = 64
@@ -37,15 +37,18 @@ class HostEmbedder:
     def __init__(
         self, config: LLMConfig, model: str, resolve: Callable[[str], str], beside: Path | None = None
     ) -> None:
-        reference = find_host(config.provider).fetch_embeddings
+        row = find_host(config.provider)
+        reference = row.fetch_embeddings
         if not reference:
             raise SpecError(
                 f"provider {config.provider!r} makes no embeddings",
                 path="embeddings.llm",
-                hint=suggest_name(config.provider, [row.name for row in HOSTS if row.fetch_embeddings]),
+                hint=suggest_name(
+                    config.provider, [other.name for other in HOSTS.known_rows if other.fetch_embeddings]
+                ),
             )
-        self._fetch_vectors: Callable[[HostClient, str, Sequence[str]], list[Vector]] = load_reference(
-            reference
+        self._fetch_vectors: Callable[[HostClient, str, Sequence[str]], list[Vector]] = load_row_reference(
+            row, reference
         )
         self._config = config
         self._model = model

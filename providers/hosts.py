@@ -40,9 +40,12 @@ def find_host(provider: str) -> HostDescriptor:
 
 
 def iterate_wire_formats() -> Iterator[WireFormat]:
-    """Every wire format once, those of this package first; of several with one name the first."""
+    """Every wire format once, those of this package first; of several with one name the first.
+
+    Those of another package's host are among them once an `llms` entry has named it.
+    """
     names: set[str] = set()
-    for host in HOSTS:
+    for host in HOSTS.known_rows:
         for wire_format in host.formats:
             if wire_format.name not in names:
                 names.add(wire_format.name)
@@ -56,5 +59,5 @@ def find_wire_format(name: str) -> WireFormat | None:
 
 def get_telemetry_name(provider: str) -> str:
     """OpenTelemetry's `gen_ai.provider.name` of a provider; for an unknown one its own name."""
-    host = HOSTS.find(provider) if provider in HOSTS else None
+    host = HOSTS.find_known(provider)
     return (host.telemetry_name if host else "") or provider

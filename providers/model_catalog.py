@@ -15,7 +15,7 @@ from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.shared.addresses import check_offline_mode
 from toolchart.providers.shared.host_client import HostClient
 from toolchart.specs.models import LLMConfig
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import SpecError, suggest_name
 
 _MAX_TIMEOUT_S = 20.0
@@ -62,12 +62,12 @@ def list_models(
         raise SpecError(
             f"provider {config.provider!r} has no models to list",
             path="llms.*.provider",
-            hint=suggest_name(config.provider, [row.name for row in HOSTS if row.list_models]),
+            hint=suggest_name(config.provider, [row.name for row in HOSTS.known_rows if row.list_models]),
         )
     check_offline_mode(config, resolve)
     host = HostClient(config, resolve, beside)
-    with host.open_client(min(config.timeout_s, _MAX_TIMEOUT_S)):
-        models: list[OfferedModel] = list(load_reference(reference)(host))
+    with host.open_client(min(config.timeout_s, _MAX_TIMEOUT_S)), guard_row(row):
+        models: list[OfferedModel] = list(load_row_reference(row, reference)(host))
     return sorted(models, key=lambda model: model.name)
 
 

@@ -19,7 +19,7 @@ from toolchart.providers.transport.host_limits import find_limiter
 from toolchart.providers.transport.rate_limits import keep_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import find_literal_secrets, remember_environment, remember_secret
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import load_row_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import BodyBuilder, Provider
 
@@ -49,7 +49,7 @@ def create_provider(
     for secret in find_literal_secrets(config.model_dump()):
         remember_secret(secret)
     config = resolve_file_paths(config, beside or Path(), resolve)
-    adapter = load_reference(host.adapter)
+    adapter = load_row_reference(host, host.adapter)
     limiter = find_limiter(config, resolve_address(config, resolve))
     hooks: list[HttpHooks] = [{"request": [], "response": [keep_rate_limits]}]
     if limiter is not None:
@@ -107,7 +107,7 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     def resolve_address_only(text: str) -> str:
         return resolve(text) if text == config.base_url else text
 
-    adapter = load_reference(host.adapter)
+    adapter = load_row_reference(host, host.adapter)
     provider = cast(
         Provider, adapter.from_config(config.model_copy(update=placeholders), resolve_address_only)
     )

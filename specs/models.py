@@ -355,7 +355,9 @@ def build_spec_schema() -> dict[str, Any]:
     """Build the published JSON Schema (2020-12) of the agent spec from the models."""
     schema = AgentSpec.model_json_schema(mode="validation")
     sections = schema["$defs"]
-    sources = [row.name for row in find_registry("toolchart.tool_sources") if row.place == "entry"]
+    registry = find_registry("toolchart.tool_sources")
+    sources = [row.name for row in registry.builtin_rows if row.place == "entry"]
+    sources += [point.name for point in registry.list_added()]  # whether one is a section, only its code says
     formats = [*TOOL_FORMAT_WORDS, *find_registry("toolchart.text_formats").names()]
     sections["Implementation"]["properties"]["type"]["enum"] = sources
     sections["ToolEntry"]["properties"]["type"]["enum"] = ["function", *sources, None]

@@ -190,8 +190,8 @@ def _build_problem(spec: AgentSpec, chart: Chart, limit: str, path: str) -> Spec
 
 def _format_hint(limit: str) -> str:
     """The next step: a shipped chart that reads the limit, or a row of one's own."""
-    facts = [_STRICT_FACT] if limit == _STRICT else _list_readers(FACTS, limit)
-    effects = _list_readers(EFFECTS, limit)
+    facts = [_STRICT_FACT] if limit == _STRICT else _list_readers(FACTS.builtin_rows, limit)
+    effects = _list_readers(EFFECTS.builtin_rows, limit)
     steps = []
     charts = [name for name in list_shipped_charts() if limit in find_read_limits(load_chart(name))]
     if charts:

@@ -287,20 +287,26 @@ def summarise_operations(
     return tuple(asks), frozenset(reset_states)
 
 
+_ACTION_SLOTS = ("enter", "exit", "on", "before", "after")
+"""The keys of a state or a row under which actions stand."""
+
+
 def list_effect_names(chart: Chart) -> tuple[str, ...]:
     """The effects of the vocabulary that a chart names somewhere."""
     names: dict[str, None] = {}
 
-    def collect_names(node: Any) -> None:
-        if isinstance(node, str) and chart.vocabulary.is_effect(node):
+    def collect_names(node: Any, is_action: bool) -> None:
+        # Only an action is looked up: a target or an event may have the name of an effect of some package.
+        if isinstance(node, str) and is_action and chart.vocabulary.is_effect(node):
             names[node] = None
         elif isinstance(node, Mapping):
-            for item in node.values():
-                collect_names(item)
+            for key, item in node.items():
+                if key not in ("cond", "unless", "raise"):
+                    collect_names(item, is_action or key in _ACTION_SLOTS)
         elif isinstance(node, list):
             for item in node:
-                collect_names(item)
+                collect_names(item, is_action)
 
     for _, definition, _ in walk_states(chart):
-        collect_names(definition)
+        collect_names(definition, False)
     return tuple(names)

@@ -9,9 +9,13 @@ Another package adds a row by an entry point whose object is the descriptor:
     [project.entry-points."toolchart.stores"]
     redis = "my_package.store:DESCRIPTOR"
 
-The name of the entry point is the name of the row. Rows of this package load without looking at other
-packages; entry points are read when a name is unknown, or when all names are listed. A row of another package
-cannot replace one of this package.
+The name of the entry point is the name of the row. A row of another package cannot replace one of this
+package.
+
+A row of another package is loaded when somebody names it, and by nothing else. So no registry can be
+iterated: lists, helps and hints are made of `builtin_rows` and of the names of `list_added`, and what needs
+the meaning of rows reads those that a spec or chart names. `states/plugins.py` says what a broken package
+costs then: an error for those who name it.
 """
 
 from __future__ import annotations
@@ -19,16 +23,17 @@ from __future__ import annotations
 import importlib
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from toolchart.states.errors import SpecError, suggest_name
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+from toolchart.states.diagram.visible_text import make_visible
+from toolchart.states.errors import PluginUnusable, SpecError, suggest_name
+from toolchart.states.plugins import PluginPoint, guard_use, load_foreign, read_points, shorten_foreign
 
 log = logging.getLogger("toolchart")
 
@@ -83,101 +88,180 @@ class Registry(Generic[Row]):
         self.group = group
         self._row_type = row_type
         self._load_builtin = load_builtin
+        self._loaded: dict[str, Row | PluginUnusable] = {}
+        """Rows of other packages that were named, and why those that failed did."""
+        self._locks: dict[str, threading.RLock] = {}
 
     def find(self, name: str, path: str = "") -> Row:
-        """The row of this name.
+        """The row of this name, imported now if it is one of another package.
 
         Args:
             path: key path of the place that names it, for the error.
 
         Raises:
-            SpecError: there is none, or the package that offers it gives an incomplete row.
+            PluginUnusable: the package that offers it cannot be imported, or gives an incomplete row.
+            SpecError: there is none.
         """
         row = self._builtin.get(name)
         if row is not None:
             return row
-        if name in self._entry_points:
-            return self._load(self._entry_points[name])
+        if name in self._points:
+            return self._find_added(self._points[name])
         raise SpecError(
-            f"unknown {self.kind} {name!r}", path=path or None, hint=suggest_name(name, self.names())
+            f"unknown {self.kind} {shorten_foreign(name)!r}",
+            path=path or None,
+            hint=suggest_name(name, self.names()),
         )
+
+    def find_known(self, name: str) -> Row | None:
+        """The row of this name, if it is one of this package or was loaded before; nothing is imported."""
+        row = self._builtin.get(name) or self._loaded.get(name)
+        return None if isinstance(row, PluginUnusable) else row
 
     def names(self) -> list[str]:
         """Every name, without loading the rows of other packages."""
-        return [*self._builtin, *self._entry_points]
+        return [*self._builtin, *self._points]
+
+    def has_builtin(self, name: str) -> bool:
+        """Whether this package has a row of this name; other packages are not looked at."""
+        return name in self._builtin
+
+    def list_added(self) -> list[PluginPoint]:
+        """What other packages add, without loading it."""
+        return list(self._points.values())
 
     def describe_origin(self, name: str) -> str:
         """The package and the module that offer a row, from its metadata; empty for a row of this package."""
-        point = None if name in self._builtin else self._entry_points.get(name)
-        return f"{_name_package(point)}: {point.value}" if point is not None else ""
+        point = None if name in self._builtin else self._points.get(name)
+        return f"{point.package}: {point.reference}" if point is not None else ""
 
     def __contains__(self, name: object) -> bool:
-        return name in self._builtin or name in self._entry_points
-
-    def __iter__(self) -> Iterator[Row]:
-        """Every row that loads; one that does not is reported as a warning and left out."""
-        yield from self._builtin.values()
-        for point in self._entry_points.values():
-            try:
-                yield self._load(point)
-            except SpecError as error:
-                log.warning("%s", error)
+        return name in self._builtin or name in self._points
 
     @property
     def builtin_rows(self) -> tuple[Row, ...]:
         """The rows of this package, in order; other packages are not looked at."""
         return tuple(self._builtin.values())
 
+    @property
+    def known_rows(self) -> tuple[Row, ...]:
+        """The rows of this package, and those of other packages that were named in this process."""
+        added = [row for row in self._loaded.values() if not isinstance(row, PluginUnusable)]
+        return (*self._builtin.values(), *added)
+
     @cached_property
     def _builtin(self) -> dict[str, Row]:
-        return {row.name: self._check(row, "toolchart") for row in self._load_builtin()}
+        rows = {row.name: row for row in self._load_builtin()}
+        gaps = [f"{self.kind} {name!r}: {gap}" for name, row in rows.items() for gap in row.find_gaps()]
+        if gaps:  # a mistake of ours, which the first use of the table shows
+            raise SpecError("; ".join(gaps))
+        return rows
 
     @cached_property
-    def _entry_points(self) -> dict[str, EntryPoint]:
-        from importlib.metadata import entry_points  # slow to import, and rarely needed
-
-        points: dict[str, EntryPoint] = {}
-        for point in entry_points(group=self.group):
+    def _points(self) -> dict[str, PluginPoint]:
+        points: dict[str, PluginPoint] = {}
+        for point in read_points(self.group, self.kind):
             is_taken = point.name in self._builtin or points.get(point.name, point) != point
             if is_taken:
-                package = _name_package(point)
-                log.warning("%s %r of %s is ignored: the name is taken", self.kind, point.name, package)
+                log.warning("%s %r of %s is ignored: the name is taken", self.kind, point.name, point.package)
             else:
                 points[point.name] = point
         return points
 
-    def _load(self, point: EntryPoint) -> Row:
-        origin = f"entry point {point.name!r} of {_name_package(point)}"
-        try:
-            row = point.load()
-        except Exception as error:  # another package's module may fail in any way
-            raise SpecError(
-                f"{self.kind} {point.name!r} cannot be loaded from {point.value} ({origin}): "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if isinstance(row, self._row_type) and row.name != point.name:
-            raise SpecError(f"{origin} gives a {self.kind} with another name, {row.name!r}")
-        return self._check(row, origin)
-
-    def _check(self, row: Any, origin: str) -> Row:
-        if not isinstance(row, self._row_type):
-            raise SpecError(
-                f"{origin}: a {self.kind} is a {self._row_type.__name__}, not a {type(row).__name__}"
-            )
-        gaps = row.find_gaps()
-        if gaps:
-            raise SpecError(f"{self.kind} {row.name!r} ({origin}) is incomplete: {'; '.join(gaps)}")
+    def _find_added(self, point: PluginPoint) -> Row:
+        # Who asks for the same row meanwhile waits for the same outcome, and does not import again; who asks
+        # for another one does not wait. Reentrant, since a module may name its own row while it is imported.
+        with self._locks.setdefault(point.name, threading.RLock()):
+            row = self._loaded.get(point.name)
+            if row is None:
+                try:
+                    row = load_foreign(point, point.reference, lambda row: self._check(row, point))
+                    _origins[id(row)] = (row, point)
+                except PluginUnusable as error:
+                    row = error
+                self._loaded[point.name] = row
+        if isinstance(row, PluginUnusable):
+            # A new one each time: the traceback of one error would grow with each raise.
+            raise PluginUnusable(row.message, hint=row.hint) from row.__cause__
         return row
+
+    def _check(self, row: Any, point: PluginPoint) -> Row:
+        """The object of an entry point, if it is a row as it must be.
+
+        Raises:
+            PluginUnusable: it is something else, incomplete, or holds values of other types.
+        """
+        if not isinstance(row, self._row_type):
+            kind = shorten_foreign(type(row).__name__)
+            raise PluginUnusable(
+                f"{point.title} ({point.origin}): a {self.kind} is a {self._row_type.__name__}, not a {kind}"
+            )
+        if row.name != point.name:
+            name = shorten_foreign(row.name)
+            raise PluginUnusable(f"{point.origin} gives a {self.kind} with another name, {name!r}")
+        gaps = find_value_gaps(row, self._row_type) or row.find_gaps()
+        if gaps:
+            problems = "; ".join(make_visible(gap) for gap in gaps)
+            raise PluginUnusable(f"{point.title} ({point.origin}) is incomplete: {problems}")
+        return row
+
+
+_origins: dict[int, tuple[Descriptor, PluginPoint]] = {}
+"""By the identity of a row of another package: the row, and where it comes from. A registry keeps its rows as
+long as the process lives, so an identity means one row."""
+
+
+def find_origin(row: Descriptor) -> str:
+    """Where a row comes from, for messages: `store 'x' (entry point 'x' of package)`; empty for our own."""
+    _, point = _origins.get(id(row), (row, None))
+    return "" if point is None else f"{point.title} ({point.origin})"
+
+
+_PLAIN_TYPES: dict[str, Any] = {
+    "str": str,
+    "str | None": str | None,
+    "bool": bool,
+    "bool | None": bool | None,
+    "int": int,
+    "int | None": int | None,
+    "tuple[str, ...]": tuple[str, ...],
+    "tuple[str, ...] | None": tuple[str, ...] | None,
+    "Mapping[str, str]": dict[str, str],
+}
+"""Types of fields by their annotation. The others are functions, classes and parts with rules of their own,
+which `find_gaps` of the row looks at."""
+
+
+def find_value_gaps(row: Descriptor, row_type: type[Descriptor]) -> list[str]:
+    """Fields of a row with a value of another type, or a text that would act on a terminal.
+
+    A struct takes whatever it is given, and what prints a `summary` trusts that it is a text.
+    """
+    gaps = []
+    annotations = {
+        name: kind
+        for base in row_type.__mro__
+        for name, kind in vars(base).get("__annotations__", {}).items()
+    }
+    for name in row_type.__struct_fields__:
+        value, plain_type = getattr(row, name), _PLAIN_TYPES.get(annotations[name])
+        if plain_type is None:
+            continue
+        try:
+            msgspec.convert(value, plain_type)
+        except msgspec.ValidationError as error:
+            gaps.append(f"`{name}`: {shorten_foreign(error)}")
+            continue
+        for text in (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ():
+            if make_visible(text) != text:
+                gaps.append(f"`{name}` holds control characters: {shorten_foreign(text)!r}")
+    return gaps
 
 
 def find_registry(group: str) -> Registry[Any]:
     """The registry of an entry point group, imported now."""
     registry: Registry[Any] = load_reference(REGISTRIES[group])
     return registry
-
-
-def _name_package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "an unknown package"
 
 
 _REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -210,3 +294,57 @@ def load_reference(reference: str) -> Any:
     """
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def load_row_reference(row: Descriptor, reference: str) -> Any:
+    """The object behind a lazy reference of a row, imported now; with a time limit, where it is not ours.
+
+    Raises:
+        ImportError, AttributeError: there is no such module or name in Toolchart, or software is missing that
+            the module needs.
+        PluginUnusable: another package gives the row, and its module cannot be imported.
+    """
+    _, point = _origins.get(id(row), (row, None))
+    return _load_of(point, reference)
+
+
+def load_part_reference(reference: str) -> Any:
+    """As `load_row_reference`, for a part that does not know its row; the package says whose it is."""
+    top = _get_top_package(reference)
+    owners = (point for _, point in _origins.values() if _get_top_package(point.reference) == top)
+    return _load_of(next(owners, None), reference)
+
+
+def _get_top_package(reference: str) -> str:
+    return reference.partition(":")[0].partition(".")[0].strip()
+
+
+_objects: dict[tuple[PluginPoint, str], Any] = {}
+"""What the references of rows of other packages led to: the object, or the `PluginUnusable`."""
+
+
+def _load_of(point: PluginPoint | None, reference: str) -> Any:
+    # A row of another package may reuse what is Toolchart's.
+    if point is None or _get_top_package(reference) == __name__.partition(".")[0]:
+        return load_reference(reference)
+    if (point, reference) not in _objects:
+        try:
+            _objects[point, reference] = load_foreign(point, reference, lambda value: value)
+        except PluginUnusable as error:
+            _objects[point, reference] = error
+    found = _objects[point, reference]
+    if isinstance(found, PluginUnusable):
+        raise PluginUnusable(found.message, hint=found.hint) from found.__cause__
+    return found
+
+
+def guard_row(row: Descriptor, *expected: type[BaseException]) -> AbstractContextManager[None]:
+    """Around a call of the code of a row: what it raises names the package, where that is not Toolchart.
+
+    Args:
+        expected: errors that the code may raise by its contract, beside those of Toolchart.
+
+    Raises:
+        PluginFailure: code of another package raised an error that is none of Toolchart.
+    """
+    return guard_use(find_origin(row), expected)

@@ -2,6 +2,8 @@
 
     ToolchartError
     |-- SpecError              a chart, an agent spec or a history file that cannot be used
+    |   `-- PluginUnusable     something of another package that is named, and cannot be loaded
+    |-- PluginFailure          code of another package that raised while it was used
     |-- EffectRefused          an effect of a log's chart that the operator's own chart does not declare
     |-- IllegalEvent           an event for which the current state has no enabled transition
     |-- ProviderError          a model call that failed
@@ -94,6 +96,14 @@ class SpecError(ToolchartError):
             location = f"{location}:{self.line}" if location else f"line {self.line}"
         first_line = ": ".join(part for part in (location, self.path, self.message) if part)
         return f"{first_line}\n  {self.hint}" if self.hint else first_line
+
+
+class PluginUnusable(SpecError):
+    """Something that another package adds, and that was named, cannot be loaded."""
+
+
+class PluginFailure(ToolchartError):
+    """Code of another package raised an error that is none of Toolchart while it was used."""
 
 
 def find_missing_package(error: ImportError) -> str | None:

@@ -383,7 +383,10 @@ def _find_reader(name: str) -> Callable[[SnapshotFields], Any]:
 
 
 class FactView(Mapping[str, Any]):
-    """The facts of one snapshot as a mapping; each fact is read when a guard needs it."""
+    """The facts of one snapshot as a mapping; each fact is read when a guard needs it.
+
+    It lists the facts of Toolchart, and has those of other packages too.
+    """
 
     __slots__ = ("_snapshot",)
 
@@ -394,7 +397,7 @@ class FactView(Mapping[str, Any]):
         return _find_reader(name)(self._snapshot)
 
     def __iter__(self) -> Any:
-        return iter(FACTS.names())
+        return (row.name for row in FACTS.builtin_rows)
 
     def __len__(self) -> int:
-        return len(FACTS.names())
+        return len(FACTS.builtin_rows)

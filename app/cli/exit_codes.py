@@ -15,12 +15,14 @@ from toolchart.states.errors import (
     LogConflict,
     LogDamaged,
     NoRecordedAnswer,
+    PluginFailure,
     ProviderError,
     ReplayMismatch,
     StorageFailure,
     ToolchartError,
     TurnCancelled,
 )
+from toolchart.states.plugins import describe_failure, find_culprit
 
 SUCCESS = 0
 NEGATIVE = 1
@@ -42,7 +44,7 @@ def exit_code(error: ToolchartError) -> int:
     match error:
         case LogDamaged():
             return DAMAGED_LOG
-        case StorageFailure():
+        case StorageFailure() | PluginFailure():
             return INTERNAL_ERROR
         case TurnCancelled():
             return CANCELLED
@@ -56,9 +58,9 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
     """Run a command and return its exit code. Expected errors print one message and no traceback."""
     try:
         return int(command() or SUCCESS)
-    except SystemExit:
+    except SystemExit as error:
         # Click exits by itself only when the reader of our output has closed the pipe: not a failure.
-        return SUCCESS
+        return _report_failure(_describe_fault(error), INTERNAL_ERROR) if find_culprit(error) else SUCCESS
     except (click.Abort, KeyboardInterrupt):
         return _report_failure("cancelled", CANCELLED)
     except click.ClickException as error:
@@ -66,7 +68,7 @@ def run_to_exit_code(command: Callable[[], Any]) -> int:
         return USAGE_ERROR
     except ToolchartError as error:
         return _report_failure(str(error), exit_code(error))
-    except Exception as error:
+    except BaseException as error:  # code of another package may raise a class of its own
         if os.environ.get("TOOLCHART_DEBUG"):
             raise
         return _report_failure(_describe_fault(error), INTERNAL_ERROR)
@@ -84,13 +86,13 @@ def flush_output(code: int) -> int:
         return code if is_reported else _report_failure(_describe_fault(error), INTERNAL_ERROR)
 
 
-def _describe_fault(error: Exception) -> str:
-    """Return the message for an error that is not the user's: a bug of Toolchart or a system error."""
-    if isinstance(error, OSError):
+def _describe_fault(error: BaseException) -> str:
+    """Return the message for an error that is not the user's: a bug of Toolchart, of another package, or a
+    system error."""
+    if isinstance(error, OSError) and not find_culprit(error):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}"
-    name = type(error).__name__
-    return f"internal error: {name}: {error}\n  set TOOLCHART_DEBUG=1 to see the traceback"
+    return f"internal error: {describe_failure(error)}\n  set TOOLCHART_DEBUG=1 to see the traceback"
 
 
 def _report_failure(message: str, code: int) -> int:

@@ -18,6 +18,7 @@ from toolchart.states.errors import (
     IllegalEvent,
     LogConflict,
     LogUnavailable,
+    PluginUnusable,
     ProviderError,
     SpecError,
     ToolchartError,
@@ -74,6 +75,7 @@ def _encode_other(value: Any) -> Any:
 
 
 _STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (
+    (PluginUnusable, 500),
     (SpecError, 400),
     (EffectRefused, 409),
     (IllegalEvent, 409),

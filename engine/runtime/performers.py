@@ -27,7 +27,7 @@ from toolchart.engine.runtime.flows.tool_calls import run_tools
 from toolchart.engine.runtime.flows.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.vocabulary import EFFECTS
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import load_row_reference
 from toolchart.states.effects import (
     AskApproval,
     AskPerson,
@@ -41,10 +41,11 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
-from toolchart.states.errors import NoRecordedAnswer, ProviderError
+from toolchart.states.errors import NoRecordedAnswer, PluginUnusable, ProviderError
 from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.messages import Reply, TextDelta, encode_delta
+from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall
 
@@ -157,14 +158,16 @@ class EffectPerformer:
             )
         except NoRecordedAnswer:
             raise
-        except Exception as error:
+        except BaseException as error:
             # A bug in an adapter must not lose the turn: it becomes a `failed` event in the log.
+            if not _is_failure(error):
+                raise
             log.exception("the provider %s failed unexpectedly", dependencies.provider.name)
             return Failed(
                 at=clock.now(),
                 effect=effect.id,
                 kind="bad_response",
-                message=f"{type(error).__name__}: {error}",
+                message=describe_failure(error),
                 host=host,
                 content=self._get_streamed_text_of(effect),
             )
@@ -254,7 +257,9 @@ class EffectPerformer:
             event = await _request_added_answer(effect)
         except NoRecordedAnswer:
             raise
-        except Exception as error:  # another package's code may fail in any way
+        except BaseException as error:  # another package's code may fail in any way
+            if not _is_failure(error):
+                raise
             self._report_added_failure(effect, error)
             return
         before = self._driver.snapshot
@@ -265,9 +270,10 @@ class EffectPerformer:
                 raise  # the step is done: an observer failed
             self._report_added_failure(effect, error)
 
-    def _report_added_failure(self, effect: Effect, error: Exception) -> None:
-        log.error("the effect %s failed", effect.name, exc_info=error)
-        message = f"the effect {effect.name!r} failed: {type(error).__name__}: {error}"
+    def _report_added_failure(self, effect: Effect, error: BaseException) -> None:
+        text = str(error) if isinstance(error, PluginUnusable) else describe_foreign_error(error)
+        log.error("the effect %s failed: %s", effect.name, text)
+        message = f"the effect {effect.name!r} failed: {text}"
         at = self._driver.dependencies.clock.now()
         self._driver.apply_event(Failed(at=at, effect=effect.id, kind="effect", message=message))
 
@@ -344,6 +350,16 @@ async def _await_in_time(request: Coroutine[Any, Any, Reply], remaining_s: float
         raise ProviderError(kind="timeout", message=message) from None
 
 
+def _is_failure(error: BaseException) -> bool:
+    """Whether an error is a failure of what was performed, and does not stop the turn or the program.
+
+    `SystemExit` and classes of its own are failures too where another package raises them.
+    """
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)):
+        return False
+    return isinstance(error, Exception) or bool(find_culprit(error))
+
+
 async def _request_added_answer(effect: Effect) -> Event:
     """The answer to an effect of another package, from the function that its row names.
 
@@ -351,7 +367,10 @@ async def _request_added_answer(effect: Effect) -> Event:
         Exception: whatever the function raises; ValueError or TypeError where it returns another event.
     """
     row = EFFECTS.find(effect.name)
-    perform: Callable[[Effect], Awaitable[Answering]] = load_reference(row.perform)
+    # In a thread: the module of another package may take its time, and other turns go on meanwhile.
+    perform: Callable[[Effect], Awaitable[Answering]] = await asyncio.to_thread(
+        load_row_reference, row, row.perform
+    )
     answer = await perform(effect)
     if not isinstance(answer, Answering) or answer.TYPE not in row.answers:
         raise TypeError(f"{row.perform} returned {answer!r}, and not one of {', '.join(row.answers)}")

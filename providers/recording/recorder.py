@@ -74,7 +74,7 @@ class Recorder:
             if len(value) >= _MIN_LITERAL_LENGTH
         }
         """What is written instead of each secret."""
-        for name in (name for host in HOSTS for name in host.key_variables or ()):
+        for name in (name for host in HOSTS.known_rows for name in host.key_variables or ()):
             self._hide_secret(os.environ.get(name, ""), f"${{{name}}}")
         _create_cassette(path)
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from toolchart.providers.hosts import find_host
 from toolchart.specs.models import LLMConfig
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import load_row_reference
 from toolchart.states.errors import SpecError
 
 _FILE_KEYS = ("record", "cassette", "log", "ca_file", "client_certificate")
@@ -36,7 +36,7 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
     default_address = os.environ.get(host.address_variable) or host.default_address
     address = resolve(config.base_url) if config.base_url else default_address
     if address and host.complete_address:
-        address = load_reference(host.complete_address)(address)
+        address = load_row_reference(host, host.complete_address)(address)
     return address.rstrip("/") or None
 
 

@@ -21,7 +21,7 @@ from toolchart.providers.shared.failures import (
 from toolchart.providers.transport.connections import build_client_options
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import load_row_reference
 
 if TYPE_CHECKING:
     import httpx
@@ -69,7 +69,7 @@ class HostClient:
         self.auth: httpx.Auth | None = None
         """What signs the requests of an entry that signs in otherwise than by a key."""
         if host.sign_in:
-            self.auth = load_reference(host.sign_in)(config, resolve)
+            self.auth = load_row_reference(host, host.sign_in)(config, resolve)
         own_headers = host.build_headers(None if self.auth else find_api_key(config, resolve))
         headers = self.options.get("headers") or {}
         self.headers = own_headers | {str(k).lower(): resolve(str(v)) for k, v in headers.items()}

@@ -44,7 +44,8 @@ class TextFormat(Descriptor, frozen=True, kw_only=True):
     write_call: Callable[[str, str], str] | None = None
     """Writes a call from its name and its arguments as JSON."""
     is_detected: bool = True
-    """Whether `auto` looks for this format. False where another row has the same markers and reads both."""
+    """Whether `auto` looks for this format, if it is one of Toolchart. False where
+    another row has the same markers and reads both."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""

@@ -59,7 +59,7 @@ class TextCallProvider:
     Args:
         tool_format: a name in `TEXT_FORMATS` or `bracket`: calls are always text. With `native` and `auto`
             they are native, and `bracket` text where the request says `writes_tools_as_text`; with `auto` a
-            reply without native calls is read in every known format besides.
+            reply without native calls is read in every format of Toolchart besides.
 
     Raises:
         SpecError: there is no such format, or another package offers it and its row is incomplete.
@@ -151,7 +151,7 @@ class TextCallProvider:
         if not request.tools:
             return TextCallScanner((), schemas)
         if self._uses_native_calls(request):
-            return TextCallScanner([row for row in TEXT_FORMATS if row.is_detected], schemas)
+            return TextCallScanner([row for row in TEXT_FORMATS.builtin_rows if row.is_detected], schemas)
         return TextCallScanner((self._choose_format(request),), schemas)
 
     def _uses_boundary(self, request: Request) -> bool:

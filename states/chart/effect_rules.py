@@ -18,9 +18,9 @@ from itertools import combinations
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.source_positions import SourcePosition, raise_error
+from toolchart.states.chart.source_positions import SourcePosition, locate_plugin_fault, raise_error
 from toolchart.states.chart.structure import iterate_rows
-from toolchart.states.core.vocabulary import EVENTS
+from toolchart.states.core.vocabulary import EVENTS, list_chart_events
 
 _Ask = tuple[str, str, SourcePosition]
 """A state, the effect that it asks for, and where."""
@@ -73,7 +73,9 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
 def _check_answers(chart: Chart, name: str, position: SourcePosition) -> None:
     """The row of an effect of another package names events, and only now it is known which there are."""
     for event in chart.vocabulary.find_effect(name).answers:
-        if event not in EVENTS or EVENTS.find(event).reduce is None:
+        with locate_plugin_fault(chart, position):
+            is_answer = event in EVENTS and EVENTS.find(event).reduce is not None
+        if not is_answer:
             raise_error(
                 chart,
                 position,
@@ -119,13 +121,22 @@ def _check_raised_events(
     for slot in slots:
         for event in _list_raised_events(holder.get(slot)):
             base = event.partition(".")[0]
-            if base in EVENTS and EVENTS.find(base).reduce is not None:
+            if base in list_chart_events() or _is_answer(chart, base):
                 raise_error(
                     chart,
                     (*position, slot),
                     f"the chart raises {event!r}, which only the driver may send",
                     "raise an event under a name of your own",
                 )
+
+
+def _is_answer(chart: Chart, event: str) -> bool:
+    """Whether an effect that the chart asks for is answered by an event; those of other packages too."""
+    return any(
+        event in chart.vocabulary.find_effect(name).answers
+        for _, definition, _ in walk_states(chart)
+        for name in _list_effects(chart, definition.get("enter"))
+    )
 
 
 # -- states that are active together -------------------------------------------------------------

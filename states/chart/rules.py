@@ -21,8 +21,9 @@ from toolchart.states.chart.effect_rules import check_effect_rules
 from toolchart.states.chart.guards.parsing import check_guard
 from toolchart.states.chart.guards.types import GuardProblem
 from toolchart.states.chart.regions import check_regions
-from toolchart.states.chart.source_positions import SourcePosition, raise_error, shorten
+from toolchart.states.chart.source_positions import SourcePosition, locate_plugin_fault, raise_error, shorten
 from toolchart.states.chart.structure import check_structure, iterate_rows, list_targets
+from toolchart.states.core.vocabulary import EFFECTS, EVENTS, list_chart_events
 from toolchart.states.errors import suggest_name
 from toolchart.states.flows.assigned_results import check_assigned_results
 
@@ -110,20 +111,42 @@ def _check_name(
             f"{shorten(name)!r} is not a name for a state",
             f"use up to {_MAX_NAME_CHARACTERS} letters, digits and underscores, and begin with a letter",
         )
-    if name in _list_library_names() or chart.vocabulary.is_event(name) or chart.vocabulary.is_effect(name):
-        meaning = (
-            "an event"
-            if chart.vocabulary.is_event(name)
-            else "an effect"
-            if chart.vocabulary.is_effect(name)
-            else "in use"
-        )
+    meaning = _find_meaning(chart, name)
+    if meaning:
         raise_error(
             chart, position, f"{name!r} cannot name a state: the name is {meaning}", "choose another name"
         )
     if name.startswith(_CALLBACK_PREFIXES):
         raise_error(chart, position, f"{name!r} begins like a callback of the library", "choose another name")
     first_positions[name] = position
+
+
+def _find_meaning(chart: Chart, name: str) -> str:
+    """What a word means already, so that it cannot name a state; empty for a free one.
+
+    Words of other packages count only where the chart asks for them or waits for them: what is installed
+    beside does not change which charts are right, and a name of a state loads nothing.
+    """
+    if name in list_chart_events():
+        return "an event"
+    if chart.vocabulary.is_own_effect(name):
+        return "an effect"
+    if name in _list_library_names():
+        return "in use"
+    if name not in _list_mentions(chart):
+        return ""
+    return "an event" if name in EVENTS else "an effect" if name in EFFECTS else ""
+
+
+def _list_mentions(chart: Chart) -> frozenset[str]:
+    """The words in action lists and in the events of rows, without the events that the chart raises."""
+    names: set[str] = set()
+    for _, definition, position in walk_states(chart):
+        for holder, holder_position in ((definition, position), *iterate_rows(definition, position)):
+            for actions, _ in _iterate_action_lists(holder, holder_position):
+                names.update(action for action in actions if isinstance(action, str))
+            names.update(word.partition(".")[0] for word in str(holder.get("event") or "").split())
+    return frozenset(names.difference(event for event, _ in find_raised_events(chart)))
 
 
 def _check_effect_names(chart: Chart) -> None:
@@ -158,7 +181,9 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
 def _check_actions(chart: Chart, actions: list[Any], position: SourcePosition) -> None:
     effect_names = [action for action in actions if isinstance(action, str)]
     for name in effect_names:
-        if not chart.vocabulary.is_effect(name):
+        with locate_plugin_fault(chart, position):
+            is_effect = chart.vocabulary.is_effect(name)
+        if not is_effect:
             raise_error(
                 chart,
                 position,
@@ -218,7 +243,7 @@ def _check_row(
 def _check_raised_events(chart: Chart, state_names: frozenset[str]) -> frozenset[str]:
     """The events that `raise` actions send to the chart itself, each with a name that means only that."""
     events: set[str] = set()
-    for event, position in _find_raised_events(chart):
+    for event, position in find_raised_events(chart):
         problem = _find_raise_problem(chart, event, state_names)
         if problem:
             raise_error(
@@ -233,7 +258,7 @@ def _find_raise_problem(chart: Chart, event: str, state_names: frozenset[str]) -
         return "an event is one word of letters, digits and underscores, or several with dots"
     if event in state_names:
         return "the name is a state"
-    if chart.vocabulary.is_effect(event):
+    if chart.vocabulary.is_own_effect(event):
         return "the name is an effect"
     reserved = (*_CALLBACK_PREFIXES, "_", "done.", "error.")
     if event in _list_library_names() or event.startswith(reserved):
@@ -241,8 +266,8 @@ def _find_raise_problem(chart: Chart, event: str, state_names: frozenset[str]) -
     return None
 
 
-def _find_raised_events(chart: Chart) -> Iterator[tuple[str, SourcePosition]]:
-    """Events that `raise` actions name, with the position of the action list."""
+def find_raised_events(chart: Chart) -> Iterator[tuple[str, SourcePosition]]:
+    """The events that `raise` actions name, with the position of the action list."""
 
     def find_raises(action: Any) -> Iterator[str]:
         if isinstance(action, list):
@@ -269,8 +294,9 @@ def _check_event(
     state_names: frozenset[str],
     raised_events: frozenset[str],
 ) -> None:
-    if event == "*" or chart.vocabulary.is_event(event) or event in raised_events:
-        return
+    with locate_plugin_fault(chart, position):
+        if event == "*" or event in raised_events or chart.vocabulary.is_event(event):
+            return
     if event.startswith("done.state."):
         finished_state = event.removeprefix("done.state.")
         if finished_state not in state_names:
@@ -292,7 +318,8 @@ def _check_guard(
     chart: Chart, expression: str, position: SourcePosition, states: frozenset[str] | None = None
 ) -> None:
     try:
-        check_guard(expression, states or _collect_state_names(chart), chart.vocabulary)
+        with locate_plugin_fault(chart, position):
+            check_guard(expression, states or _collect_state_names(chart), chart.vocabulary)
     except GuardProblem as problem:
         raise_error(chart, position, problem.message, problem.hint)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 import yaml
 
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import PluginUnusable, SpecError
 
 SourcePosition = tuple[str | int, ...]
 """The keys and indexes that lead to an entry, for instance `("states", "prompting", "transitions", 0)`."""
@@ -55,6 +56,27 @@ def raise_error(
         path=format_key_path(position),
         hint=hint,
     )
+
+
+@contextmanager
+def locate_plugin_fault(document: LocatedDocument, position: SourcePosition) -> Iterator[None]:
+    """Say where a word of another package stands, if that package cannot be loaded.
+
+    Raises:
+        SpecError: with the file, the line and the key path of the entry, and what is wrong with the package.
+    """
+    try:
+        yield
+    except PluginUnusable as error:
+        if error.file is not None or error.line is not None:
+            raise
+        raise PluginUnusable(
+            error.message,
+            file=document.source,
+            line=document.find_line(position),
+            path=format_key_path(position),
+            hint=error.hint,
+        ) from error
 
 
 def map_source_lines(node: yaml.Node | None, source: str | None = None) -> dict[SourcePosition, int]:

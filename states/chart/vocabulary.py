@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.chart.source_positions import LocatedDocument, raise_error, shorten
+from toolchart.states.chart.source_positions import LocatedDocument, locate_plugin_fault, raise_error, shorten
 from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS, is_chart_event, list_chart_events
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import suggest_name
@@ -43,12 +43,17 @@ class Vocabulary:
     # -- effects ---------------------------------------------------------------------------------
 
     def list_effect_names(self) -> list[str]:
-        """Effects that `enter` and the other action slots may name."""
-        return [*self.declared, *(row.name for row in EFFECTS if row.build is not None)]
+        """Effects that `enter` and the other action slots may name, for hints; all of other packages too."""
+        own = [row.name for row in EFFECTS.builtin_rows if row.build is not None]
+        return [*self.declared, *own, *(point.name for point in EFFECTS.list_added())]
 
     def is_effect(self, name: str) -> bool:
         """Whether an action may name this effect."""
         return name in self.declared or (name in EFFECTS and EFFECTS.find(name).build is not None)
+
+    def is_own_effect(self, name: str) -> bool:
+        """Whether the chart declares this effect, or Toolchart has it; other packages are not looked at."""
+        return name in self.declared or (EFFECTS.has_builtin(name) and self.is_effect(name))
 
     def find_effect(self, name: str) -> EffectDescriptor:
         """The row of an effect.
@@ -64,8 +69,8 @@ class Vocabulary:
     # -- events ----------------------------------------------------------------------------------
 
     def list_event_names(self) -> Iterable[str]:
-        """Events that reach a chart from outside."""
-        return list_chart_events()
+        """Events that reach a chart from outside, for hints; all of other packages too."""
+        return (*list_chart_events(), *(point.name for point in EVENTS.list_added()))
 
     def is_event(self, name: str) -> bool:
         """Whether this event reaches a chart from outside, under its own name or as the answer to one effect:
@@ -150,7 +155,7 @@ def read_declarations(effects: Any, located: LocatedDocument) -> Vocabulary:
 
 def _read_declaration(name: str, body: Any, located: LocatedDocument) -> EffectDescriptor:
     position = ("effects", name)
-    kinds = [row.name for row in EFFECTS if row.declare is not None]
+    kinds = [row.name for row in EFFECTS.builtin_rows if row.declare is not None]
     if not name.isidentifier() or name.startswith("_") or len(name) > 100:
         raise_error(
             located, position, f"{shorten(name)!r} is not a name for an effect", "use a verb, in words"
@@ -163,22 +168,23 @@ def _read_declaration(name: str, body: Any, located: LocatedDocument) -> EffectD
             f"for instance `{name}: {{call_model: {{prompt: ..., as: NAME}}}}`; kinds: {', '.join(kinds)}",
         )
     kind, parameters = next(iter(body.items()))
-    if kind not in kinds:
+    with locate_plugin_fault(located, (*position, str(kind))):
+        declare = EFFECTS.find(kind).declare if kind in EFFECTS else None
+    if declare is None:
         raise_error(
             located,
             (*position, str(kind)),
             f"unknown kind of effect {kind!r}",
             suggest_name(str(kind), kinds),
         )
-    if name in EFFECTS and name != kind:
+    # Not against words of other packages: what is installed beside does not change which charts are right.
+    if EFFECTS.has_builtin(name) and name != kind:
         raise_error(located, position, f"{name!r} is an effect of another kind", "choose another name")
-    if name in EVENTS or name in FACTS:
-        meaning = "an event" if name in EVENTS else "a fact"
+    if EVENTS.has_builtin(name) or FACTS.has_builtin(name):
+        meaning = "an event" if EVENTS.has_builtin(name) else "a fact"
         raise_error(
             located, position, f"{name!r} cannot name an effect: it is {meaning}", "choose another name"
         )
-    declare = EFFECTS.find(kind).declare
-    assert declare is not None, "only kinds with it are listed"
     try:
         return declare(name, parameters)
     except DeclarationProblem as problem:
@@ -195,13 +201,13 @@ def _check_results(declared: Mapping[str, EffectDescriptor], located: LocatedDoc
             continue
         if not result.isidentifier() or result.startswith("_") or result in _RESERVED_RESULTS:
             raise_error(located, position, f"{result!r} is not a name for a result", "use a noun")
-        for words, meaning in (
-            (EFFECTS, "an effect"),
-            (EVENTS, "an event"),
-            (FACTS, "a fact"),
-            (declared, "an effect"),
+        for is_word, meaning in (
+            (EFFECTS.has_builtin(result), "an effect"),
+            (EVENTS.has_builtin(result), "an event"),
+            (FACTS.has_builtin(result), "a fact"),
+            (result in declared, "an effect"),
         ):
-            if result in words:
+            if is_word:
                 raise_error(
                     located, position, f"{result!r} cannot name a result: it is {meaning}", "use another noun"
                 )

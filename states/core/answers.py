@@ -96,12 +96,14 @@ def find_effect_closed_by(snapshot: Snapshot, event: str) -> Effect | None:
 
 
 def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
-    """The events that may come next."""
+    """The events that may come next, those of other packages only where they answer an effect."""
     if snapshot.has_ended:
         return (TurnStarted.TYPE,)
     answers = [name for effect in snapshot.open_effects for name in list_answers(effect)]
     start = (TurnStarted.TYPE,) if snapshot.awaits_user else ()
-    return tuple(dict.fromkeys((*start, *answers, *(row.name for row in EVENTS if row.is_external))))
+    return tuple(
+        dict.fromkeys((*start, *answers, *(row.name for row in EVENTS.builtin_rows if row.is_external)))
+    )
 
 
 def close_answered_effect(builder: SnapshotBuilder, effect: Effect, rule: AnswerRule) -> None:

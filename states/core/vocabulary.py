@@ -33,17 +33,16 @@ EFFECTS: Registry[EffectDescriptor] = Registry(
 EVENTS: Registry[EventDescriptor] = Registry("event", "toolchart.events", EventDescriptor, lambda: EVENT_ROWS)
 
 
-@cache
-def _list_builtin_chart_events() -> frozenset[str]:
-    return frozenset(row.name for row in EVENTS.builtin_rows if row.reduce is not None)
-
-
 def is_chart_event(name: str) -> bool:
-    """Whether a chart may name this event; other packages are only looked at for a name of theirs."""
-    return name in _list_builtin_chart_events() or name in list_chart_events()
+    """Whether a chart may name this event: one that the core sends to the machine.
+
+    Raises:
+        PluginUnusable: another package offers it, and cannot be loaded.
+    """
+    return name in list_chart_events() or (name in EVENTS and EVENTS.find(name).reduce is not None)
 
 
 @cache
 def list_chart_events() -> tuple[str, ...]:
-    """The events that a chart may name: those that the core sends to the machine."""
-    return tuple(row.name for row in EVENTS if row.reduce is not None)
+    """The events of Toolchart that a chart may name, in the order of their table."""
+    return tuple(row.name for row in EVENTS.builtin_rows if row.reduce is not None)

@@ -14,6 +14,7 @@ import msgspec
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.effects import EffectDescriptor
+from toolchart.states.errors import PluginUnusable
 
 EffectKind = Literal["model", "tools", "person", "timer", "agent", "function", "user", "answer", "other"]
 """Who does the work of an effect; `answer` gives the turn its answer, `other` does nothing outside."""
@@ -63,13 +64,17 @@ def list_badges(actions: Any, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> tu
 
 
 def find_effect_kind(name: str, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> EffectKind:
-    """The kind of an effect by its name; `other` for one of a package that is not installed here.
+    """The kind of an effect by its name; `other` for one of a package that is not installed here, or broken.
 
     Args:
         vocabulary: that of the chart which names it.
     """
-    is_known = name in vocabulary.declared or name in EFFECTS
-    return classify_effect(vocabulary.find_effect(name)) if is_known else "other"
+    if name not in vocabulary.declared and name not in EFFECTS:
+        return "other"
+    try:
+        return classify_effect(vocabulary.find_effect(name))
+    except PluginUnusable:
+        return "other"
 
 
 def _iterate_names(actions: Any) -> Iterator[str]:

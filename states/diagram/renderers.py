@@ -10,7 +10,8 @@ from toolchart.states.descriptors import (
     Registry,
     find_reference_gaps,
     find_text_gaps,
-    load_reference,
+    guard_row,
+    load_row_reference,
 )
 from toolchart.states.diagram.model import Diagram, Overlay, build_diagram
 from toolchart.states.diagram.sub_agents import unfold_agents
@@ -101,12 +102,14 @@ def draw(
     """
     row = RENDERERS.find(format_name)
     try:
-        render: Callable[[Diagram], str | bytes] = load_reference(row.render)
+        render: Callable[[Diagram], str | bytes] = load_row_reference(row, row.render)
     except (ImportError, AttributeError) as error:
         needs = f"it needs {row.needs}" if row.needs else None
         message = f"the diagram format {row.name!r} cannot be loaded: {error}"
         raise SpecError(message, hint=needs) from error
-    result = render(unfold_agents(build_diagram(chart, overlay), agents or {}))
+    diagram = unfold_agents(build_diagram(chart, overlay), agents or {})
+    with guard_row(row):
+        result = render(diagram)
     if not isinstance(result, bytes if row.is_binary else str):
         raise SpecError(
             f"the renderer of {row.name!r} gave {type(result).__name__}",

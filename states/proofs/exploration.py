@@ -17,10 +17,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.states.chart.rules import find_raised_events
 from toolchart.states.compiler import Move
 from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import SpecError
-from toolchart.states.events import UserSaid
+from toolchart.states.events import EventDescriptor, UserSaid
 from toolchart.states.machine import START, Machine
 from toolchart.states.proofs.call_stages import (
     ANSWERED_STAGES,
@@ -111,6 +112,7 @@ class _Explorer:
         fact_names = {name for text in machine.guards for name in find_facts(text)}
         facts_of_guards = filter(None, map(machine.vocabulary.find_fact, fact_names))
         self._heard_events = {event for fact in facts_of_guards for event in fact.changed_by or ()}
+        self._raised_events = {event for event, _ in find_raised_events(machine.chart)}
         self._counted_results = [
             name for name in machine.vocabulary.result_names if f"{name}.pending" in fact_names
         ]
@@ -289,9 +291,7 @@ class _Explorer:
         for event, effect in state.list_answers(self._vocabulary):
             yield from self._list_answer_arrivals(state, event, effect, awaits_user)
         legal = {name.partition(".")[0] for name in self._machine.legal_events(state.configuration)}
-        for row in EVENTS:
-            if not row.is_external:
-                continue
+        for row in _list_outside_events({*self._heard_events, *legal} - self._raised_events):
             is_message = row.name == UserSaid.TYPE
             if is_message and any(
                 waits_for_message(self._vocabulary.find_effect(e.name)) for e in state.open_effects
@@ -395,3 +395,13 @@ def _build_quiet_move(state: ExploredState, guard_truths: dict[str, bool]) -> Mo
     return Move(
         configuration=same, asks=(), reset_states=nothing, guards=guard_truths, fired=(), is_taken=False
     )
+
+
+def _list_outside_events(names: Collection[str]) -> list[EventDescriptor]:
+    """The events that somebody outside sends: those of Toolchart, and those of other packages by these names.
+
+    A package whose events no row and no guard names is not loaded. What it sends, the chart does not hear.
+    """
+    own = {row.name for row in EVENTS.builtin_rows}
+    added = [EVENTS.find(name) for name in sorted(names) if name not in own and name in EVENTS]
+    return [row for row in (*EVENTS.builtin_rows, *added) if row.is_external]

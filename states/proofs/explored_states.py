@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from toolchart.states.compiler import Move
 from toolchart.states.core.vocabulary import EVENTS, list_chart_events
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
-from toolchart.states.facts import Fact
+from toolchart.states.facts import FACTS, Fact
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.proofs.solving.solver import GuardSolver
 from toolchart.states.snapshot import Configuration
@@ -103,7 +103,10 @@ class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
             (event, effect) for effect in self.open_effects for event in effect.list_answers(vocabulary)
         ]
         order = {event: index for index, event in enumerate(list_chart_events())}
-        return tuple(sorted(answers, key=lambda answer: (order[answer[0]], answer[1].name)))
+        last = len(order)  # events of other packages, by their names
+        return tuple(
+            sorted(answers, key=lambda answer: (order.get(answer[0], last), answer[0], answer[1].name))
+        )
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,9 +260,10 @@ def waits_for_message(row: EffectDescriptor) -> bool:
     return UserSaid.TYPE in row.closing
 
 
-def list_counters(vocabulary: Vocabulary) -> list[Fact]:
-    """The facts of a chart that count upwards: those of the core, of its results and of other packages."""
-    facts = [vocabulary.find_fact(name) for name in vocabulary.list_fact_names()]
+def list_counters(vocabulary: Vocabulary, names: Collection[str]) -> list[Fact]:
+    """Those of some facts of a chart that count upwards: of the core, its results and other packages."""
+    order = (*vocabulary.result_facts, *(row.name for row in FACTS.builtin_rows), *sorted(names))
+    facts = [vocabulary.find_fact(name) for name in dict.fromkeys(order) if name in names]
     return [fact for fact in facts if fact is not None and fact.moved_by and _grows(fact)]
 
 

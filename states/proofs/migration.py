@@ -24,7 +24,7 @@ from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.compiler import Move
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError
-from toolchart.states.facts import Fact, FactView
+from toolchart.states.facts import FACTS, Fact, FactView
 from toolchart.states.flows.assigned_results import find_required_results
 from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine, get_machine
@@ -39,6 +39,7 @@ from toolchart.states.proofs.explored_states import (
     list_counters,
 )
 from toolchart.states.proofs.findings import Finding, find_finding_line
+from toolchart.states.proofs.solving.solver import find_facts
 from toolchart.states.snapshot import Configuration, Snapshot
 
 STRUCTURE_KINDS = frozenset({"unreachable", "dead row"})
@@ -206,7 +207,10 @@ def _list_starts(machine: Machine, snapshot: Snapshot) -> Iterator[ExploredStart
     move = Move(
         configuration=configuration, asks=(), reset_states=frozenset(), guards={}, fired=(), is_taken=False
     )
-    counts = {counter.name: int(facts[counter.name]) for counter in list_counters(machine.vocabulary)}
+    names = {name for text in machine.guards for name in find_facts(text)}
+    names.update(row.name for row in FACTS.builtin_rows)
+    names.update(machine.vocabulary.result_facts)
+    counts = {counter.name: int(facts[counter.name]) for counter in list_counters(machine.vocabulary, names)}
     yield ExploredStart(state=state, move=move, counts=counts, facts=facts)
 
 

@@ -55,7 +55,7 @@ class PersistentFacts:
         self._guards = guards
         names = {name for text in guards for name in find_facts(text)}
         names = names.union(*(list_facts_of_asks(graph, edge) for edge in graph.iterate_edges()))
-        counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
+        counters = list_counters(graph.vocabulary, names)
         self._counters = counters if max_top else []
         self._tops = [min(max_top, _find_top(guards, counter.name)) for counter in self._counters]
         self._late_facts = frozenset(self._find_late_facts(graph))

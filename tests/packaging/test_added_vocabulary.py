@@ -156,10 +156,12 @@ def test_the_engine_performs_the_effect(run: Run) -> None:
 
 
 def test_records_fit_their_schema(run: Run, packages: Path, tmp_path: Path) -> None:
-    """The schema of records describes the added event, and every record of the turn fits it."""
+    """The schema of records names the added event and its package, and every record of the turn fits it."""
     schema = json.loads(run("schema", "record").stdout)
-    assert schema["$defs"]["StockFound"]["description"] == "Somebody looked at the stock."
-    assert schema["$defs"]["StockFound"]["properties"]["count"]["description"] == "Pieces in stock."
+    events = schema["properties"]["event"]["oneOf"]
+    (added,) = [event for event in events if "package" in event.get("description", "")]
+    assert added["description"] == "An event of the package toolchart-shop."
+    assert added["properties"]["type"] == {"const": "stock_found"}
     run(*TEA[:-1], "log/")
     lines = [line for path in (tmp_path / "log").rglob("*.jsonl") for line in path.read_text().splitlines()]
     records = [json.loads(line) for line in lines]

@@ -137,11 +137,11 @@ def test_a_host_with_a_network_is_called_as_its_row_says(folder: Path) -> None:
 
 
 def test_the_rows_are_listed(folder: Path) -> None:
-    """Help texts list the command, the store, the renderer and the export format of the package."""
+    """Help texts name the command, the store, the renderer and the export format, and their package."""
     packages = folder / "packages"
     front_page = run_with_packages("--help", packages=packages, cwd=folder).stdout
-    assert "longest   Print the conversation with the most records." in front_page
-    assert "jsonfile://FILE (one JSON file)" in " ".join(front_page.split())
+    assert "longest   From the package toolchart-shop." in front_page
+    assert "jsonfile://... (from the package toolchart-shop)" in " ".join(front_page.split())
     assert "|outline]" in run_with_packages("draw", "-h", packages=packages, cwd=folder).stdout
     assert "|chat]" in run_with_packages("export", "-h", packages=packages, cwd=folder).stdout
 
@@ -294,8 +294,9 @@ def test_an_incomplete_row_is_refused(group: str, broken_folder: Path) -> None:
 
 
 def test_an_incomplete_row_hides_no_other(broken_folder: Path) -> None:
-    """`toolchart --help` lists the other commands, and reports the incomplete row on stderr."""
+    """`toolchart --help` lists the other commands and names this one; only its use reports what it lacks."""
     result = run_with_packages("--help", packages=broken_folder / "packages", cwd=broken_folder)
     assert result.returncode == 0
     assert "  run  " in result.stdout
-    assert "command 'broken' (entry point 'broken' of broken) is incomplete" in result.stderr
+    assert "broken    From the package broken." in result.stdout
+    assert result.stderr == ""

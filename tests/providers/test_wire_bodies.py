@@ -229,7 +229,9 @@ def test_a_host_without_a_wire_costs_the_same_in_long_conversations(
 @for_network_entries
 def test_a_body_is_built_without_a_key(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A builder reads no key and no header, creates no cassette, and needs no address of its own."""
-    for variable in (name for row in HOSTS for name in (*(row.key_variables or ()), row.address_variable)):
+    for variable in (
+        name for row in HOSTS.builtin_rows for name in (*(row.key_variables or ()), row.address_variable)
+    ):
         monkeypatch.delenv(variable, raising=False)
     cassette = tmp_path / "calls.yaml"
     keys: dict[str, Any] = {"api_key": "${NOT_SET}", "record": str(cassette)}

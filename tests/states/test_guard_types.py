@@ -126,7 +126,7 @@ def test_accepts_a_guard(guard: str) -> None:
 
 # -- random guards ---------------------------------------------------------------------------------
 
-_FACTS = {fact.name: fact for fact in FACTS}
+_FACTS = {fact.name: fact for fact in FACTS.builtin_rows}
 _NUMBERS = [name for name, fact in _FACTS.items() if fact.type == "integer"]
 _BOOLEANS = [name for name, fact in _FACTS.items() if fact.type == "boolean"]
 _TEXTS = [name for name, fact in _FACTS.items() if fact.type == "text"]

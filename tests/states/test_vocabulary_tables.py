@@ -26,7 +26,7 @@ def test_a_fact_always_has_a_value_of_its_type(name: str) -> None:
 def print_facts() -> str:
     """The table of facts."""
     rows = ["| fact | type | meaning | changes |", "| --- | --- | --- | --- |"]
-    for fact in FACTS:
+    for fact in FACTS.builtin_rows:
         kind = f"text: {', '.join(f'`{word}`' for word in fact.words)}" if fact.words else fact.type
         rows.append(f"| `{fact.name}` | {kind} | {fact.meaning} | {fact.changes} |")
     return "\n".join(rows) + "\n"
@@ -35,7 +35,7 @@ def print_facts() -> str:
 def print_effects() -> str:
     """The table of effects."""
     rows = ["| effect | asks the driver to | answered by | form |", "| --- | --- | --- | --- |"]
-    for row in EFFECTS:
+    for row in EFFECTS.builtin_rows:
         answers = ", ".join(f"`{event}`" for event in row.answers) or "nothing"
         forms = ["named in `enter`"] if row.build is not None else []
         forms += ["declared under `effects`"] if row.declare is not None else []
@@ -46,7 +46,7 @@ def print_effects() -> str:
 def print_events() -> str:
     """The table of events that a chart may name."""
     rows = ["| event | what happened | arrives |", "| --- | --- | --- |"]
-    for row in EVENTS:
+    for row in EVENTS.builtin_rows:
         if row.reduce is not None:
             arrival = "at any time during a turn" if row.is_external else "as the answer to an effect"
             rows.append(f"| `{row.name}` | {row.meaning} | {arrival} |")

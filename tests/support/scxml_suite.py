@@ -218,7 +218,9 @@ class _Reader:
             return f"done.state.{self._states[event.removeprefix('done.state.')]}"
         words = event.split(".")
         first = self._events.setdefault(words[0], self._choose_event())
-        answered = [row.name for row in EFFECTS if first in row.answers and row.build is not None]
+        answered = [
+            row.name for row in EFFECTS.builtin_rows if first in row.answers and row.build is not None
+        ]
         rest = [word if word in ("*", "") else answered[0] for word in words[1:]]
         return ".".join([first, *rest])
 

@@ -19,7 +19,7 @@ from toolchart.specs.models import ToolEntry, ToolsConfig
 from toolchart.specs.own_modules import explain_own_fault, load_own_reference
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.starts import Start
@@ -106,7 +106,8 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
     source = TOOL_SOURCES.find(implementation.type, f"{path}: implementation.type")
     _check_required_settings(source, entry)
     try:
-        tool = _load_function(source, source.load)(entry, context)
+        with guard_row(source, EntryLeftOut):
+            tool = _load_function(source, source.load)(entry, context)
     except EntryLeftOut as reason:
         return LoadedEntry(tool=None, warnings=(f"{path} left out: {reason}",))
     if not isinstance(tool, Tool):
@@ -116,7 +117,8 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
         known_settings = source.settings
         if source.list_settings:
             handler = find_handler(entry)
-            known_settings = _load_function(source, source.list_settings)(handler)
+            with guard_row(source):
+                known_settings = tuple(_load_function(source, source.list_settings)(handler))
         warnings = describe_unknown_settings(entry.name, get_type_settings(entry), known_settings)
     return LoadedEntry(tool=_apply_entry_settings(tool, entry, config), warnings=warnings)
 
@@ -129,13 +131,14 @@ def load_section(
     Raises:
         SpecError: the section is not allowed, or something that it needs is not installed.
     """
-    tools, warnings = _load_function(source, source.load)(section, context)
-    return list(tools), list(warnings)
+    with guard_row(source):
+        tools, warnings = _load_function(source, source.load)(section, context)
+        return list(tools), list(warnings)
 
 
 def _load_function(source: ToolSourceDescriptor, reference: str) -> Callable[..., Any]:
     try:
-        function: Callable[..., Any] = load_reference(reference)
+        function: Callable[..., Any] = load_row_reference(source, reference)
     except (ImportError, AttributeError) as error:
         raise SpecError(f"the tool source {source.name!r} cannot be loaded: {error}") from error
     return function

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from toolchart.engine.log.secrecy.keys import FILE_VARIABLE, VARIABLE, read_key_file, use_keys
-from toolchart.engine.log.stores import DEFAULT_LOG, STORES, StoreDescriptor
+from toolchart.engine.log.stores import DEFAULT_LOG, STORES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -25,24 +25,28 @@ def _resolve_log(context: click.Context, parameter: click.Parameter, value: str 
     return log
 
 
-def _describe_addresses(rows: Iterable[StoreDescriptor], default: str = DEFAULT_LOG) -> str:
-    """Return what may stand after `--log`, from the table of stores, and the log without it."""
-    addresses = [f"{row.address} ({row.summary})" for row in rows if row.is_durable]
-    return f"Log to use: {', '.join(addresses)}.  [default: {default}]"
-
-
 _BUILTIN_STORES = STORES.builtin_rows[::-1]
 """The stores of Toolchart, the usual ones first."""
 
 
+def _describe_addresses(added: Iterable[str] = (), default: str = DEFAULT_LOG) -> str:
+    """Return what may stand after `--log`, from the table of stores, and the log without it.
+
+    Args:
+        added: the addresses of stores of other packages.
+    """
+    own = [f"{row.address} ({row.summary})" for row in _BUILTIN_STORES if row.is_durable]
+    return f"Log to use: {', '.join([*own, *added])}.  [default: {default}]"
+
+
 class _LogOption(click.Option):
-    """The option `--log`, whose help also lists the stores of other packages; they load only for the help."""
+    """The option `--log`, whose help also names the stores of other packages, without loading them."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        other_stores = [row for row in STORES if row not in _BUILTIN_STORES]
         has_queue = any(parameter.name == "dsn" for parameter in ctx.command.params)
         default = "the database of --dsn" if has_queue else DEFAULT_LOG
-        self.help = _describe_addresses([*_BUILTIN_STORES, *other_stores], default)
+        added = [f"{point.name}://... (from the package {point.package})" for point in STORES.list_added()]
+        self.help = _describe_addresses(added, default)
         return super().get_help_record(ctx)
 
 
@@ -60,7 +64,7 @@ _add_log_option = click.option(
     show_envvar=True,
     callback=_resolve_log,
     cls=_LogOption,
-    help=_describe_addresses(_BUILTIN_STORES),
+    help=_describe_addresses(),
 )
 _add_key_option = click.option(
     "--log-key",

@@ -20,7 +20,7 @@ from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log
 from toolchart.engine.log.verify import verify_store
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.ports import Store
 
@@ -28,33 +28,46 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def list_formats() -> list[ExportFormat]:
-    """The formats of conversations."""
-    return [row for row in EXPORT_FORMATS if row.export]
+    """The formats of conversations that are Toolchart's."""
+    return [row for row in EXPORT_FORMATS.builtin_rows if row.export]
 
 
 async def export(request: Request) -> Response:
     """A conversation as a file in one format."""
     site, name = get_site(request), find_named_conversation(request)
     form = str(request.path_params["format"])
-    row = next((row for row in list_formats() if row.name == form), None)
-    if row is None:
-        known = ", ".join(row.name for row in list_formats())
-        raise Refusal(404, f"there is no format {form!r} of conversations; formats: {known}")
     has_content = request.query_params.get("content") == "true"
-    data, media_type = await asyncio.to_thread(_write_export, site, name, row, has_content)
+    # In a thread from the first step: the row of another package is imported now, and may take its time.
+    row, data, media_type = await asyncio.to_thread(_write_export, site, name, form, has_content)
     file_name = _UNSAFE.sub("_", f"{name}-{form}.{row.ending}")
     headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
     return Response(data, media_type=media_type, headers=headers)
 
 
-def _write_export(site: Site, name: str, row: ExportFormat, has_content: bool) -> tuple[bytes, str]:
-    """The bytes of an export and their media type; known secrets are struck out."""
+def _find_format(form: str) -> ExportFormat:
+    """The format of this name.
+
+    Raises:
+        Refusal: there is none for conversations.
+    """
+    row: ExportFormat | None = EXPORT_FORMATS.find(form) if form in EXPORT_FORMATS else None
+    if row is None or not row.export:
+        added = [point.name for point in EXPORT_FORMATS.list_added()]
+        known = ", ".join([*(row.name for row in list_formats()), *added])
+        raise Refusal(404, f"there is no format {form!r} of conversations; formats: {known}")
+    return row
+
+
+def _write_export(site: Site, name: str, form: str, has_content: bool) -> tuple[ExportFormat, bytes, str]:
+    """The format, the bytes of an export and their media type; known secrets are struck out."""
+    row = _find_format(form)
     options = {"seals": site.settings.seals or None} if row.takes_seals else {}
-    function: Callable[..., Any] = load_reference(row.export)
-    value = function(site.engine.store, name, content=has_content, **options)
+    with guard_row(row):
+        function: Callable[..., Any] = load_row_reference(row, row.export)
+        value = function(site.engine.store, name, content=has_content, **options)
     if isinstance(value, str):
-        return strike_secrets(value).encode("utf-8", "replace"), "text/plain"
-    return encode_json(value), "application/json"
+        return row, strike_secrets(value).encode("utf-8", "replace"), "text/plain"
+    return row, encode_json(value), "application/json"
 
 
 # -- verification --------------------------------------------------------------------------------

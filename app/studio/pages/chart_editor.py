@@ -118,19 +118,26 @@ def list_words() -> dict[str, Sequence[ChartWord]]:
     return {
         "Effects": [
             ChartWord(name=row.name, kind=_join("answered by", row.answers), meaning=row.meaning)
-            for row in EFFECTS
+            for row in EFFECTS.builtin_rows
             if row.build is not None
         ],
         "Kinds of effects to declare": [
             ChartWord(name=row.name, kind=_join("answered by", row.answers), meaning=row.meaning)
-            for row in EFFECTS
+            for row in EFFECTS.builtin_rows
             if row.declare is not None
         ],
         "Facts": [
-            ChartWord(name=fact.name, kind=_describe_values(fact), meaning=fact.meaning) for fact in FACTS
+            ChartWord(name=fact.name, kind=_describe_values(fact), meaning=fact.meaning)
+            for fact in FACTS.builtin_rows
         ],
         "Events": [
             ChartWord(name=name, kind="", meaning=EVENTS.find(name).meaning) for name in list_chart_events()
+        ],
+        # Their meanings stand in their code, which is not run for a list.
+        "Words of other packages": [
+            ChartWord(name=point.name, kind=point.kind, meaning=f"from the package {point.package}")
+            for registry in (EFFECTS, FACTS, EVENTS)
+            for point in registry.list_added()
         ],
     }
 

@@ -164,14 +164,16 @@ def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
     event, name = record.event, record.event.get("type")
     if not isinstance(name, str):
         raise LogDamaged("its event has no type", conversation=conversation, seq=record.seq)
-    if name not in EVENTS:
+    # A log loads no code: an event of another package is known where the operator's own chart has named it.
+    row = EVENTS.find_known(name)
+    if row is None:
         return None
     try:
         return record.decode_event()
     except RecursionError:
         raise LogDamaged("it is nested too deeply", conversation=conversation, seq=record.seq) from None
     except LogDamaged as damage:
-        fields = {"type", *EVENTS.find(name).type.__struct_encode_fields__}
+        fields = {"type", *row.type.__struct_encode_fields__}
         if event.keys() <= fields:
             raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
     try:

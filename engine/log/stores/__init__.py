@@ -19,7 +19,8 @@ from toolchart.states.descriptors import (
     Registry,
     find_reference_gaps,
     find_text_gaps,
-    load_reference,
+    guard_row,
+    load_row_reference,
 )
 from toolchart.states.errors import EXTRA_PACKAGES, LogDamaged, LogUnavailable, SpecError
 
@@ -185,7 +186,8 @@ def open_store(
     text = str(address or DEFAULT_LOG)
     row = find_store(text)
     opener = _load_opener(row, row.open)
-    store: Store = opener(text, create=create, durable=durable)
+    with guard_row(row):
+        store: Store = opener(text, create=create, durable=durable)
     keys = find_keys() if keys is None else keys
     used_keys = keys if keys and row.is_durable else None
     try:
@@ -216,7 +218,8 @@ def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None =
     row = find_store(text)
     for_reading = row.open_for_reading
     opener = _load_opener(row, for_reading or row.open)
-    store: Store = opener(text) if for_reading else opener(text, create=False, durable=True)
+    with guard_row(row):
+        store: Store = opener(text) if for_reading else opener(text, create=False, durable=True)
     keys = keys or find_keys()
     return _encrypt_store(store, keys) if keys is not None and row.is_durable else store
 
@@ -281,7 +284,7 @@ def _load_opener(row: StoreDescriptor, reference: str) -> Callable[..., Store]:
         LogUnavailable: its module cannot be imported.
     """
     try:
-        opener: Callable[..., Store] = load_reference(reference)
+        opener: Callable[..., Store] = load_row_reference(row, reference)
     except (ImportError, AttributeError) as error:
         install = f"\n  pip install '{row.install}'" if row.install else ""
         raise LogUnavailable(f"the store {row.name!r} cannot be loaded: {error}{install}") from error

@@ -11,7 +11,7 @@ from toolchart.providers.hosts import find_host
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import load_reference, load_row_reference
 from toolchart.states.errors import SpecError
 
 
@@ -23,7 +23,8 @@ def find_start_problems(spec: AgentSpec) -> Iterator[SpecError]:
     """
     for name, config in spec.llms.items():
         try:
-            load_reference(find_host(config.provider).adapter)
+            host = find_host(config.provider)
+            load_row_reference(host, host.adapter)
         except SpecError as error:
             yield SpecError(error.message, file=spec.source, path=f"llms.{name}.provider", hint=error.hint)
         except ImportError as error:

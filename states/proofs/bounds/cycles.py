@@ -94,7 +94,7 @@ class _Ranking:
         self._vocabulary = graph.vocabulary
         guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
         names = {name for text in guards for name in find_facts(text)}
-        self._counters = [counter for counter in list_counters(graph.vocabulary) if counter.name in names]
+        self._counters = list_counters(graph.vocabulary, names)
         self._limits = sorted(name for name in names if self._is_limit(name))
         self._bounded: dict[tuple[tuple[tuple[str, bool], ...], str, str], bool] = {}
         self._far = (_find_largest_number(guards) + 1) * _FAR_BEYOND_LIMITS

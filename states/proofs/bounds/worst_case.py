@@ -286,10 +286,7 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
     """The counters that guards name, and the values of the limits that they name."""
     guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards}
     names = {name for text in guards for name in find_facts(text)}
-    counters = sorted(
-        (counter for counter in list_counters(graph.vocabulary) if counter.name in names),
-        key=lambda fact: fact.name,
-    )
+    counters = sorted(list_counters(graph.vocabulary, names), key=lambda fact: fact.name)
     values = to_builtins(limits)
     limit_values = {
         name: values[name]

@@ -302,7 +302,7 @@ async def test_the_editor_begins_with_the_chart_that_is_named(tmp_path: Path) ->
     assert 'data-name="my_full.yaml" data-base=""' in shipped
     assert 'data-name="shop_chart.yaml"' in own
     assert "prompting:" in own
-    assert all(f">{fact.name}</button>" in shipped for fact in FACTS)
+    assert all(f">{fact.name}</button>" in shipped for fact in FACTS.builtin_rows)
     assert missing.status_code == 404
 
 

@@ -1,4 +1,4 @@
-"""Rows whose functions are elsewhere, so that `toolchart --help` does not import them."""
+"""Rows whose functions are elsewhere, so that a broken one does not keep the others from being used."""
 
 from __future__ import annotations
 

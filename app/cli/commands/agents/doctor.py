@@ -17,9 +17,12 @@ _MARKS = {True: ("ok", "green"), False: ("FAILED", "red"), None: ("?", "yellow")
 
 @click.command(short_help="Check API keys, hosts, models, packages and the log.")
 @click.argument("spec", required=False)
+@click.option(
+    "--plugins", is_flag=True, help="Load everything that other packages add, to see whether it can be used."
+)
 @json_option
 @log_option
-def command(spec: str | None, as_json: bool, log: str | None) -> int:
+def command(spec: str | None, plugins: bool, as_json: bool, log: str | None) -> int:
     """Check this machine and, with SPEC, what that agent needs: keys, hosts, models, tools, prices.
 
     Hosts are only asked to list their models. No secret is printed. Exits with 1 if a check fails; each
@@ -28,10 +31,12 @@ def command(spec: str | None, as_json: bool, log: str | None) -> int:
     \b
     Example:  toolchart doctor
               toolchart doctor agent.yaml
+              toolchart doctor --plugins
               toolchart doctor agent.yaml --json | jq 'select(.ok == false)'
     """
     has_failure = False
-    for check in check_environment(load_spec(spec) if spec is not None else None, log):
+    agent = load_spec(spec) if spec is not None else None
+    for check in check_environment(agent, log, loads_plugins=plugins):
         has_failure = has_failure or check.ok is False
         if as_json:
             print_json(to_builtins(check), lines=True)

@@ -12,7 +12,7 @@ from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.parameters.registered_names import RegisteredName
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.exchange import EXPORT_FORMATS
-from toolchart.states.descriptors import load_reference
+from toolchart.states.descriptors import guard_row, load_row_reference
 
 
 @click.command(short_help="Print a conversation, or a chart, in another format.")
@@ -55,7 +55,10 @@ def command(
     row = EXPORT_FORMATS.find(form)
     if row.export_chart:
         chart, _ = find_chart(name, log)
-        _print(load_reference(row.export_chart)(chart, limits=_read_limits(limits)))
+        values = _read_limits(limits)
+        with guard_row(row):
+            exported = load_row_reference(row, row.export_chart)(chart, limits=values)
+        _print(exported)
         return 0
     if limits:
         raise click.UsageError(f"--limit is for formats of charts; {form!r} is one of conversations.")
@@ -64,7 +67,9 @@ def command(
         if seals is not None and not row.takes_seals:
             raise click.UsageError(f"--seals means nothing for the format {form}.")
         options = {"seals": seals} if row.takes_seals else {}
-        _print(load_reference(row.export)(store, conversation, content=content, **options))
+        with guard_row(row):
+            exported = load_row_reference(row, row.export)(store, conversation, content=content, **options)
+        _print(exported)
     return 0
 
 
