@@ -33,7 +33,14 @@ import msgspec
 
 from toolchart.states.diagram.visible_text import make_visible
 from toolchart.states.errors import PluginUnusable, SpecError, suggest_name
-from toolchart.states.plugins import PluginPoint, guard_use, load_foreign, read_points, shorten_foreign
+from toolchart.states.plugins import (
+    PluginPoint,
+    guard_functions,
+    guard_use,
+    load_foreign,
+    read_points,
+    shorten_foreign,
+)
 
 log = logging.getLogger("toolchart")
 
@@ -176,6 +183,7 @@ class Registry(Generic[Row]):
             if row is None:
                 try:
                     row = load_foreign(point, point.reference, lambda row: self._check(row, point))
+                    row = guard_functions(row, f"{point.title} ({point.origin})")
                     _origins[id(row)] = (row, point)
                 except PluginUnusable as error:
                     row = error

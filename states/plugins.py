@@ -22,6 +22,7 @@ import importlib
 import logging
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.diagram.visible_text import make_visible, make_visible_line
 from toolchart.states.errors import PluginFailure, PluginUnusable, ToolchartError
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("toolchart")
 
 Value = TypeVar("Value")
+
+Row = TypeVar("Row", bound=msgspec.Struct)
 
 TIMEOUT_VARIABLE = "TOOLCHART_PLUGIN_TIMEOUT"
 """The variable with the seconds that loading one thing of another package may take."""
@@ -333,10 +337,6 @@ def _divert_output(thread: threading.Thread, origin: str) -> Iterator[None]:
 
 # -- use -------------------------------------------------------------------------------------------------
 
-_PASSED_ON = (ToolchartError, KeyboardInterrupt, GeneratorExit)
-"""Not the plug-in's fault: what it reports as Toolchart asks for, and what stops it from outside. A
-`KeyboardInterrupt` is taken for the person's, since it comes in the thread in which theirs is raised."""
-
 
 @contextmanager
 def guard_use(origin: str, expected: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
@@ -344,24 +344,55 @@ def guard_use(origin: str, expected: tuple[type[BaseException], ...] = ()) -> It
 
     Args:
         origin: what runs, for messages; empty for code of Toolchart, which is not guarded.
-        expected: further errors that pass.
+        expected: errors that pass, beside those that it reports as `ToolchartError`.
 
     Raises:
         PluginFailure: the code raised an error that is none of Toolchart.
     """
     try:
         yield
-    except (*_PASSED_ON, *expected):
+    except (ToolchartError, *expected):
         raise
     except BaseException as error:
-        if not origin or _is_cancellation(error):
+        if not origin or is_stop(error):
             raise
         raise PluginFailure(f"{origin} failed: {describe_foreign_error(error)}") from error
 
 
-def _is_cancellation(error: BaseException) -> bool:
+def guard_functions(row: Row, origin: str) -> Row:
+    """A row of another package whose functions are called under `guard_use`."""
+    functions = {
+        field: _guard_function(value, origin)
+        for field in row.__struct_fields__
+        if callable(value := getattr(row, field)) and not isinstance(value, type)
+    }
+    return replace(row, **functions)
+
+
+def _guard_function(function: Callable[..., Value], origin: str) -> Callable[..., Value]:
+    def call(*args: Any, **options: Any) -> Value:
+        """Call the function of another package."""
+        with guard_use(origin):
+            return function(*args, **options)
+
+    return call
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an error stops the code from outside: a cancellation, or the Ctrl-C of a person.
+
+    Python raises a `KeyboardInterrupt` for a Ctrl-C only in the main thread, and only where nobody else
+    handles the signal. In a server, or in another thread, it is the code's own.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        handler = signal.getsignal(signal.SIGINT)
+        is_raised = handler is signal.default_int_handler or "asyncio.runners" in str(
+            getattr(getattr(handler, "func", None), "__module__", "")
+        )
+        return is_raised and threading.current_thread() is threading.main_thread()
     asyncio = sys.modules.get("asyncio")  # without it nothing can be cancelled
-    return asyncio is not None and isinstance(error, asyncio.CancelledError)
+    is_cancelled = asyncio is not None and isinstance(error, asyncio.CancelledError)
+    return is_cancelled or isinstance(error, GeneratorExit)
 
 
 def describe_failure(error: BaseException) -> str:

@@ -45,7 +45,7 @@ from toolchart.states.errors import NoRecordedAnswer, PluginUnusable, ProviderEr
 from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.messages import Reply, TextDelta, encode_delta
-from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit
+from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
 from toolchart.states.ports import StreamingProvider
 from toolchart.states.snapshot import OpenCall
 
@@ -355,9 +355,7 @@ def _is_failure(error: BaseException) -> bool:
 
     `SystemExit` and classes of its own are failures too where another package raises them.
     """
-    if isinstance(error, (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)):
-        return False
-    return isinstance(error, Exception) or bool(find_culprit(error))
+    return isinstance(error, Exception) or (not is_stop(error) and bool(find_culprit(error)))
 
 
 async def _request_added_answer(effect: Effect) -> Event:

@@ -100,7 +100,7 @@ def drop_added_names(text: str) -> str:
     lines = [line for line in text.splitlines() if not re.match(r"\s*(zz\w+|ZZ)\s+From the package zz", line)]
     text = " ".join("\n".join(lines).split())
     text = re.sub(r", (zz\w+|ZZ)://\.\.\. \(from the package zz\w+\)", "", text)
-    text = re.sub(r"\? package zz\w+: adds .*? toolchart doctor --plugins ?", "", text)
+    text = re.sub(r"\? package zz[\w-]+: adds .*? toolchart doctor --plugins ?", "", text)
     return re.sub(r"(\||, )'?(zz\w+|ZZ)'?", "", text)
 
 
