@@ -31,7 +31,7 @@ from toolchart.specs.models import TOOL_FORMAT_WORDS, AgentSpec
 from toolchart.specs.secrets import find_references
 from toolchart.specs.sections.debug import read_debug_switches
 from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS
-from toolchart.states.descriptors import Registry, load_reference
+from toolchart.states.descriptors import Registry, load_row_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.starts import START_KINDS, Start, find_addresses, quote_whole, quote_words
 from toolchart.tools.sources.registry_entries import list_entry_starts, list_section_starts
@@ -170,7 +170,7 @@ def _list_hosts(spec: AgentSpec, folder: Path) -> Iterator[Start]:
         place = f"llms.{name}"
         row = find_host(config.provider)
         yield from _list_plugin(HOSTS, config.provider, place)
-        for start in load_reference(row.list_starts)(row, name, config, folder):
+        for start in load_row_reference(row, row.list_starts)(row, name, config, folder):
             yield replace(start, place=place)
         formats = TEXT_FORMATS.names() if config.tool_format == "auto" else [config.tool_format]
         for word in formats:

@@ -351,10 +351,8 @@ def guard_use(origin: str, expected: tuple[type[BaseException], ...] = ()) -> It
     """
     try:
         yield
-    except (ToolchartError, *expected):
-        raise
     except BaseException as error:
-        if not origin or is_stop(error):
+        if not origin or is_stop(error) or isinstance(error, (ToolchartError, *expected)):
             raise
         raise PluginFailure(f"{origin} failed: {describe_foreign_error(error)}") from error
 

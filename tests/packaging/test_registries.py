@@ -177,7 +177,7 @@ def test_our_names_are_not_replaced(make_registry: MakeRegistry, caplog: pytest.
     ],
 )
 def test_a_faulty_row_is_refused(make: Callable[[], Any], message: str, make_registry: MakeRegistry) -> None:
-    """A row that is incomplete, misnamed, of another type or not loadable is refused, whenever it is named."""
+    """A row that is incomplete, misnamed, of another type or not loadable is refused, whenever named."""
     registry = make_registry(far=make)
     with pytest.raises(SpecError) as refusal:
         registry.find("far")

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from command_line import SETUP, START, run_toolchart
 from command_uses import CASES, list_command_words, write_inputs
-from hostile_plugins import FAULTS, RUN_LINES, add_to_path, install_hostile_plugins
+from hostile_plugins import FAULTS, RUN_LINES, add_to_path, install_hostile_plugins, install_shaky_plugin
 from planted_key import KEY, quote_key
 from web import serve_web
 
@@ -88,6 +88,7 @@ def drop_figures(text: str) -> str:
     text = re.sub(r"[A-Za-z0-9+/_=-]{20,}", "X", text)
     text = re.sub(r"\b[0-9a-f]{8,}\b", "X", text)
     text = re.sub(r"\d[\d.,:]*", "0", text)
+    text = re.sub(r"─+", "─", text)
     return " ".join(text.split())
 
 
@@ -97,7 +98,8 @@ def drop_added_names(text: str) -> str:
         return json.dumps(_drop_from_json(json.loads(text)))
     except ValueError:
         pass
-    lines = [line for line in text.splitlines() if not re.match(r"\s*(zz\w+|ZZ)\s+From the package zz", line)]
+    added = r'\s*(zz\w+|ZZ)\s+From the package zz|{"about":"package zz'
+    lines = [line for line in text.splitlines() if not re.match(added, line)]
     text = " ".join("\n".join(lines).split())
     text = re.sub(r", (zz\w+|ZZ)://\.\.\. \(from the package zz\w+\)", "", text)
     text = re.sub(r"\? package zz[\w-]+: adds .*? toolchart doctor --plugins ?", "", text)
@@ -255,9 +257,9 @@ states:
 """
 
 AGENT = """\
-llms: {{m: {{provider: {host}, model: m, replies: [x], tool_format: {text}}}}}
+llms: {{m: {{provider: {host}, model: m, replies: ['<< x >>'], tool_format: {text}}}}}
 tools: {{registry: [{{name: one, implementation: {{type: {source}}}}}]}}
-responses: [{{llm: m, tools: {{}}}}]
+responses: [{{llm: m, tools: {{enabled: true}}}}]
 """
 
 USES = {
@@ -313,6 +315,69 @@ def test_who_names_one_gets_an_error(fault: str, packages: Path, tmp_path: Path)
         errors = [err for _, _, err in outcomes]
         assert "it was not imported in 1 seconds" in errors[0]
         assert all("still being imported" in err for err in errors[1:])
+
+
+LATE_USES = {
+    "runs --log zzshaky://x": 70,
+    "run source-zzshaky.yaml hello --log memory": 70,
+    "zzshaky": 70,
+    "draw tool_loop --format zzshaky": 70,
+    "export one --format zzshaky --log log.db": 70,
+    "run host-zzshaky.yaml hello --log memory": 1,
+    "run text-zzshaky.yaml hello --log memory": 0,  # the chart asks again, without tools
+    "run performed.yaml hello --log memory": 1,
+    "run built.yaml hello --log memory": 70,
+    "run guarded.yaml hello --log memory": 70,
+}
+"""Commands that use a row whose code raises, with their exit codes; what fails in a turn is `failed`."""
+
+LATE_CHART = """\
+llms: {{m: {{provider: scripted, model: m, replies: [x]}}}}
+responses: [{{llm: m}}]
+chart:
+  states:
+    asking:
+      initial: true
+      enter: {effect}
+      transitions:
+        - {{event: {event}, target: done, cond: {fact}}}
+        - {{event: {event}, target: bad}}
+        - {{event: failed, target: bad}}
+        - {{event: cancelled, target: bad}}
+    done: {{final: true, enter: answer}}
+    bad: {{final: true, enter: answer_with_error}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ValueError", "SystemExit", "Stop"])
+def test_code_that_raises_in_use_is_named(kind: str, tmp_path: Path) -> None:
+    """A row that loads, and whose code raises later: the message names the package and the error, escaped; a
+    turn goes on with `failed`, any other command ends with 70."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    install_shaky_plugin(packages)
+    words = {"host": "scripted", "source": "mock", "text": "native"}
+    for part in words:
+        (tmp_path / f"{part}-zzshaky.yaml").write_text(AGENT.format(**{**words, part: "zzshaky"}), "utf-8")
+    looks = {"effect": "call_model", "event": "replied", "fact": "has_content"}
+    for name, change in {
+        "performed": {"effect": "zzshaky", "event": "zzshaky"},
+        "built": {"effect": "zzbuilt", "event": "zzshaky"},
+        "guarded": {"fact": "zzshaky"},
+    }.items():
+        (tmp_path / f"{name}.yaml").write_text(LATE_CHART.format(**{**looks, **change}), "utf-8")
+    run_toolchart("run", "quickstart", "2+3", "--conversation", "one", "--log", "log.db", cwd=tmp_path)
+    lines: list[Line] = [(tuple(use.split()), "") for use in LATE_USES]
+    result = run_lines([*lines, (("check", "tool_loop"), "")], tmp_path, packages, ZZ_RAISE=kind)
+    *outcomes, last = result["outcomes"]
+    for (use, expected), (code, out, err) in zip(LATE_USES.items(), outcomes, strict=True):
+        assert code == expected, (use, code, out, err)
+        assert "zzshaky" in err, (use, err)
+        assert "\\x1b[2J\\u202egnp" in err, (use, err)
+        assert "Traceback" not in err, use
+        assert_no_escapes(out + err)
+    assert last[0] == 0
 
 
 @pytest.mark.slow

@@ -98,6 +98,80 @@ def add_to_path(packages: Path | None) -> str:
     return os.pathsep.join(filter(None, [str(packages or ""), os.environ.get("PYTHONPATH")]))
 
 
+SHAKY = """
+import os
+from typing import ClassVar
+from toolchart.app.cli.command_table import CommandDescriptor
+from toolchart.engine.exchange import ExportFormat
+from toolchart.engine.log.stores import StoreDescriptor
+from toolchart.providers.descriptor import HostDescriptor
+from toolchart.providers.text_calls.formats import TextFormat
+from toolchart.states.diagram import RendererDescriptor
+from toolchart.states.effects import EffectDescriptor, Perform
+from toolchart.states.events import Answering, EventDescriptor
+from toolchart.states.facts import Fact
+from toolchart.states.starts import list_no_starts
+from toolchart.tools.sources.table import ToolSourceDescriptor
+
+class Stop(BaseException):
+    pass
+
+def fail(*arguments, **options):
+    kinds = {"ValueError": ValueError, "SystemExit": SystemExit, "Stop": Stop}
+    raise kinds[os.environ["ZZ_RAISE"]]("ESCAPES")
+
+class Shaken(Answering, frozen=True, kw_only=True, tag="zzshaky"):
+    TYPE: ClassVar[str] = "zzshaky"
+
+def build(builder, name, id_, state):
+    return Perform(id=id_, name=name, state=state)
+
+async def perform(effect):
+    fail()
+
+class Adapter:
+    name = "zzshaky"
+    @classmethod
+    def from_config(cls, config, resolve):
+        return cls()
+    def build_body(self, request, *, stream):
+        return {}
+    async def complete(self, request):
+        fail()
+    async def aclose(self):
+        pass
+
+import click
+command = click.command()(fail)
+n = {"name": "zzshaky"}
+s = {**n, "summary": "shaky"}
+starts = "toolchart.states.starts:list_no_starts"
+hosts = HostDescriptor(**s, adapter="zzshaky:Adapter", needs_network=False, list_starts=starts)
+stores = StoreDescriptor(**s, address="zzshaky://x", open="zzshaky:fail", is_durable=True)
+tool_sources = ToolSourceDescriptor(**s, load="zzshaky:fail", list_starts=starts)
+commands = CommandDescriptor(**s, command="zzshaky:command")
+renderers = RendererDescriptor(**s, render="zzshaky:fail", media_type="text/plain")
+text_formats = TextFormat(**n, opener="<<", closer=">>", read_body=fail, write_call=fail)
+e = {"meaning": "shaky", "closing": ("zzshaky", "failed"), "perform": "zzshaky:perform"}
+e["list_starts"] = list_no_starts
+effects = EffectDescriptor(**n, **e, build=build)
+built = EffectDescriptor(name="zzbuilt", **e, build=fail)
+events = EventDescriptor(**n, meaning="shaky", type=Shaken, reduce=fail)
+facts = Fact(**n, type="boolean", meaning="shaky", changes="never", read=fail)
+export_formats = ExportFormat(**s, export="zzshaky:fail")
+"""
+"""A package with whole rows whose code raises when it is used."""
+
+
+def install_shaky_plugin(folder: Path) -> None:
+    """Write it into a folder, as if it had been installed there."""
+    (folder / "zzshaky.py").write_text(SHAKY.replace('"ESCAPES"', repr(ESCAPES)), "utf-8")
+    sections = [f"[{group}]\nzzshaky = zzshaky:{group.partition('.')[2]}\n" for group in REGISTRIES]
+    points = "".join(sections)
+    points = points.replace("[toolchart.effects]\n", "[toolchart.effects]\nzzbuilt = zzshaky:built\n")
+    write_metadata(folder, "zzshaky", points)
+
+
 RUN_LINES = """
 import io, json, os, threading
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # as `main` does
