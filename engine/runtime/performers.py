@@ -27,7 +27,7 @@ from toolchart.engine.runtime.flows.tool_calls import run_tools
 from toolchart.engine.runtime.flows.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.vocabulary import EFFECTS
-from toolchart.states.descriptors import load_row_reference
+from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.effects import (
     AskApproval,
     AskPerson,
@@ -41,7 +41,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
-from toolchart.states.errors import NoRecordedAnswer, PluginUnusable, ProviderError
+from toolchart.states.errors import NoRecordedAnswer, PluginFailure, PluginUnusable, ProviderError
 from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.messages import Reply, TextDelta, encode_delta
@@ -271,9 +271,10 @@ class EffectPerformer:
             self._report_added_failure(effect, error)
 
     def _report_added_failure(self, effect: Effect, error: BaseException) -> None:
-        text = str(error) if isinstance(error, PluginUnusable) else describe_foreign_error(error)
-        log.error("the effect %s failed: %s", effect.name, text)
-        message = f"the effect {effect.name!r} failed: {text}"
+        is_named = isinstance(error, (PluginFailure, PluginUnusable))
+        text = str(error) if is_named else describe_foreign_error(error)
+        message = text if is_named else f"the effect {effect.name!r} failed: {text}"
+        log.error("%s", message)
         at = self._driver.dependencies.clock.now()
         self._driver.apply_event(Failed(at=at, effect=effect.id, kind="effect", message=message))
 
@@ -369,7 +370,8 @@ async def _request_added_answer(effect: Effect) -> Event:
     perform: Callable[[Effect], Awaitable[Answering]] = await asyncio.to_thread(
         load_row_reference, row, row.perform
     )
-    answer = await perform(effect)
+    with guard_row(row):
+        answer = await perform(effect)
     if not isinstance(answer, Answering) or answer.TYPE not in row.answers:
         raise TypeError(f"{row.perform} returned {answer!r}, and not one of {', '.join(row.answers)}")
     return make_plain_event(replace(answer, effect=effect.id))[0]

@@ -73,6 +73,13 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
 def _check_answers(chart: Chart, name: str, position: SourcePosition) -> None:
     """The row of an effect of another package names events, and only now it is known which there are."""
     for event in chart.vocabulary.find_effect(name).answers:
+        if event == name:
+            raise_error(
+                chart,
+                position,
+                f"the effect {name!r} has the name of an event, and the chart could not tell them apart",
+                "the package that adds them gives one of them another name",
+            )
         with locate_plugin_fault(chart, position):
             is_answer = event in EVENTS and EVENTS.find(event).reduce is not None
         if not is_answer:

@@ -155,6 +155,7 @@ text_formats = TextFormat(**n, opener="<<", closer=">>", read_body=fail, write_c
 e = {"meaning": "shaky", "closing": ("zzshaky", "failed"), "perform": "zzshaky:perform"}
 e["list_starts"] = list_no_starts
 effects = EffectDescriptor(**n, **e, build=build)
+asked = EffectDescriptor(name="zzasked", **e, build=build)
 built = EffectDescriptor(name="zzbuilt", **e, build=fail)
 events = EventDescriptor(**n, meaning="shaky", type=Shaken, reduce=fail)
 facts = Fact(**n, type="boolean", meaning="shaky", changes="never", read=fail)
@@ -168,7 +169,8 @@ def install_shaky_plugin(folder: Path) -> None:
     (folder / "zzshaky.py").write_text(SHAKY.replace('"ESCAPES"', repr(ESCAPES)), "utf-8")
     sections = [f"[{group}]\nzzshaky = zzshaky:{group.partition('.')[2]}\n" for group in REGISTRIES]
     points = "".join(sections)
-    points = points.replace("[toolchart.effects]\n", "[toolchart.effects]\nzzbuilt = zzshaky:built\n")
+    more = "zzbuilt = zzshaky:built\nzzasked = zzshaky:asked\n"
+    points = points.replace("[toolchart.effects]\n", f"[toolchart.effects]\n{more}")
     write_metadata(folder, "zzshaky", points)
 
 
