@@ -206,7 +206,7 @@ def _add_step_event(root: dict[str, Any], record: ReadRecord) -> None:
 
 def _build_child_spans(turn: _Turn, record: ReadRecord, parent: str) -> Iterator[dict[str, Any]]:
     """The spans that end with a record."""
-    event = record.decode_event()
+    event = record.read_event()
     if isinstance(event, (Replied, Failed)):
         yield _build_chat_span(event, record, turn, parent)
     elif isinstance(event, ToolFinished) and event.call_id:

@@ -107,10 +107,10 @@ def verify_conversation(
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
-def _decode_event(record: ReadRecord, conversation: str) -> Event:
-    """The event of a record, with the conversation in the error."""
+def _decode_event(record: ReadRecord, conversation: str) -> Event | None:
+    """The event of a record, None for one of another package; with the conversation in the error."""
     try:
-        return record.decode_event()
+        return record.read_event()
     except (LogDamaged, RecursionError) as error:
         problem = "its event is nested too deeply" if isinstance(error, RecursionError) else error.problem
         raise LogDamaged(problem, conversation=conversation, seq=record.seq) from None
@@ -290,7 +290,7 @@ class RecordOrder:
         self._open_call_ids: set[str] | None = None
         """Ids of calls without an outcome; None where they are in the log of a fork's parent."""
 
-    def check_next(self, record: ReadRecord, event: Event) -> None:
+    def check_next(self, record: ReadRecord, event: Event | None) -> None:
         """Check the next record.
 
         Raises:
@@ -318,7 +318,7 @@ class RecordOrder:
         self._check_tool_calls(record, event)
         self._previous = record
 
-    def _check_tool_calls(self, record: ReadRecord, event: Event) -> None:
+    def _check_tool_calls(self, record: ReadRecord, event: Event | None) -> None:
         """Check that an outcome belongs to an open call."""
         match event:
             case Replied() | TurnStarted():

@@ -138,6 +138,8 @@ def list_subclasses(kind: type) -> set[type]:
 
 EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.SpecError("no"), 2),
+    (errors.PluginUnusable("no"), 2),
+    (errors.PluginFailure("no"), 70),
     (errors.IllegalEvent("replied", "finished"), 2),
     (errors.LogUnavailable("no"), 2),
     (errors.DurableHostUnavailable("no"), 2),

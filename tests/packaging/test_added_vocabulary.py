@@ -173,6 +173,33 @@ def test_records_fit_their_schema(run: Run, packages: Path, tmp_path: Path) -> N
     assert records[2]["event"] == {"type": "stock_found", "effect": 1, "item": "tea", "count": 3}
 
 
+READ_LOG = """
+from toolchart.app.cli import cli
+from toolchart.app.cli.exit_codes import run_to_exit_code
+for words in {words!r}:
+    assert run_to_exit_code(lambda: cli.main(list(words), standalone_mode=False)) == 0, words
+    assert "toolchart_shop" not in sys.modules, words
+"""
+
+
+def test_reading_a_log_loads_no_code(run: Run, packages: Path, tmp_path: Path) -> None:
+    """A log that names the added words is listed, shown, verified and exported, and the package not imported."""
+    run(*TEA)
+    lines = [
+        ["runs"],
+        ["show", "one"],
+        ["show", "one", "--json"],
+        ["tail", "one"],
+        ["stats"],
+        ["verify", "one"],
+    ]
+    lines += [["export", "one", "--format", form] for form in ("openai", "jsonl", "otel", "xes")]
+    words = [[*line, "--log", "log.db"] for line in lines]
+    result = run_code(READ_LOG.format(words=words), packages, tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "stock_found" in result.stdout
+
+
 def test_a_counter_bounds_the_looks_of_each_turn(run: Run) -> None:
     """What is kept lasts until the turn ends: two turns of one conversation look three times each."""
     words = ("run", "stock.yaml", "How much is coffee?", "--conversation", "one", "--log", "log.db")

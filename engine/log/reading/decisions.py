@@ -42,7 +42,7 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
     calls: dict[str, ToolCall] = {}
     has_erased = any(record.is_erased for record in records)
     for index, record in enumerate(records):
-        event = record.decode_event()
+        event = record.read_event()
         match event:
             case Replied():
                 calls = _list_calls(event, record)

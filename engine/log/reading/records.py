@@ -125,6 +125,20 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         except (ValueError, TypeError) as error:
             raise LogDamaged(str(error), seq=self.seq) from None
 
+    def read_event(self) -> Event | None:
+        """The event as a value; None for one of another package that nothing else has named in this process.
+
+        A log loads no code. What needs the event of another package, as replay does, uses `decode_event`.
+
+        Raises:
+            LogDamaged: it is not an event of its format.
+        """
+        if self.known_event is None:
+            name = str(self.event.get("type"))
+            if EVENTS.find_known(name) is None and name in EVENTS:
+                return None
+        return self.decode_event()
+
 
 # -- one line ------------------------------------------------------------------------------------
 

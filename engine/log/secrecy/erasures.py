@@ -19,7 +19,7 @@ class ErasureLinks:
         self._named: dict[int, str] = {}
         """The digest that the newest `erased` record names, by number of the record."""
 
-    def check_next(self, record: LinkedRecord, event: Event) -> None:
+    def check_next(self, record: LinkedRecord, event: Event | None) -> None:
         """Take the next record."""
         if is_undamaged(record.line):
             self._stand_ins[record.seq] = read_digest(record.line)
