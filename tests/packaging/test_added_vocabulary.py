@@ -183,7 +183,7 @@ for words in {words!r}:
 
 
 def test_reading_a_log_loads_no_code(run: Run, packages: Path, tmp_path: Path) -> None:
-    """A log that names the added words is listed, shown, verified and exported, and the package not imported."""
+    """A log that names the added words is listed, shown, verified and exported without the package."""
     run(*TEA)
     lines = [
         ["runs"],
