@@ -33,6 +33,7 @@ the live display of steps appear only on a terminal; `NO_COLOR` turns colour off
 | `TOOLCHART_PROFILE` | the profile of the configuration file to use without `--profile` |
 | `TOOLCHART_DSN` | the database of `worker` and `submit` without `--dsn` |
 | `TOOLCHART_DEBUG` | `1`: internal errors show a traceback |
+| `TOOLCHART_PLUGIN_TIMEOUT` | seconds that importing something of another package may take; 30 without it |
 | `TOOLCHART_DEBUG_TRACES` | `1` or `0`; see [Finding faults](howto/finding-faults.md) |
 | `TOOLCHART_DEBUG_MESSAGE_PARTS` | the same |
 | `TOOLCHART_DEBUG_RAW_RESPONSES` | the same |
