@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
 
 from toolchart.specs.sections.base import Section
@@ -58,6 +58,19 @@ def _find_row(group: str, word: str, more_words: tuple[str, ...] = ()) -> Any:
     names = [*more_words, *registry.names()]
     text = f"unknown {registry.kind}; {suggest_name(word, names)}"
     raise PydanticCustomError("row", "{problem}", {"problem": text})
+
+
+def _check_pins(pins: Any) -> Any:
+    """Refuse the digests of an earlier form, which held what a model reads and not what is done."""
+    for name, pin in pins.items() if isinstance(pins, Mapping) else ():
+        if isinstance(pin, str):
+            raise PydanticCustomError(
+                "pin",
+                "the pin of {name} is a digest of an earlier form; read the tools and pin them anew: "
+                "toolchart tools pin SPEC",
+                {"name": repr(name)},
+            )
+    return pins
 
 
 def _check_entry_type(word: str | None) -> str | None:
@@ -187,8 +200,9 @@ class ToolsConfig(Section):
     """MCP servers by name (extra `mcp`); the names of their tools get the server's name as a prefix."""
     openapi: list[dict[str, Any]] = Field(default_factory=list)
     """OpenAPI documents whose operations are tools (extra `http`)."""
-    pins: dict[str, str] | None = None
-    """Digests of imported tools by name, as `toolchart tools pin` prints them; a changed one asks first."""
+    pins: Annotated[dict[str, dict[str, str]] | None, BeforeValidator(_check_pins)] = None
+    """Definitions of tools by name, part by part, as `toolchart tools pin` prints them; a changed tool asks
+    before each call, and so does an imported one without a pin."""
 
 
 class HandlerTools(Section):

@@ -91,6 +91,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """
         rule = self.find_rule(tool, arguments) if self.rules else None
         decision = rule.decision if rule else self.default
+        if tool.pin_problem is not None and decision != "never":
+            # The rule was written for the tool that was pinned.
+            return "needs_approval", tool.pin_problem
         if decision is None:
             needs_approval = tool.requires_approval or tool.risk == "high" or is_from_text
             return ("needs_approval" if needs_approval else "run"), None
@@ -110,8 +113,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_ask(self, tool: Tool) -> bool:
         """Whether some rule asks a person about calls of this tool, for some arguments."""
-        return self.default == "ask" or any(
-            rule.decision == "ask" and rule.names_tool(tool) for rule in self.rules
+        return (
+            self.default == "ask"
+            or tool.pin_problem is not None
+            or any(rule.decision == "ask" and rule.names_tool(tool) for rule in self.rules)
         )
 
     def list_warnings(self, tools: Iterable[Tool]) -> list[str]:

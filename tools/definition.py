@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -84,6 +84,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """The name in the spec or on the server, where providers would refuse that name."""
     rewrites: tuple[str, ...] = ()
     """Changes that an importer made to the schema, described for people."""
+    action: Mapping[str, Any] | None = None
+    """What running it does, as JSON data without secrets, part by part: for a request its method, its
+    address, where arguments go; for a server its command. Pins and approvals hold it
+    (`whole_definition.py`). None for a function of the program, whose reference says it; a source of tools
+    must say it."""
+    pin_problem: str | None = None
+    """How it differs from its pin; then a person is asked about each call, whatever a rule says."""
 
     @property
     def name(self) -> str:

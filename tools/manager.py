@@ -3,7 +3,6 @@ and executes them."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import ToolsConfig
 from toolchart.specs.secrets import remember_environment, resolve_environment
-from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.definition import Tool
@@ -25,6 +23,7 @@ from toolchart.tools.sources.python import get_own_timeout_s, make_tool
 from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry, load_section
 from toolchart.tools.sources.services import EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES
+from toolchart.tools.whole_definition import Definition, describe_changes, describe_definition
 
 if TYPE_CHECKING:
     from toolchart.tools.sources.http.tool import SecretResolver
@@ -257,8 +256,9 @@ def _add_registry_tools(registry: Registry, config: ToolsConfig, context: Loadin
 def _add_imported_tools(registry: Registry, config: ToolsConfig, context: LoadingContext) -> list[str]:
     """Add the tools of the sections of `tools` (OpenAPI documents, MCP servers, ...), and return warnings.
 
-    A tool whose name is already in the registry is left out.
+    A tool whose name is already in the registry is left out. Then the pins of all tools are checked.
     """
+    imported_names: set[str] = set()
     imported_tools: list[Tool] = []
     warnings: list[str] = []
     own_sections = [row.name for row in TOOL_SOURCES.builtin_rows if row.place == "section"]
@@ -271,12 +271,17 @@ def _add_imported_tools(registry: Registry, config: ToolsConfig, context: Loadin
                 imported_tools += tools
                 warnings += notes
     for tool in imported_tools:
-        tool, problem = _check_pin(tool, config.pins)
-        warnings += [problem] if problem else []
         try:
             registry.add(tool)
+            imported_names.add(tool.name)
         except SpecError as error:
             warnings.append(f"tool {tool.name!r} left out: {error.message}")
+    for tool in list(registry):
+        checked_tool = _check_pin(tool, config.pins, is_imported=tool.name in imported_names)
+        if checked_tool.pin_problem is not None:
+            registry.change(checked_tool)
+            hint = "its calls ask; after reading it: toolchart tools pin SPEC"
+            warnings.append(f"{checked_tool.pin_problem} ({hint})")
     return warnings
 
 
@@ -295,17 +300,17 @@ def _check_needs(registry: Registry) -> None:
                 )
 
 
-def compute_pin(tool: Tool) -> str:
-    """The digest of what a model is told about a tool: name, description, schema; 32 hexadecimal digits."""
-    definition = tool.definition
-    parts = [definition.name, definition.description, dict(definition.parameters)]
-    return hashlib.sha256(encode_canonical(parts)).hexdigest()[:32]
+def _check_pin(tool: Tool, pins: Mapping[str, Definition] | None, *, is_imported: bool) -> Tool:
+    """The tool, which asks before each call where it differs from its pin.
 
-
-def _check_pin(tool: Tool, pins: Mapping[str, str] | None) -> tuple[Tool, str | None]:
-    """The tool, which asks before each call where it differs from its pin; and a warning then."""
-    if pins is None or pins.get(tool.name) == compute_pin(tool):
-        return tool, None
-    change = "has changed since it was pinned" if tool.name in pins else "is not pinned"
-    hint = "its calls ask; after reading it: toolchart tools pin SPEC"
-    return replace(tool, requires_approval=True), f"tool {tool.name!r} {change}: {hint}"
+    Args:
+        is_imported: whether strangers say what it does, so that it asks without a pin too.
+    """
+    if pins is None or (tool.name not in pins and not is_imported):
+        return tool
+    if tool.name not in pins:
+        return replace(tool, pin_problem=f"the tool {tool.name!r} is not pinned")
+    changes = describe_changes(pins[tool.name], describe_definition(tool))
+    if not changes:
+        return tool
+    return replace(tool, pin_problem=f"the tool {tool.name!r} has changed since it was pinned: {changes}")

@@ -16,6 +16,7 @@ from toolchart.tools.formats import (
     make_portable_name,
     provider_format,
 )
+from toolchart.tools.whole_definition import describe_definition
 
 __all__ = ["Registry", "provider_format"]
 
@@ -27,6 +28,7 @@ class Registry:
         self._tools: dict[str, Tool] = {}
         self._aliases: dict[str, str] = {}
         self._conversions: dict[str, ConvertedTools] = {}
+        self._whole_definitions: dict[str, dict[str, str]] = {}
         for tool in tools:
             self.add(tool)
 
@@ -59,6 +61,7 @@ class Registry:
         """Put a tool in the place of the one with its name."""
         assert tool.name in self._tools, "there is a tool to change"
         self._tools[tool.name] = tool
+        self._whole_definitions.pop(tool.name, None)
         self._conversions.clear()
 
     def get(self, name: str) -> Tool | None:
@@ -67,6 +70,16 @@ class Registry:
         if tool is None and name in self._aliases:
             return self._tools[self._aliases[name]]
         return tool
+
+    def describe_tool(self, name: str) -> dict[str, str] | None:
+        """The whole definition of the tool with that name or alias: what it is and what running it does; see
+        `whole_definition.py`. None where there is no such tool."""
+        tool = self.get(name)
+        if tool is None:
+            return None
+        if tool.name not in self._whole_definitions:
+            self._whole_definitions[tool.name] = describe_definition(tool)
+        return self._whole_definitions[tool.name]
 
     def suggest_name(self, name: str) -> str:
         """A hint for an unknown name: the most similar tool name, or all tool names."""

@@ -188,7 +188,7 @@ def load(section, context):
 def make_tool(name, text):
     """A tool that returns the note."""
     definition = ToolDefinition(name=name, description=text, parameters={"type": "object"})
-    return Tool(definition=definition, run=lambda arguments: text, kind="notes")
+    return Tool(definition=definition, run=lambda arguments: text, kind="notes", action={})
 '''
 
 

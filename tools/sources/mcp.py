@@ -31,12 +31,20 @@ from toolchart.tools.formats import make_portable_name
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.registry_entries import LoadingContext
 from toolchart.tools.tool_context import compute_idempotency_key
+from toolchart.tools.whole_definition import digest_text
 
 Value = TypeVar("Value")
 
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 MAX_TOOLS = 500
+_HINTS = {
+    "readOnlyHint": "read_only_hint",
+    "destructiveHint": "destructive_hint",
+    "idempotentHint": "idempotent_hint",
+    "openWorldHint": "open_world_hint",
+}
+"""What a server may say about a tool, by its names in the protocol and in the library."""
 IDEMPOTENCY_META = "toolchart/idempotency-key"
 """Key of `_meta` under which a server gets the idempotency key of a call."""
 
@@ -376,9 +384,30 @@ def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> t
             timeout_s=seconds,
             risk=server.settings.risk or _rate_risk(server_tool.annotations),
             rewrites=changes,
+            action=_describe_action(server, server_tool),
         )
         tools.append(replace(tool, alias=full_name) if full_name != name else tool)
     return tools, warnings
+
+
+def _describe_action(server: _Server, server_tool: Any) -> dict[str, Any]:
+    """What a call does, as `Tool.action` holds it, with the hints that the server gives about the tool.
+
+    Variables and headers are digests of what the spec says: an operator may have written a key there.
+    """
+    settings = server.settings
+    hints = {name: getattr(server_tool.annotations, field, None) for name, field in _HINTS.items()}
+    return {
+        "server": server.name,
+        "tool": server_tool.name,
+        "command": None if settings.command is None else [settings.command, *settings.args],
+        **{f"variable {name!r}": digest_text(value) for name, value in settings.env.items()},
+        "folder": settings.cwd,
+        "url": settings.url,
+        **{f"header {name!r}": digest_text(value) for name, value in settings.headers.items()},
+        **{f"hint {name!r}": value for name, value in hints.items()},
+        "trust": settings.trust,
+    }
 
 
 def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:

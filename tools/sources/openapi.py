@@ -315,6 +315,7 @@ def _make_operation_tool(
         timeout_s=settings.timeout_ms / 1000 if settings.timeout_ms else context.default_timeout_s,
         alias=alias if alias != name else None,
         rewrites=changes,
+        action={**(operation_tool.action or {}), "trust": settings.trust},
     )
 
 

@@ -15,6 +15,7 @@ from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, T
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.tool_context import is_tool_context
+from toolchart.tools.whole_definition import describe_function
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -133,6 +134,7 @@ def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = 
         execution_mode=mode,
         kind="python",
         function=function,
+        action=describe_function(function),
         needs_context=run.context_parameter is not None,
         **options,
     )

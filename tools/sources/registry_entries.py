@@ -45,6 +45,7 @@ from toolchart.tools.sources.python import (
 )
 from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
+from toolchart.tools.whole_definition import describe_function
 
 if TYPE_CHECKING:
     from toolchart.tools.sources.http.tool import SecretResolver
@@ -112,6 +113,7 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
         return LoadedEntry(tool=None, warnings=(f"{path} left out: {reason}",))
     if not isinstance(tool, Tool):
         raise SpecError(f"the tool source {source.name!r} gave {type(tool).__name__}, not a Tool")
+    _require_action(source, tool)
     warnings: tuple[str, ...] = ()
     if not source.checks_settings:
         known_settings = source.settings
@@ -133,7 +135,23 @@ def load_section(
     """
     with guard_row(source):
         tools, warnings = _load_function(source, source.load)(section, context)
-        return list(tools), list(warnings)
+        tools, warnings = list(tools), list(warnings)
+    for tool in tools:
+        _require_action(source, tool)
+    return tools, warnings
+
+
+def _require_action(source: ToolSourceDescriptor, tool: Tool) -> None:
+    """Refuse a tool that does not say what running it does: neither a pin nor an approval could hold it.
+
+    Raises:
+        SpecError: names the source.
+    """
+    if tool.action is None:
+        raise SpecError(
+            f"the tool source {source.name!r} does not say what running {tool.name!r} does",
+            hint='give it to the tool: Tool(..., action={"file": "prices.csv"}); see docs/extending.md',
+        )
 
 
 def _load_function(source: ToolSourceDescriptor, reference: str) -> Callable[..., Any]:
@@ -193,6 +211,7 @@ def _apply_entry_settings(tool: Tool, entry: ToolEntry, config: ToolsConfig) -> 
         requires_approval=entry.requires_approval or tool.requires_approval,
         risk=entry.risk or tool.risk,
         max_result_size=entry.max_result_size or tool.max_result_size,
+        action={**(tool.action or {}), "trust": entry.trust},
         **run_options,
     )
 
@@ -264,6 +283,9 @@ def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         return load_internal_tool(entry, context)
     handler = find_handler(entry)
     settings = get_type_settings(entry)
+    # As the spec writes them: a decision holds on every machine that runs this spec.
+    known_settings = list_builtin_settings(handler)
+    action = {"handler": handler, **{key: settings[key] for key in known_settings if key in settings}}
     if isinstance(settings.get("root"), str):
         settings["root"] = str(context.base_folder / settings["root"])
     tool = make_builtin(handler, settings, entry.name)
@@ -274,7 +296,7 @@ def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         close_names = get_close_matches(handler, names, n=1)
         hint = f"did you mean {close_names[0]!r}?" if close_names else "known: " + ", ".join(names)
         raise EntryLeftOut(f"there is no builtin {handler!r}; {hint}")
-    return replace(tool, definition=_merge_definition(entry, tool.definition))
+    return replace(tool, definition=_merge_definition(entry, tool.definition), action=action)
 
 
 def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
@@ -296,13 +318,19 @@ def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     if service is None:
         suggestion = suggest_name(handler, (*INTERNAL_SERVICES, *context.services))
         raise EntryLeftOut(f"there is no internal service {handler!r}; {suggestion}")
+    action: dict[str, Any] = {"handler": handler}
     if isinstance(service, Tool):
         tool = service
+        action |= describe_function(tool.function or tool.run) if tool.action is None else tool.action
     elif isinstance(service, Search):
-        tool = make_search_tool(entry.name, service, limit=get_type_settings(entry).get("limit", 5))
+        settings = get_type_settings(entry)
+        tool = make_search_tool(entry.name, service, limit=settings.get("limit", 5))
+        action |= {key: settings[key] for key in list_internal_settings(handler) if key in settings}
+        action |= {"search": describe_function(type(service))["function"]}
     else:
         tool = replace(make_tool(service), kind="internal")
-    return replace(tool, definition=_merge_definition(entry, tool.definition))
+        action |= tool.action or {}
+    return replace(tool, definition=_merge_definition(entry, tool.definition), action=action)
 
 
 def _make_embedder(setting: Any, name: str, context: LoadingContext) -> Embedder | None:
@@ -359,7 +387,8 @@ def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         reason, known = explain_own_fault(error, f"{module}:{name}", context.base_folder)
         raise SpecError(f"tool {entry.name!r}: {reason}", hint=known or hint) from error
     tool = make_tool(function)
-    return replace(tool, definition=_merge_definition(entry, tool.definition))
+    action = {"handler": f"{module}:{name}"}
+    return replace(tool, definition=_merge_definition(entry, tool.definition), action=action)
 
 
 def load_mock_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
@@ -374,6 +403,7 @@ def load_mock_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         ),
         run=_make_responder(answer, entry.parameters if has_parameters else None),
         kind="mock",
+        action={"fixed answer": answer},
     )
 
 

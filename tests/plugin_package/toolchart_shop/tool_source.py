@@ -44,7 +44,8 @@ def load_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         description=entry.description or f"Look up a row of {path.name}.",
         parameters={"type": "object", "properties": {key: {"type": "string"}}, "required": [key]},
     )
-    return Tool(definition=definition, run=find_row, kind="csv", idempotent=True)
+    action = {"file": settings["file"], "key": key}
+    return Tool(definition=definition, run=find_row, kind="csv", idempotent=True, action=action)
 
 
 def list_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:

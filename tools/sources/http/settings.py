@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import ToolFailure
+from toolchart.tools.whole_definition import digest_text, name_place
 
 ArgumentLocation = Literal["query", "path", "header", "body"]
 
@@ -168,6 +169,34 @@ def build_request(settings: HttpSettings, arguments: Mapping[str, Any]) -> Outgo
         content=content,
         content_type=content_type,
     )
+
+
+def describe_http_action(settings: HttpSettings, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What a call of an HTTP tool does, as `Tool.action` holds it.
+
+    The values of headers are digests of what the spec says: an operator may have written a key there.
+
+    Args:
+        parameters: JSON Schema of the arguments.
+    """
+    slots = set(_SLOT.findall(settings.url))
+    arguments = dict.fromkeys((*(parameters.get("properties") or {}), *settings.params_mapping))
+    places = {name: _locate_argument(settings, name, slots) for name in arguments}
+    return {
+        "method": settings.method,
+        "address": settings.url,
+        **{name_place(name): f"{location}: {target}" for name, (location, target) in places.items()},
+        **{f"header {name!r}": digest_text(value) for name, value in settings.headers.items()},
+        "idempotency header": settings.idempotency_header,
+        "body": settings.body,
+        "body form": settings.body_type,
+        "response path": settings.response_path,
+        "content types": settings.content_types,
+        "size limit": settings.max_bytes,
+        "attempts": settings.retry.attempts,
+        "redirects": settings.max_redirects,
+        "allowed hosts": settings.allow_hosts,
+    }
 
 
 def _locate_argument(settings: HttpSettings, argument: str, slots: set[str]) -> tuple[ArgumentLocation, str]:

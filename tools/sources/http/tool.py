@@ -19,7 +19,12 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.sources.http.address_guard import AddressGuard
-from toolchart.tools.sources.http.settings import HttpSettings, OutgoingRequest, build_request
+from toolchart.tools.sources.http.settings import (
+    HttpSettings,
+    OutgoingRequest,
+    build_request,
+    describe_http_action,
+)
 from toolchart.tools.tool_context import compute_idempotency_key
 
 SecretResolver = Callable[[str, str], str]
@@ -292,6 +297,7 @@ def make_http_tool(
         execution_mode="async",
         kind="http",
         idempotent=idempotent,
+        action=describe_http_action(settings, definition.parameters),
         needs_context=settings.idempotency_header is not None,
     )
 

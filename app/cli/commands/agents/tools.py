@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from toolchart.app.cli.terminal.text import print_notice, print_text, shorten, t
 from toolchart.providers.hosts import find_host
 from toolchart.tools.builtin import BUILTINS
 from toolchart.tools.formats import ConvertedTools, convert_tools
-from toolchart.tools.manager import compute_pin
+from toolchart.tools.whole_definition import describe_definition
 
 if TYPE_CHECKING:
     from toolchart.tools.definition import Tool
@@ -63,25 +64,41 @@ def list_tools(spec: str | None, provider: str | None, as_json: bool) -> int:
     return 0
 
 
-@command.command("pin", short_help="Print the digests of imported tools.")
+@command.command("pin", short_help="Print the definitions of tools, to notice changes.")
 @click.argument("spec")
-def pin_tools(spec: str) -> int:
-    """Print a `pins` section for `tools`: a digest of each tool from MCP servers and OpenAPI documents.
+@click.option(
+    "--all", "pins_all", is_flag=True, help="Pin every tool, also those that the spec itself defines."
+)
+def pin_tools(spec: str, pins_all: bool) -> int:
+    """Print a `pins` section for `tools`: the definition of each tool of an MCP server, an OpenAPI document
+    or an HTTP entry, part by part.
 
-    Read the tools first (`toolchart tools list SPEC --json`). With the section in the spec, a tool that is
-    new or has changed asks before each call, and a warning names it.
+    It covers what a model reads and what is done: address, method, where arguments go, command, hints, risk.
+    Read the tools first (`toolchart tools list SPEC --json`). With the section in the spec, a tool asks
+    before each call where any part of it has changed, and so does an imported tool without a pin. A warning
+    and the question name what changed.
 
     \b
     Example:  toolchart tools pin agent.yaml
+              toolchart tools pin agent.yaml --all
     """
     tools, warnings = _load_tools(spec)
     for warning in warnings:
         print_notice(f"warning: {warning}")
-    pins = {tool.name: compute_pin(tool) for tool in tools if tool.kind in ("mcp", "http")}
+    pins = {
+        tool.name: describe_definition(tool) for tool in tools if pins_all or tool.kind in ("mcp", "http")
+    }
     click.echo("pins:" if pins else "pins: {}")
-    for name, digest in pins.items():
-        print_text(f"  {name}: {digest}")
+    for name, parts in pins.items():
+        print_text(f"  {name}:")
+        for part, text in parts.items():
+            # JSON texts are YAML; what `print_text` makes visible, YAML reads as the same character again.
+            print_text(f"    {_quote(part)}: {_quote(text)}")
     return 0
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _convert_tools(tools: list[Tool], provider: str) -> ConvertedTools:
