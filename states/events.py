@@ -298,6 +298,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The repairs, one by one."""
     may_repeat: bool = False
     """Whether its tool is made for identical calls, as in polling: then they are no repetition."""
+    definition: dict[str, str] | None = None
+    """Of a call that needs an approval: the whole definition of its tool, part by part, as people are asked
+    about it."""
 
 
 class Reviewed(Answering, frozen=True, kw_only=True, tag="reviewed"):
@@ -322,6 +325,9 @@ class Decided(Answering, frozen=True, kw_only=True, tag="decided"):
     """Who decided."""
     signature: DecisionSignature | None = None
     """What proves it; without one the decision is unsigned."""
+    definition: dict[str, str] | None = None
+    """Of an approval: the whole definition of the tool that may run, part by part. An approval without it,
+    or with another one, lets nothing run."""
 
 
 class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):

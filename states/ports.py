@@ -95,6 +95,11 @@ class Executor(Protocol):
         """Whether `review` of the call may wait for a worker; then it belongs in a thread."""
         ...
 
+    def describe_tool(self, name: str) -> dict[str, str] | None:
+        """The whole definition of a tool, part by part: what it is and what running it does. None where it
+        does not exist, or nothing is run."""
+        ...
+
     def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
         """Run one call and return its outcome; raises only when it is cancelled, or `ToolPending` when the
         outcome comes later, from outside."""

@@ -56,6 +56,9 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The effect that the decision answered."""
     signature: DecisionSignature | None = None
     """The signature of the decision, if it has one."""
+    definition: dict[str, str] | None = None
+    """The whole definition of its tool: as people are asked about it, and from an approval on as it was
+    approved."""
     is_requested: bool = False
     """Whether `run_tools` asked for it, so that it may have begun."""
     outcome: Outcome | None = None

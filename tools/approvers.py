@@ -7,8 +7,9 @@
 
 The keys stand in the operator's own spec, and are never read from a log. An approver may have several keys,
 so that one can take over from another. A signed decision names its key by a fingerprint and binds
-conversation, effect, call, tool, canonical arguments, ruling, approver, time and expiry. So it is worth
-nothing for another call, another conversation or a fork.
+conversation, effect, call, tool, the tool's whole definition, canonical arguments, ruling, approver, time and
+expiry. So it is worth nothing for another call, another conversation or a fork, nor for a tool of that name
+which does something else.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Decided
 from toolchart.states.messages import DecisionSignature, ToolCall
+from toolchart.tools.whole_definition import digest_definition
 
 SignatureFinding = Literal[
     "valid", "unsigned", "missing_key", "not_yet_valid", "expired", "revoked", "other_call", "erased", "wrong"
@@ -41,7 +43,7 @@ SignatureFinding = Literal[
 - `erased`: signed by the key, for arguments that were erased since.
 - `wrong`: the key did not sign this."""
 
-_DOMAIN = b"toolchart decision 1\n"
+_DOMAIN = b"toolchart decision 2\n"
 
 
 class ApproverKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +154,7 @@ def build_statement(decision: Decided, subject: DecisionSubject, signature: Deci
         "effect": subject.effect,
         "call": subject.call.id,
         "tool": subject.call.name,
+        "definition": "" if decision.definition is None else digest_definition(decision.definition),
         "arguments": signature.arguments,
         "approved": decision.approved,
         "approver": decision.by or "",

@@ -150,6 +150,10 @@ class RecordedTools:
         """False: the verdicts are recorded."""
         return False
 
+    def describe_tool(self, name: str) -> dict[str, str] | None:
+        """None: no tool is run."""
+        return None
+
     async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
         """The recorded outcome of the same call.
 
@@ -326,14 +330,19 @@ class ForkTools:
         if verdict.arguments is not None:
             call = replace(call, arguments=verdict.arguments)
         if self._outcomes.get(build_call_key(call)):
-            return replace(verdict, ruling="run", reason=None)
+            return replace(verdict, ruling="run", reason=None, definition=None)
         if verdict.ruling == "run" and not self._is_idempotent(call.name):
-            return replace(verdict, ruling="needs_approval")
+            definition = self._executor.describe_tool(call.name)
+            return replace(verdict, ruling="needs_approval", definition=definition)
         return verdict
 
     def may_wait(self, call: ToolCall) -> bool:
         """As the real executor says."""
         return self._executor.may_wait(call)
+
+    def describe_tool(self, name: str) -> dict[str, str] | None:
+        """As the real executor says."""
+        return self._executor.describe_tool(name)
 
     async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
         """The recorded outcome of the same call; without one, a run that is harmless or was approved here."""

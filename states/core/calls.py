@@ -104,7 +104,12 @@ def _apply_verdict(open_call: OpenCall, verdict: Verdict) -> OpenCall:
     if verdict.arguments is not None:
         call = replace(call, arguments=verdict.arguments)
     return replace(
-        open_call, call=call, ruling=verdict.ruling, reason=verdict.reason, may_repeat=verdict.may_repeat
+        open_call,
+        call=call,
+        ruling=verdict.ruling,
+        reason=verdict.reason,
+        may_repeat=verdict.may_repeat,
+        definition=verdict.definition,
     )
 
 
@@ -133,6 +138,7 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         decided_by=event.by or "",
         decided_effect=event.effect,
         signature=event.signature,
+        definition=event.definition if event.approved else open_call.definition,
     )
     _replace_open_call(builder, open_call)
     builder.approved += event.approved

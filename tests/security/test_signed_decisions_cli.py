@@ -129,6 +129,8 @@ def test_verify_tells_findings_apart(run: Run, public: str, tmp_path: Path) -> N
         ({"effect": 1}, "wrong", 5),
         ({"arguments": {"amount": 9999}}, "other_call", 1),
         ({"signature": None}, "unsigned", 1),
+        ({"definition": {"name": "pay", "kind": "http", "method": "DELETE"}}, "wrong", 5),
+        ({"definition": None}, "wrong", 5),
     ],
 )
 def test_verify_finds_a_rewritten_decision(

@@ -58,11 +58,18 @@ def run_calls(executor: Any, *calls: ToolCall, allowed: Sequence[str] | None = N
     return asyncio.run(gather_runs())
 
 
-def build_snapshot(*calls: ToolCall, repeat_count: int = 1, **fields: Any) -> Snapshot:
-    """A snapshot whose latest reply has these calls, which were approved and are about to run."""
+def build_snapshot(
+    *calls: ToolCall, repeat_count: int = 1, executor: ToolExecutor | None = None, **fields: Any
+) -> Snapshot:
+    """A snapshot whose latest reply has these calls, which were approved and are about to run.
+
+    Args:
+        executor: its tools are those that were approved; without it the decisions name no definition.
+    """
     limits = fields.pop("limits", Limits())
-    approval = {"ruling": "run", "decided_at": "2026-01-01T00:00:00+00:00"}
-    open_calls = tuple(OpenCall(call=call, repeat=repeat_count, **approval) for call in calls)  # type: ignore[arg-type]
+    definition = executor.describe_tool(calls[0].name) if executor is not None else None
+    approval: Any = {"ruling": "run", "decided_at": "2026-01-01T00:00:00+00:00", "definition": definition}
+    open_calls = tuple(OpenCall(call=call, repeat=repeat_count, **approval) for call in calls)
     messages = fields.pop("messages", (Message(role="user", content="go"),))
     return Snapshot(
         turn=1,

@@ -164,7 +164,7 @@ def test_an_unapproved_call_does_not_run_in_a_conversation() -> None:
     received_arguments: list[Any] = []
     executor = make_executor(build_tool("pay", lambda arguments: received_arguments.append(1), risk="high"))
     call = make_call("pay")
-    approved_snapshot = build_snapshot(call)
+    approved_snapshot = build_snapshot(call, executor=executor)
     waiting_snapshot = replace(
         approved_snapshot, calls=(replace(approved_snapshot.calls[0], ruling="needs_approval"),)
     )
@@ -182,7 +182,7 @@ def test_a_grant_covers_these_arguments_and_one_run() -> None:
         build_tool("pay", lambda arguments: "paid", {"type": "object"}, requires_approval=True)
     )
     call = make_call("pay", {"to": "Ann"})
-    snapshot = build_snapshot(call)
+    snapshot = build_snapshot(call, executor=executor)
     bound_executor = executor.bind("c", lambda: snapshot)
     changed_call = replace(call, arguments={"to": "Eve"})
     other_call = replace(call, id="call_2")
@@ -198,7 +198,7 @@ def test_an_expired_grant_covers_nothing() -> None:
     call = make_call("pay")
 
     def run_at(now: str) -> str:
-        snapshot = build_snapshot(call, now=now)
+        snapshot = build_snapshot(call, executor=executor, now=now)
         open_call = replace(snapshot.calls[0], decided_at="2026-01-01T00:00:00.000Z")
         later_snapshot = replace(snapshot, calls=(open_call,))
         return str(run_calls(executor.bind("c", lambda: later_snapshot), call)[0].outcome)

@@ -144,7 +144,7 @@ def test_the_other_options_hold_in_every_mode(mode: str) -> None:
     )
     executor = make_executor(counted_tool)
     call = make_call("work")
-    snapshot = build_snapshot(call)
+    snapshot = build_snapshot(call, executor=executor)
     unapproved_call = replace(snapshot.calls[0], ruling="needs_approval")
     (refused_event,) = run_calls(
         executor.bind("c", lambda: replace(snapshot, calls=(unapproved_call,))), call

@@ -84,6 +84,11 @@ class CallReviewer:
             arguments=judgement.arguments if judgement.notes else None,
             notes=judgement.notes,
             may_repeat=judgement.tool.repeatable,
+            definition=(
+                self._registry.describe_tool(judgement.tool.name)
+                if policy_ruling == "needs_approval"
+                else None
+            ),
         )
 
     def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:

@@ -17,13 +17,18 @@ import msgspec
 from toolchart.states.messages import Message, ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Policy
+from toolchart.tools.definition import Tool
 from toolchart.tools.execution.results import OutputUse
 from toolchart.tools.grants import Grant, create_grant
 from toolchart.tools.registry import Registry
 from toolchart.tools.tool_context import ToolContext, compute_idempotency_key
+from toolchart.tools.whole_definition import describe_definition
 
 FindResult = Callable[[str], dict[str, Any] | None]
 """From a call id to the whole result in the log."""
+
+
+NOT_APPROVED = "not executed: this call has not been approved"
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +47,10 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     measure_use: Callable[[], OutputUse] = OutputUse
     """Measures what the turn has used of its output limits, before the calls of the newest reply. It is
     called where a result may not fit: most fit whatever was used."""
-    use_grant: Callable[[], bool] | None = None
-    """Uses up the grant for this call and returns whether there was one; None: the caller is
-    responsible for approvals."""
+    use_grant: Callable[[Tool, bool], str | None] | None = None
+    """Uses up the grant for this call of a tool, and returns why there is none; None where it may run. The
+    second argument: whether it needs one; without need only an approval for another definition of the tool
+    counts against it. Not set: the caller is responsible for approvals."""
     max_characters: int = 0
     """Characters of the result that the model may see; set by the executor."""
     messages: Sequence[Message] = ()
@@ -146,22 +152,31 @@ class CallContextBuilder:
         self._shown_sum = (snapshot.turn, length, characters)
         return characters
 
-    def _use_grant(self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None) -> bool:
-        """Whether there is an unused grant for exactly this call. It is used up: one grant, one run."""
+    def _use_grant(
+        self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None, tool: Tool, needs_grant: bool
+    ) -> str | None:
+        """Why there is no unused grant for exactly this call of this tool; None where there is one, which is
+        used up: one grant, one run. A call that needs none is refused where it was approved for another
+        definition: then a person was asked, and about something else."""
         is_granted = open_call is not None and open_call.ruling == "run" and open_call.decided_at
         if open_call is None or not is_granted or open_call.outcome is not None:
-            return False
+            return NOT_APPROVED if needs_grant else None
+        definition = describe_definition(tool)
+        grant = self._create_grant(open_call)
+        if not grant.covers_definition(definition) and (needs_grant or grant.definition is not None):
+            return f"{NOT_APPROVED}: {grant.describe_changes(definition)}"
+        if not needs_grant:
+            return None
         reply, used_calls = self._used_grants
         if reply != (snapshot.turn, snapshot.replies):
             reply, used_calls = (snapshot.turn, snapshot.replies), frozenset()
-        grant = self._create_grant(open_call)
         now = _parse_time(snapshot.now)
         if grant.call_id in used_calls or not grant.covers(self._conversation, call, now):
-            return False
+            return NOT_APPROVED
         if self._policy.require_signatures and not grant.is_signed(call, self._policy.approvers, now):
-            return False
+            return NOT_APPROVED
         self._used_grants = reply, used_calls | {grant.call_id}
-        return True
+        return None
 
     def _create_grant(self, open_call: OpenCall) -> Grant:
         """The grant that the decision about a call gave."""
@@ -176,6 +191,7 @@ class CallContextBuilder:
             decided_at=_parse_time(open_call.decided_at),
             expires_s=rule.expires_s if rule else None,
             signature=open_call.signature,
+            definition=open_call.definition,
         )
 
 

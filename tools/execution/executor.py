@@ -38,7 +38,9 @@ from toolchart.tools.execution.results import (
     split_parts,
 )
 from toolchart.tools.execution.tool_runs import run_tool
+from toolchart.tools.questions import CallQuestion
 from toolchart.tools.registry import Registry
+from toolchart.tools.whole_definition import digest_definition
 
 log = logging.getLogger("toolchart.tools")
 
@@ -112,6 +114,14 @@ class ToolExecutor:
         """Judge a call without the approval policy; see `CallReviewer.judge_call`."""
         return self._reviewer.judge_call(call, allowed_tools)
 
+    def describe_tool(self, name: str) -> dict[str, str] | None:
+        """The whole definition of a tool; see `Registry.describe_tool`."""
+        return self.registry.describe_tool(name)
+
+    def ask_about(self, call: ToolCall) -> CallQuestion:
+        """What a person is asked about a call outside any conversation."""
+        return CallQuestion(definition=self.describe_tool(call.name) or {})
+
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """Build the result of a call that does not run; what was denied says that it was not executed."""
         if outcome == "denied" and not reason.startswith(NOT_EXECUTED):
@@ -138,7 +148,7 @@ class ToolExecutor:
                 ruling = await asyncio.to_thread(find_ruling, tool, arguments, is_from_text=is_text)
             else:
                 ruling = find_ruling(tool, arguments, is_from_text=is_text)
-            denial = _find_denial(*ruling, context)
+            denial = _find_denial(tool, *ruling, context)
             if denial is not None:
                 return self.refuse(call, "denied", denial)
         if tool.needs_context:
@@ -183,7 +193,8 @@ class ToolExecutor:
         notes: tuple[str, ...],
     ) -> ToolFinished:
         """Answer from the cache, else run and store a result that succeeded."""
-        key = self._cache.make_key(tool, arguments, context)
+        definition = digest_definition(self.registry.describe_tool(tool.name) or {})
+        key = self._cache.make_key(tool, definition, arguments, context)
         entry = self._cache.find_result(key, tool)
         if entry is not None:
             notes = (*notes, f"cached: the answer of call {entry.call_id}")
@@ -246,6 +257,10 @@ class ConversationExecutor:
         """As `ToolExecutor.may_wait`."""
         return self._executor.may_wait(call)
 
+    def describe_tool(self, name: str) -> dict[str, str] | None:
+        """As `ToolExecutor.describe_tool`."""
+        return self._executor.describe_tool(name)
+
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """As `ToolExecutor.refuse`."""
         return self._executor.refuse(call, outcome, reason)
@@ -255,13 +270,14 @@ class ConversationExecutor:
         return self._executor.run(call, allowed_tools, self._contexts.build_context(call))
 
 
-def _find_denial(ruling: Ruling, reason: str | None, context: CallContext) -> str | None:
-    """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have."""
+def _find_denial(tool: Tool, ruling: Ruling, reason: str | None, context: CallContext) -> str | None:
+    """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have, or it
+    has one for another definition of its tool."""
     if context.use_grant is None:
         return None
-    if ruling == "denied" or (ruling != "run" and not context.use_grant()):
+    if ruling == "denied":
         return reason or "not executed: this call has not been approved"
-    return None
+    return context.use_grant(tool, ruling != "run")
 
 
 async def _run_call(

@@ -14,8 +14,9 @@ from toolchart.tools.execution.context import CallContext
 
 MAX_ENTRIES = 256
 
-CacheKey = tuple[str, bytes, str, int]
-"""Tool, canonical arguments, conversation and turn; the last two are empty for a shared entry."""
+CacheKey = tuple[str, str, bytes, str, int]
+"""Tool, digest of its definition, canonical arguments, conversation and turn; the last two are empty for a
+shared entry."""
 
 
 class CachedResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,20 +32,27 @@ class CachedResult(msgspec.Struct, frozen=True, kw_only=True):
 class ResultCache:
     """The 256 results that were used last.
 
-    A result answers calls of the same tool with the same canonical arguments. It is valid within its
-    turn, or, for a tool with `cache_ttl_s`, for that many seconds in every conversation of the
-    executor. So a tool whose result depends on the user must not declare a time. Failures are never
+    A result answers calls of the same tool, in the same definition, with the same canonical arguments. It is
+    valid within its turn, or, for a tool with `cache_ttl_s`, for that many seconds in every conversation of
+    the executor. So a tool whose result depends on the user must not declare a time. Failures are never
     cached.
     """
 
     def __init__(self) -> None:
         self._entries: OrderedDict[CacheKey, CachedResult] = OrderedDict()
 
-    def make_key(self, tool: Tool, arguments: dict[str, Any], context: CallContext) -> CacheKey:
-        """The key that two calls share when one may be answered from the other."""
+    def make_key(
+        self, tool: Tool, definition: str, arguments: dict[str, Any], context: CallContext
+    ) -> CacheKey:
+        """The key that two calls share when one may be answered from the other.
+
+        Args:
+            definition: digest of the tool's whole definition: what another tool of its name answered is not
+                its answer.
+        """
         is_shared = tool.cache_ttl_s is not None
         conversation, turn = ("", 0) if is_shared else (context.conversation, context.turn)
-        return (tool.name, encode_canonical(arguments), conversation, turn)
+        return (tool.name, definition, encode_canonical(arguments), conversation, turn)
 
     def find_result(self, key: CacheKey, tool: Tool) -> CachedResult | None:
         """The result under a key, unless its time is over."""

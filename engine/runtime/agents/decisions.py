@@ -18,10 +18,12 @@ from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided, Verdict
 from toolchart.states.messages import ToolCall
 from toolchart.states.ports import Executor
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Policy
 from toolchart.tools.approvers import DecisionSubject, SignatureFinding, Signer
+from toolchart.tools.questions import CallQuestion
 from toolchart.tools.registry import Registry
+from toolchart.tools.whole_definition import describe_changes, digest_definition, is_named_by
 
 log = logging.getLogger("toolchart.engine")
 
@@ -59,29 +61,83 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
     signer: Signer | None = None
     """Signs what has no signature yet."""
 
-    def complete_decision(self, decision: Decided, conversation: str, snapshot: Snapshot) -> Decided:
+    def receive_decision(self, decision: Decided, conversation: str, snapshot: Snapshot) -> Decided:
+        """A decision from the inbox of a conversation, checked as one that is made now, and never signed:
+        whoever left it there may be anybody. One whose call does not wait any more is left to the core.
+
+        Raises:
+            IllegalEvent, SpecError: as `complete_decision`.
+        """
+        waiting_ids = [entry.call.id for entry in snapshot.calls if entry.ruling == "needs_approval"]
+        if decision.call_id not in waiting_ids or snapshot.is_over:
+            return decision
+        return self.complete_decision(decision, conversation, snapshot, may_sign=False)
+
+    def complete_decision(
+        self, decision: Decided, conversation: str, snapshot: Snapshot, *, may_sign: bool = True
+    ) -> Decided:
         """The decision with the effect that it answers, and signed where there is a signer.
+
+        An approval gets the definition of the tool that it lets run. It about the tool as people were
+        asked about it, unless it names another definition itself.
 
         Raises:
             IllegalEvent: no call waits for this decision, or it waits for another approver's.
-            SpecError: the spec requires signatures, and this one is missing or does not prove the decision.
+            SpecError: the tool is not the one that is approved, or the spec requires signatures, and this one
+                is missing or does not prove the decision.
         """
         require_waiting_call(snapshot, decision)
+        open_call = next(entry for entry in snapshot.calls if entry.call.id == decision.call_id)
+        decision = replace(decision, definition=self._choose_definition(decision, open_call))
         effect = find_answered_effect(snapshot, decision)
         if effect is None:
             return decision
-        decision = replace(decision, effect=effect.id)
-        call = next(entry.call for entry in snapshot.calls if entry.call.id == decision.call_id)
+        decision, call = replace(decision, effect=effect.id), open_call.call
         if decision.arguments is not None:
             call = replace(call, arguments=decision.arguments)
         subject = DecisionSubject(conversation=conversation, effect=effect.id, call=call)
-        if decision.signature is None and self.signer is not None:
+        if decision.signature is None and self.signer is not None and may_sign:
             decision = self.signer.sign_decision(
                 decision, subject, self.clock.now(), self._find_expiry(call, decision)
             )
         require_approver(snapshot, decision)
         self._require_signature(decision, subject)
         return decision
+
+    def ask_about(self, open_call: OpenCall) -> CallQuestion:
+        """What a person is asked about a call that waits: the tool as it is now, and what changed since the
+        question was first asked."""
+        return CallQuestion(
+            definition=self.registry.describe_tool(open_call.call.name) or {},
+            reason=open_call.reason or "",
+            asked=open_call.definition,
+        )
+
+    def _choose_definition(self, decision: Decided, open_call: OpenCall) -> dict[str, str] | None:
+        """The definition of the tool that an approval lets run; None for a denial, which needs none.
+
+        Raises:
+            SpecError: the tool is another one now.
+        """
+        name, asked = open_call.call.name, open_call.definition
+        now = self.registry.describe_tool(name)
+        if not decision.approved or now is None:
+            # Nothing runs. What an approver elsewhere has signed stays as it is.
+            return decision.definition if decision.signature is not None else None
+        # Without either, the question was asked by an executor that describes no tools, or stands in a log of
+        # an earlier form: nothing is known that the tool could differ from.
+        approved = decision.definition or asked
+        if approved is None or is_named_by(approved, now):
+            return now
+        is_digest = approved.keys() == {"digest"}
+        changes = describe_changes(asked if is_digest and asked is not None else approved, now)
+        problem = "has changed since people were asked about it" if changes else "has another definition"
+        raise SpecError(
+            f"the decision on {open_call.call.id!r} is refused: the tool {name!r} "
+            + ": ".join(filter(None, (problem, changes))),
+            hint="the call still waits; to approve the tool as it is now, name its definition: "
+            f"toolchart approve ... --definition {digest_definition(now)}",
+        )
 
     def accept_decision(self, decision: Decided, conversation: str, snapshot: Snapshot) -> Decided | None:
         """`complete_decision` of an approver's word; None where it does not count, so that the call waits."""

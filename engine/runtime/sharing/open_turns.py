@@ -208,6 +208,8 @@ class OpenTurns:
                 return self.build_result(driver.snapshot, conversation)
             case Decided():
                 require_waiting_call(target.snapshot, event)
+                desk = self._find_agent(message.conversation).decisions
+                event = desk.receive_decision(event, message.conversation, target.snapshot)
             case _:
                 if event.effect not in [effect.id for effect in list_questions(target.snapshot)]:
                     raise SpecError("the question is answered already")

@@ -22,7 +22,7 @@ from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.entries import Message, PersonEvent, decode_message, encode_message
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
-from toolchart.states.events import Cancelled
+from toolchart.states.events import Cancelled, Decided
 from toolchart.states.ports import InboxEntry, SharedStore, Store
 
 log = logging.getLogger("toolchart.engine")
@@ -221,7 +221,10 @@ class Ownership:
             drivers = self._agent.list_running_drivers(entry.conversation)
             targets = [driver for driver in drivers if driver.conversation == message.conversation]
             if targets:
-                await targets[0].post_event(message.event, entry=entry.number)
+                event, desk = message.event, targets[0].dependencies.decisions
+                if isinstance(event, Decided) and desk is not None:
+                    event = desk.receive_decision(event, message.conversation, targets[0].snapshot)
+                await targets[0].post_event(event, entry=entry.number)
                 is_taken = True
         except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
             await self._drop(entry, error)
