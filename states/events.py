@@ -150,7 +150,7 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     semantics: int = 0
     """Number of the core's semantics: it changes when equal events could give other steps."""
     tools: dict[str, str] = msgspec.field(default_factory=dict)
-    """By tool: digest of its definition as the model sees it."""
+    """By tool: digest of its whole definition: what the model reads, what running it does, its risk."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """By tool that is a Python function: digest of its source."""
 

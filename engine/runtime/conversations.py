@@ -43,6 +43,7 @@ from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.source_digest import list_source_digests
+from toolchart.tools.whole_definition import digest_definition
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -103,7 +104,8 @@ class Conversations:
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
         sources = {**list_source_digests(tools.registry), **function_sources}
-        self._versions = build_versions(tools.definitions(), sources)
+        digests = {name: digest_definition(tools.describe_tool(name) or {}) for name in tools.names()}
+        self._versions = build_versions(tools.definitions(), sources, digests)
         self._resting = RestingConversations(store, self._build_driver, may_shrink=self._redactor is None)
         self._running_drivers: dict[str, Driver] = {}
 
@@ -191,7 +193,11 @@ class Conversations:
         if entry:
             driver.add_taken_entry(entry)
         driver.apply_event(
-            Resumed(repeatable=find_repeatable_calls(loaded_conversation.snapshot, self._tools))
+            Resumed(
+                repeatable=find_repeatable_calls(
+                    loaded_conversation.snapshot, self._tools, loaded_conversation.versions
+                )
+            )
         )
         driver.fire_overdue_timers()
         open_ids = [effect.id for effect in driver.snapshot.open_effects]

@@ -123,7 +123,7 @@ _commit = Journal.commit
         (
             conversations,
             "find_repeatable_calls",
-            lambda snapshot, tools: tuple(open_call.call.id for open_call in snapshot.calls),
+            lambda snapshot, tools, began_with: tuple(open_call.call.id for open_call in snapshot.calls),
             "invariant 5",
         ),
         (core_step, "apply_resumption", lambda builder, event: None, "invariant 5"),

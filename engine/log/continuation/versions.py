@@ -19,16 +19,26 @@ from toolchart.states.messages import ToolDefinition
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def build_versions(definitions: Iterable[ToolDefinition], sources: Mapping[str, str]) -> Versions:
+def build_versions(
+    definitions: Iterable[ToolDefinition],
+    sources: Mapping[str, str],
+    digests: Mapping[str, str] | None = None,
+) -> Versions:
     """The versions of this release with these tools, as record 0 and `continued` hold them.
 
     Args:
         sources: by name of a tool that is a Python function: digest of its source.
+        digests: by name of a tool: digest of its whole definition, with what running it does. None where
+            nothing is known but what a model reads: then the digests of that.
     """
     return Versions(
         toolchart=read_release(),
         semantics=SEMANTICS,
-        tools={tool.name: digest_definition(tool) for tool in definitions},
+        tools=(
+            {tool.name: digest_model_definition(tool) for tool in definitions}
+            if digests is None
+            else dict(digests)
+        ),
         sources=dict(sources),
     )
 
@@ -40,8 +50,8 @@ def read_release() -> str:
     return str(root.__version__)
 
 
-def digest_definition(tool: ToolDefinition) -> str:
-    """The digest of a tool's definition: 32 hexadecimal digits."""
+def digest_model_definition(tool: ToolDefinition) -> str:
+    """The digest of a tool's definition as a model reads it: 32 hexadecimal digits."""
     return hashlib.sha256(_encode_sorted(tool)).hexdigest()[:32]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,14 @@ from toolchart.specs.models import AgentSpec, Handler, HandlerTools, ToolsConfig
 from toolchart.specs.turn_plan import apply_tool_cap, select_tools
 from toolchart.specs.yaml_document import locate_errors
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
+from toolchart.states.events import Versions
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.definition import Tool
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.sources.registry_entries import Service
+from toolchart.tools.whole_definition import describe_changes, digest_definition
+
+log = logging.getLogger("toolchart.engine")
 
 
 def offer_functions(spec: AgentSpec, functions: Sequence[Callable[..., Any] | Tool]) -> AgentSpec:
@@ -121,13 +126,30 @@ def _check_tool_choice(spec: AgentSpec, handler: Handler, path: str, tools: Tool
             )
 
 
-def find_repeatable_calls(snapshot: Snapshot, tools: ToolManager) -> tuple[str, ...]:
-    """Ids of the open calls that may run twice, because their tools are idempotent."""
-    return tuple(
-        open_call.call.id
-        for open_call in snapshot.calls
-        if open_call.outcome is None and is_idempotent(tools, open_call.call.name)
-    )
+def find_repeatable_calls(snapshot: Snapshot, tools: ToolManager, began_with: Versions) -> tuple[str, ...]:
+    """Ids of the open calls that may run twice, because their tools are idempotent.
+
+    A tool that has changed since the call may have begun is none of them: a second run would do something
+    else, and the first may not have been idempotent.
+
+    Args:
+        began_with: the versions under which the calls may have begun. Those of a log without versions say
+            nothing about tools, and nothing is held against it.
+    """
+    repeatable_ids = []
+    for open_call in snapshot.calls:
+        name = open_call.call.name
+        if open_call.outcome is not None or not is_idempotent(tools, name):
+            continue
+        now = tools.describe_tool(name) or {}
+        if not began_with.tools or began_with.tools.get(now.get("name", name)) == digest_definition(now):
+            repeatable_ids.append(open_call.call.id)
+            continue
+        changes = describe_changes(open_call.definition, now) if open_call.definition is not None else ""
+        detail = f": {changes}" if changes else ""
+        text = "call %s does not run again: the tool %r has changed since it may have begun%s"
+        log.warning(text, open_call.call.id, name, detail)
+    return tuple(repeatable_ids)
 
 
 def is_idempotent(tools: ToolManager, name: str) -> bool:

@@ -195,7 +195,9 @@ class ChildConversations:
         driver = agent.conversations.resume_driver(task.conversation, loaded)
         if entry:
             driver.add_taken_entry(entry)
-        driver.apply_event(Resumed(repeatable=find_repeatable_calls(loaded.snapshot, agent.tools)))
+        driver.apply_event(
+            Resumed(repeatable=find_repeatable_calls(loaded.snapshot, agent.tools, loaded.versions))
+        )
         driver.fire_overdue_timers()
         return await self._run_turn(agent, task, driver, *([answer] if answer is not None else []))
 

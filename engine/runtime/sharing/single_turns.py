@@ -125,7 +125,7 @@ class SingleTurns:
             conversations, parent_snapshot = self._agent.conversations, plan.parent.snapshot
             driver = conversations.fork_driver(name, plan)
             driver.dependencies = hooks.add_to(driver.dependencies)
-            repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools)
+            repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
             await driver.commit()
             has_lost = is_overtaken(self._store, plan)
             if not has_lost:
