@@ -27,7 +27,7 @@ from toolchart.states.messages import Delta, TextDelta
 if TYPE_CHECKING:
     from toolchart.engine.runtime.dependencies import Observer
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import TurnResult
+    from toolchart.engine.runtime.result import PendingApproval, TurnResult
     from toolchart.states.core.step import Step
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError
@@ -116,6 +116,12 @@ def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, 
     return SUCCESS if result.is_over and result.error is None else NEGATIVE
 
 
+def format_run(call: PendingApproval) -> str:
+    """What running a call does and why people are asked: each on a line of its own, after a line end."""
+    lines = [f"it runs: {call.runs}" if call.runs else "", call.reason]
+    return "".join(f"\n  {line}" for line in lines if line)
+
+
 def _print_notices(result: TurnResult) -> None:
     """Print warnings, calls that wait for approval and the error of a failed turn on stderr."""
     for warning in result.warnings:
@@ -124,7 +130,7 @@ def _print_notices(result: TurnResult) -> None:
         approve = format_command("approve", call.conversation or result.conversation, call.id)
         print_notice(
             f"waiting for approval: {call.tool} {shorten(encode_canonical_text(call.params), 200)}\n"
-            f"  {approve}   (or with --deny)"
+            f"  {approve}   (or with --deny){format_run(call)}"
         )
     for waiting in result.waiting_calls:
         params = shorten(encode_canonical_text(waiting.params), 200)

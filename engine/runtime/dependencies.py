@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,6 +15,7 @@ from toolchart.states.events import Decided, Event
 from toolchart.states.flows.events import AgentAnswering, Answered
 from toolchart.states.messages import Delta, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
+from toolchart.tools.questions import CallQuestion
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 """Called for each tool call that needs approval; None leaves the call undecided. It is cancelled
 where the call is decided otherwise, or where the chart stops waiting, at a deadline for instance."""
+
+
+@runtime_checkable
+class QuestionApprover(Protocol):
+    """An approver that shows what a call does. What it approves is the tool that the question describes."""
+
+    async def decide_question(self, call: ToolCall, question: CallQuestion) -> Decided | None:
+        """As an `Approver`, with what running the call does and what has changed since it was first asked."""
+        ...
+
 
 Asker = Callable[[AskPerson], Awaitable[Answered | None]]
 """Called for each question to a person (`ask_person`); None leaves the question open. It is cancelled like an

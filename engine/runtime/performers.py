@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.runtime.agents.decisions import review_calls
 from toolchart.engine.runtime.counting import count_tokens
-from toolchart.engine.runtime.dependencies import Dependencies, describe_request
+from toolchart.engine.runtime.dependencies import Approver, Dependencies, QuestionApprover, describe_request
 from toolchart.engine.runtime.flows.agents import run_agents
 from toolchart.engine.runtime.flows.functions import call_function
 from toolchart.engine.runtime.flows.people import ask_person
@@ -314,7 +314,7 @@ class EffectPerformer:
             # Somebody else may decide a call while the approver is asked about it or about another one.
             if not self._is_undecided(open_call):
                 continue
-            decision = await approver(open_call.call)
+            decision = await self._ask_approver(approver, open_call)
             if not self._driver.is_open(effect):
                 return
             if decision is not None and self._is_undecided(open_call):
@@ -327,6 +327,17 @@ class EffectPerformer:
                     self._driver.apply_event(decision)
         if self._driver.is_open(effect):
             self._driver.wait_for_outside(effect)
+
+    async def _ask_approver(self, approver: Approver, open_call: OpenCall) -> Decided | None:
+        """What an approver decides; one that shows what the call does approves what it has shown."""
+        desk = self._driver.dependencies.decisions
+        if desk is None or not isinstance(approver, QuestionApprover):
+            return await approver(open_call.call)
+        question = desk.ask_about(open_call)
+        decision = await approver.decide_question(open_call.call, question)
+        if decision is None or not decision.approved or decision.definition is not None:
+            return decision
+        return replace(decision, definition=question.definition)
 
     def _is_undecided(self, open_call: OpenCall) -> bool:
         undecided_calls = list_undecided_calls(self._driver.snapshot)

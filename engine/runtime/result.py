@@ -12,12 +12,14 @@ from msgspec import to_builtins
 from toolchart.engine.runtime.flows.waiting import describe_questions, find_earliest_due, list_undecided_calls
 from toolchart.states.core.calls import build_tracked_call
 from toolchart.states.core.encoding import encode
+from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.effects import AskApproval
 from toolchart.states.events import Outcome
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot, TrackedCall, TurnError
 from toolchart.tools.execution.context import find_turn_start
 from toolchart.tools.execution.results import find_cut_notice
+from toolchart.tools.whole_definition import describe_run
 from toolchart.workers.json_data import to_json_data
 
 if TYPE_CHECKING:
@@ -85,6 +87,14 @@ class PendingApproval(_Row, frozen=True, kw_only=True, omit_defaults=True):
     """The child conversation in which it waits; empty for the conversation itself."""
     approvers: tuple[str, ...] = ()
     """Who may decide; empty for anybody."""
+    runs: str = ""
+    """What running it does, on one line with deceptive characters visible: method and address of a request
+    with the arguments in place, command of a server, reference of a function."""
+    reason: str = ""
+    """Why people are asked, where a pin or a rule says it: which part of the tool has changed."""
+    definition: dict[str, str] | None = None
+    """The whole definition of the tool that the question is about, part by part; an approval lets run this
+    and nothing else."""
 
 
 class WaitingCall(_Row, frozen=True, kw_only=True, omit_defaults=True):
@@ -309,6 +319,9 @@ def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[P
             params=open_call.call.arguments,
             conversation=conversation,
             approvers=questions[0].to if questions else (),
+            runs=describe_run(open_call.definition or {}, open_call.call.arguments),
+            reason=make_visible_line(open_call.reason or ""),
+            definition=open_call.definition,
         )
         for open_call in list_undecided_calls(snapshot)
     ]

@@ -97,7 +97,8 @@ async def test_approval_is_a_request_for_input(answer: types.ElicitResult, wante
     async with connect(engine, elicitation_callback=person.answer) as client:
         result = await client.call_tool("careful", {"message": "delete report.txt"})
         assert result.content[0].text == wanted
-        assert person.questions == ['May delete_file run with {"path":"report.txt"}?']
+        runs = "It runs: fixed answer: deleted (only rehearsed)"
+        assert person.questions == [f'May delete_file run with {{"path":"report.txt"}}?\n{runs}']
         records = await client.read_resource(result.structured_content["records"])
         assert '"by":"anna"' in records.contents[0].text.replace(" ", "")
 
@@ -112,8 +113,8 @@ async def test_approvals_of_several_rounds_are_asked_one_after_the_other() -> No
         records = await client.read_resource(result.structured_content["records"])
     assert result.content[0].text == "both are done"
     assert [question.split("with")[1] for question in person.questions] == [
-        ' {"text":"first"}?',
-        ' {"text":"second"}?',
+        ' {"text":"first"}?\nIt runs: handler: echo',
+        ' {"text":"second"}?\nIt runs: handler: echo',
     ]
     assert records.contents[0].text.count('"type":"decided"') == 2
 

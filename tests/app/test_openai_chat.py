@@ -189,7 +189,8 @@ def test_approval_is_a_call_to_the_client(approved: bool, streams: bool) -> None
         first = client.chat.completions.create(model="careful", messages=messages)
         (call,) = first.choices[0].message.tool_calls or ()
         assert call.function.name == "ask_approval"
-        wanted = {"tool": "delete_file", "arguments": {"path": "report.txt"}}
+        runs = "fixed answer: deleted (only rehearsed)"
+        wanted = {"tool": "delete_file", "arguments": {"path": "report.txt"}, "runs": runs}
         assert json.loads(call.function.arguments) == wanted
         output = json.dumps({"approved": approved, "reason": "not today"})
         messages += [first.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": output}]

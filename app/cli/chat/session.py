@@ -14,7 +14,7 @@ from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUC
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
 from toolchart.app.cli.terminal.forms import FormPrompt
-from toolchart.app.cli.terminal.text import print_notice, shorten
+from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten
 from toolchart.app.cli.turn_output import format_answer_command, format_turn_error
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.canonical_json import encode_canonical_text
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
     from toolchart.states.effects import AskPerson
     from toolchart.states.events import Decided
+    from toolchart.tools.questions import CallQuestion
 
 DECISION_HELP = "y, n [reason], e {changed arguments}, or l for later"
 
@@ -160,11 +161,12 @@ class ChatSession:
         if result.error is not None:
             print_notice(f"the turn ended in error; {format_turn_error(result.error)}")
 
-    async def ask_approval(self, call: ToolCall) -> Decided | None:
+    async def ask_approval(self, call: ToolCall, question: CallQuestion) -> Decided | None:
         """The approver of a chat: asks, and takes the next line as the answer."""
         await asyncio.sleep(0.01)  # lets the screen show the steps before this one
         arguments = shorten(encode_canonical_text(call.arguments), 200)
-        print_notice(f"needs approval: {call.name} {arguments}\n  {DECISION_HELP}")
+        lines = [escape_line(line) for line in question.list_lines(call.arguments)]
+        print_notice("\n  ".join([f"needs approval: {call.name} {arguments}", *lines, DECISION_HELP]))
         while (line := await self._read_answer()) is not None:
             try:
                 return parse_decision(call, line, self.engine.tools)
@@ -190,3 +192,23 @@ class ChatSession:
             return await self._pending_answer
         finally:
             self._pending_answer = None
+
+
+class ChatApprover:
+    """The approver of an interactive chat, which begins after the engine was built.
+
+    Args:
+        chats: gets the chat.
+    """
+
+    def __init__(self, chats: list[ChatSession]) -> None:
+        self._chats = chats
+
+    async def __call__(self, call: ToolCall) -> Decided | None:
+        """As `decide_question`, of a call outside any conversation."""
+        chat = self._chats[0]
+        return await self.decide_question(call, chat.engine.tools.ask_about(call))
+
+    async def decide_question(self, call: ToolCall, question: CallQuestion) -> Decided | None:
+        """Ask in the chat, and take the next line as the answer."""
+        return await self._chats[0].ask_approval(call, question)

@@ -12,6 +12,7 @@ from toolchart.app.cli.terminal.text import escape_line, print_notice
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
+from toolchart.tools.questions import CallQuestion
 
 if TYPE_CHECKING:
     from toolchart.tools.execution.executor import ToolExecutor
@@ -33,14 +34,18 @@ class TerminalApprover:
     tools: ToolExecutor
 
     async def __call__(self, call: ToolCall) -> Decided | None:
-        """Ask until there is a decision; None means later.
+        """As `decide_question`, of a call about which nothing else is known."""
+        return await self.decide_question(call, CallQuestion(definition={}))
+
+    async def decide_question(self, call: ToolCall, question: CallQuestion) -> Decided | None:
+        """Show the call and what running it does, and ask until there is a decision; None means later.
 
         Raises:
             CancelledError: the person pressed Ctrl-C, or a deadline has passed.
         """
         decision = Decided(call_id=call.id, approved=True, by=DECIDED_BY)
         while True:
-            print_notice(_format_question(call))
+            print_notice(_format_question(call, question))
             match (await read_terminal_line(_CHOICES) or "")[:1].lower():
                 case "y":
                     return decision
@@ -99,6 +104,7 @@ def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | 
             raise ValueError(f"{word!r} is not an answer")
 
 
-def _format_question(call: ToolCall) -> str:
+def _format_question(call: ToolCall, question: CallQuestion) -> str:
     arguments = orjson.dumps(call.arguments or {}, option=orjson.OPT_INDENT_2).decode()
-    return f"approve {escape_line(call.name)} ({escape_line(call.id)})?\n{arguments}"
+    head = f"approve {escape_line(call.name)} ({escape_line(call.id)})?\n{arguments}"
+    return "\n".join([head, *map(escape_line, question.list_lines(call.arguments))])

@@ -182,7 +182,11 @@ def _describe_interrupt(item: WaitingItem) -> dict[str, Any]:
         "reason": item.kind.reason,
         "message": item.message,
         "responseSchema": item.form,
-        "metadata": {"tool": item.tool, "arguments": item.arguments},
+        "metadata": {
+            "tool": item.tool,
+            "arguments": item.arguments,
+            **({"runs": item.runs} if item.runs else {}),
+        },
         **call,
         **expiry,
     }

@@ -54,6 +54,8 @@ class DecisionForm(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     arguments: dict[str, Any] | None = None
     """Run the call with these instead."""
+    definition: str | None = None
+    """Approve the tool in the definition with this digest, which has changed since people were asked."""
 
 
 class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 from toolchart.engine.runtime.turns.options import TurnOptions
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
+from toolchart.tools.whole_definition import name_by_digest
 
 log = logging.getLogger("toolchart.server")
 
@@ -103,6 +104,7 @@ async def decide(request: Request) -> Response:
         reason=form.reason,
         arguments=form.arguments,
         by=get_access(request).name,
+        definition=name_by_digest(form.definition) if form.definition is not None else None,
     )
     turns = get_site(request).live_turns
     return _answer_result(name, await turns.decide(name, decision, until_rest=must_wait(request)))

@@ -14,6 +14,7 @@ from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.flows.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.effects import AskApproval, AskPerson
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Decided
@@ -21,6 +22,7 @@ from toolchart.states.flows.events import Answered
 from toolchart.states.messages import Message
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.tools.whole_definition import describe_run
 
 MAX_LOOKED_AT = 2000
 """The newest conversations, among which waiting calls are looked for."""
@@ -94,7 +96,15 @@ def _read_waiting(store: Store, name: str) -> dict[str, Any] | None:
 
 
 def _describe_call(call: OpenCall) -> dict[str, Any]:
-    return {"id": call.call.id, "tool": call.call.name, "arguments": call.call.arguments}
+    """A call with what running it does, and the definition of its tool that people are asked about."""
+    return {
+        "id": call.call.id,
+        "tool": call.call.name,
+        "arguments": call.call.arguments,
+        "runs": describe_run(call.definition or {}, call.call.arguments),
+        "reason": make_visible_line(call.reason or ""),
+        "definition": call.definition,
+    }
 
 
 def _describe_question(loaded: ReplayedConversation, question: AskPerson) -> dict[str, Any]:

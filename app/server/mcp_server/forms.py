@@ -65,7 +65,8 @@ def _flatten_field(field: Any) -> dict[str, Any] | None:
 def _describe_item(item: WaitingItem) -> str:
     """What a person reads; control characters are visible, since a model may have written it."""
     if item.kind is APPROVAL:
-        return escape_controls(f"May {item.tool} run with {encode_canonical_text(item.arguments)}?")
+        question = f"May {item.tool} run with {encode_canonical_text(item.arguments)}?"
+        return escape_controls("\n".join([question, *item.message.splitlines()[1:]]))
     return escape_controls(item.message)
 
 

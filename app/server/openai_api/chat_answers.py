@@ -71,7 +71,7 @@ def _name_call(item: WaitingItem) -> str:
 def _list_arguments(item: WaitingItem) -> dict[str, Any]:
     if item.kind.reason != "ask_approval":
         return item.arguments
-    return {"tool": item.tool, "arguments": item.arguments}
+    return {"tool": item.tool, "arguments": item.arguments, **({"runs": item.runs} if item.runs else {})}
 
 
 def find_finish_reason(result: TurnResult, items: list[WaitingItem]) -> str:

@@ -135,6 +135,7 @@ class ResponseBuilder:
                 "server_label": SERVER_LABEL,
                 "name": item.tool,
                 "arguments": arguments,
+                **({"runs": item.runs} if item.runs else {}),
             }
             yield from self._add_item(request)
             yield from self._end_item(request)

@@ -17,8 +17,10 @@ import msgspec
 from toolchart.app.server.access.tokens import Role
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.protocols.client_tools import CallOutcome
-from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.result import PendingApproval, TurnResult
+from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.events import Decided
+from toolchart.tools.whole_definition import name_by_digest
 
 DECISION_FORM: dict[str, Any] = {
     "type": "object",
@@ -26,6 +28,10 @@ DECISION_FORM: dict[str, Any] = {
         "approved": {"type": "boolean", "description": "Whether the call may run."},
         "reason": {"type": "string", "description": "For a call that may not run: why."},
         "arguments": {"type": "object", "description": "Arguments to run it with instead."},
+        "definition": {
+            "type": "string",
+            "description": "Digest of the tool's definition, where it has changed since.",
+        },
     },
     "required": ["approved"],
 }
@@ -38,6 +44,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     approved: bool
     reason: str | None = None
     arguments: dict[str, Any] | None = None
+    definition: str | None = None
+    """Digest of the definition of the tool, where it has changed since the question."""
 
 
 Answer = Decided | dict[str, Any] | CallOutcome
@@ -79,6 +87,8 @@ class WaitingItem(msgspec.Struct, frozen=True, kw_only=True):
     """JSON Schema of the answer; empty for any value."""
     message: str
     """What a person reads."""
+    runs: str = ""
+    """Of a call that waits for a decision: what running it does, on one line."""
     due: str | None = None
     """When it is too late: RFC 3339."""
 
@@ -103,7 +113,12 @@ def _read_decision(id_: str, data: Any, by: str) -> Decided:
     except msgspec.ValidationError as error:
         raise Refusal(400, f'a decision is {{"approved": true or false, ...}}: {error}') from None
     return Decided(
-        call_id=id_, approved=decision.approved, reason=decision.reason, arguments=decision.arguments, by=by
+        call_id=id_,
+        approved=decision.approved,
+        reason=decision.reason,
+        arguments=decision.arguments,
+        by=by,
+        definition=name_by_digest(decision.definition) if decision.definition is not None else None,
     )
 
 
@@ -136,7 +151,8 @@ def list_waiting_items(result: TurnResult) -> list[WaitingItem]:
             tool=call.tool,
             arguments=call.params or {},
             form=DECISION_FORM,
-            message=f"May {call.tool} run?",
+            message=_ask_about(call),
+            runs=call.runs,
             due=result.due,
         )
         for call in result.pending_approvals
@@ -169,6 +185,13 @@ def list_waiting_items(result: TurnResult) -> list[WaitingItem]:
         for call in result.waiting_calls
     ]
     return [*approvals, *questions, *calls]
+
+
+def _ask_about(call: PendingApproval) -> str:
+    """The question about a call: what it runs, and why people are asked."""
+    words = [f"May {make_visible_line(call.tool)} run?"]
+    words += [f"It runs: {call.runs}"] if call.runs else []
+    return "\n".join([*words, call.reason] if call.reason else words)
 
 
 def make_wire_id(kind: WaitingKind, root: str, conversation: str, id_: str) -> str:

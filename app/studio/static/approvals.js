@@ -150,6 +150,8 @@ function showActions(entry, row, call) {
   entry.actions.replaceChildren(...makeDecisionForm({
     tool: call.tool,
     params: call.arguments ?? {},
+    runs: call.runs,
+    why: call.reason,
     decide: (decision) => decide(entry, decision),
     complain: (text) => { entry.note.textContent = text; },
   }));

@@ -129,6 +129,8 @@ function showApproval(pending) {
   entry.actions.replaceChildren(...makeDecisionForm({
     tool: pending.tool,
     params: pending.params,
+    runs: pending.runs,
+    why: pending.reason,
     decide: (decision) => decide(owner, pending.id, decision),
     complain: (text) => { problem.textContent = text; },
   }));

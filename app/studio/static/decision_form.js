@@ -2,8 +2,9 @@
 
 import { make } from "/static/api.js";
 
-// `decide` takes {approved, reason} or {approved, arguments}; `complain` takes a text for the person.
-export function makeDecisionForm({ tool, params, decide, complain }) {
+// `runs` says what the call does, `why` why people are asked; both may be empty. `decide` takes
+// {approved, reason} or {approved, arguments}; `complain` takes a text for the person.
+export function makeDecisionForm({ tool, params, runs, why, decide, complain }) {
   const reason = make("input", { type: "text", "aria-label": `Reason to reject ${tool}`, placeholder: "reason" });
   const area = make("textarea", { rows: "4", "aria-label": `Arguments of ${tool}` });
   area.value = JSON.stringify(params, null, 2);
@@ -19,6 +20,8 @@ export function makeDecisionForm({ tool, params, decide, complain }) {
     decide({ approved: true, arguments: args });
   };
   return [
+    ...(runs ? [make("p", { class: "hint runs" }, "Runs: ", make("code", {}, runs))] : []),
+    ...(why ? [make("p", { class: "problem" }, why)] : []),
     make("div", { class: "row" },
       make("button", { type: "button", class: "approve", "aria-label": `Approve ${tool}`,
         onclick: () => decide({ approved: true }) }, "Approve"),

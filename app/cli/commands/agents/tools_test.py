@@ -81,7 +81,7 @@ def _run_call(tools: ToolExecutor, call: ToolCall, *, is_approved: bool) -> Tool
         approver = TerminalApprover()
         approver.tools = tools
         candidate = call if verdict.arguments is None else _replace_arguments(call, verdict.arguments)
-        decision = asyncio.run(approver(candidate))
+        decision = asyncio.run(approver.decide_question(candidate, tools.ask_about(candidate)))
         if decision is None or not decision.approved:
             reason = decision.reason if decision else None
             return tools.refuse(call, "denied", f"not executed: {reason or 'not approved'}")

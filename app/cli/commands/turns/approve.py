@@ -11,7 +11,7 @@ from toolchart.app.cli.parameters.options import durability_option, json_option,
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.terminal.text import print_notice, shorten
-from toolchart.app.cli.turn_output import AgentChoice, continue_turn
+from toolchart.app.cli.turn_output import AgentChoice, continue_turn, format_run
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.flows.open_children import iterate_open_children
 from toolchart.engine.runtime.result import list_pending_approvals
@@ -20,6 +20,7 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.ports import Store
+from toolchart.tools.whole_definition import name_by_digest
 
 
 @click.command(short_help="Approve or deny a tool call that waits for a decision.")
@@ -33,6 +34,11 @@ from toolchart.states.ports import Store
     metavar="JSON",
     help="Run the call with these arguments instead. They must match the schema of the tool.",
 )
+@click.option(
+    "--definition",
+    metavar="DIGEST",
+    help="Approve the tool in the definition with this digest, which has changed since the question.",
+)
 @signer_options
 @spec_option
 @trust_option
@@ -45,6 +51,7 @@ def command(
     deny: bool,
     reason: str | None,
     arguments: str | None,
+    definition: str | None,
     key_file: str | None,
     approver_name: str | None,
     spec: str | None,
@@ -55,7 +62,9 @@ def command(
 ) -> int:
     """Approve or deny the call CALL_ID of CONVERSATION, then continue its turn.
 
-    CALL_ID may be left out where exactly one call waits.
+    CALL_ID may be left out where exactly one call waits. An approval is about the tool as it was when the
+    question was asked. Where the tool has changed since, nothing is decided: the error says what changed,
+    and how to approve the tool as it is now.
 
     \b
     Example:  toolchart approve 5f0c --spec agent.yaml
@@ -66,6 +75,8 @@ def command(
     """
     if deny and arguments is not None:
         raise click.UsageError("--deny and --args cannot be used together.")
+    if deny and definition is not None:
+        raise click.UsageError("--deny and --definition cannot be used together.")
     arguments_to_run = _parse_arguments(arguments)
     signer = read_signer(key_file, approver_name)
     with open_log(log) as store:
@@ -76,6 +87,7 @@ def command(
             reason=reason,
             arguments=arguments_to_run,
             by=approver_name or "command line",
+            definition=name_by_digest(definition) if definition is not None else None,
         )
         choice = AgentChoice(spec=spec, trusts_log=trust_log, log=log, durability=durability)
         return continue_turn(store, name, choice, decision, as_json, signer)
@@ -93,7 +105,8 @@ def _find_only_call(store: Store, conversation: str) -> str:
     for name, child in iterate_open_children(store, replayed.snapshot, conversation):
         calls += list_pending_approvals(child, name)
     if len(calls) == 1:
-        print_notice(f"{calls[0].id}: {calls[0].tool} {shorten(encode_canonical_text(calls[0].params), 200)}")
+        params = shorten(encode_canonical_text(calls[0].params), 200)
+        print_notice(f"{calls[0].id}: {calls[0].tool} {params}{format_run(calls[0])}")
         return calls[0].id
     if not calls:
         raise SpecError(f"no call of conversation {conversation!r} waits for a decision")

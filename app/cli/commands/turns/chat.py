@@ -54,7 +54,7 @@ def command(
               printf '2+2\n3*3\n' | toolchart chat quickstart
     """
     from toolchart.app.cli.chat.screen import Screen
-    from toolchart.app.cli.chat.session import ChatSession
+    from toolchart.app.cli.chat.session import ChatApprover, ChatSession
     from toolchart.engine.runtime.engine import Engine
 
     signer = read_signer(key_file, approver_name)
@@ -64,7 +64,7 @@ def command(
     async def run_chat() -> int:
         chats: list[ChatSession] = []
         source: LineSource = _make_terminal_source(chats) if is_interactive else PipeSource()
-        approver = (lambda call: chats[0].ask_approval(call)) if is_interactive else None
+        approver = ChatApprover(chats) if is_interactive else None
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
         people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
         async with Engine(spec, log=log, durability=durability, **people) as engine:
