@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -67,9 +69,16 @@ def describe_definition(tool: Tool) -> dict[str, str]:
 
 
 def describe_function(function: Callable[..., Any]) -> dict[str, str]:
-    """What running a function of the program does: its reference."""
+    """What running a function of the program does: its reference, which is the same in the process that has
+    its module as the program and in one that imports it."""
     target = function if hasattr(function, "__qualname__") else type(function)
-    return {"function": f"{target.__module__}:{target.__qualname__}"}
+    module = target.__module__
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        module = (
+            main.__spec__.name if main.__spec__ is not None else Path(getattr(main, "__file__", module)).stem
+        )
+    return {"function": f"{module}:{target.__qualname__}"}
 
 
 def digest_definition(definition: Definition) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from copy import deepcopy
@@ -509,6 +510,21 @@ def test_a_source_whose_tools_do_not_say_what_they_do_is_refused(monkeypatch: py
     entry = {"name": "work", "implementation": {"type": "mock", "mock_response": ""}}
     with pytest.raises(SpecError, match="the tool source 'mock' does not say what running 'work' does"):
         ToolManager.from_config(ToolsConfig.model_validate({"registry": [entry]}))
+
+
+def test_a_function_is_the_same_tool_in_the_program_and_where_it_is_imported(tmp_path: Path) -> None:
+    """A worker that runs a module as its program, and a server that imports it, describe one tool."""
+    (tmp_path / "shop.py").write_text(
+        "from toolchart.tools.whole_definition import describe_function\n\n\n"
+        "def pay():\n    pass\n\n\nprint(describe_function(pay))\n",
+        "utf-8",
+    )
+    words = (["shop.py"], ["-m", "shop"], ["-c", "import shop"])
+    runs = [
+        subprocess.run([sys.executable, *word], cwd=tmp_path, capture_output=True, text=True)
+        for word in words
+    ]
+    assert [run.stdout for run in runs] == ["{'function': 'shop:pay'}\n"] * 3
 
 
 def test_an_answer_of_another_definition_is_not_cached(tmp_path: Path) -> None:

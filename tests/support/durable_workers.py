@@ -44,6 +44,8 @@ def make_tool(pay: Any, *, approval: bool = False) -> Tool:
         run=pay,
         execution_mode="async",
         requires_approval=approval,
+        # One tool for all processes, although each has its own function for it.
+        action={"function": "payments:pay"},
     )
 
 
