@@ -6,6 +6,7 @@ assistant's. So are lists in which a message holds a tool call and its result (`
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -46,7 +47,7 @@ def _parse_entries(text: str, source: str) -> list[Any]:
         if text.lstrip().startswith("["):
             data = json.loads(text)
         else:
-            data = [json.loads(line) for line in text.splitlines() if line.strip()]
+            data = [json.loads(line) for line in io.StringIO(text, newline=None) if line.strip()]
     except ValueError as error:
         raise SpecError(f"not JSON: {error}", file=source) from None
     return list(data)

@@ -7,8 +7,9 @@ that they can represent. So no reply of a model can prevent a log record from be
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -32,6 +33,38 @@ def encode_canonical(value: Any) -> bytes:
 def encode_canonical_text(value: Any) -> str:
     """The canonical JSON of a value as text."""
     return encode_canonical(value).decode()
+
+
+def encode_escaped_json(
+    value: Any, *, is_indented: bool = False, describe_other: Callable[[Any], Any] | None = None
+) -> bytes:
+    """The JSON of a value for other programs and people: valid UTF-8, whatever a log or a model has put in.
+
+    Keys keep their order. Lone surrogates are escaped (`\\ud800`), integers keep all their digits, NaN and
+    infinity are null.
+
+    Args:
+        describe_other: gives JSON data for objects of other types.
+
+    Raises:
+        TypeError: there is such an object, and nothing describes it.
+    """
+    option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if is_indented else 0)
+    try:
+        return orjson.dumps(value, default=describe_other, option=option)
+    except TypeError:  # orjson writes neither a lone surrogate nor an integer beyond 64 bits
+        indent, separators = (2, None) if is_indented else (None, (",", ":"))
+        data = _drop_infinities(value)
+        return json.dumps(data, default=describe_other, indent=indent, separators=separators).encode()
+
+
+def _drop_infinities(value: Any) -> Any:
+    """The value with null for each number that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _drop_infinities(item) for key, item in value.items()}
+    return [_drop_infinities(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def make_json_safe(value: Any, depth: int = 0) -> Any:

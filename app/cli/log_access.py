@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 import click
-import orjson
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, USAGE_ERROR
 from toolchart.app.cli.parameters.options import format_command
@@ -16,6 +15,7 @@ from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
+from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.states.ports import Store
@@ -117,5 +117,4 @@ def print_unreadable(problem: LogDamaged | MissingKey) -> int:
 
 def print_json(value: Any, *, lines: bool = False) -> None:
     """Print a value as JSON on stdout: on one line if `lines`, else indented."""
-    option = 0 if lines else orjson.OPT_INDENT_2
-    click.echo(strike_secrets(orjson.dumps(value, option=option).decode()), color=True)
+    click.echo(strike_secrets(encode_escaped_json(value, is_indented=not lines).decode()), color=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from toolchart.specs.secrets import strike_secret_bytes
+from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.errors import (
     DurableHostUnavailable,
     EffectRefused,
@@ -63,15 +62,7 @@ class JsonAnswer(Response):
 
 def encode_json(value: Any) -> bytes:
     """A value as JSON, without known secrets."""
-    try:
-        data = orjson.dumps(value, default=_encode_other, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # a lone surrogate, which a log may hold, or an integer beyond 64 bits
-        data = json.dumps(value, default=_encode_other).encode()
-    return strike_secret_bytes(data)
-
-
-def _encode_other(value: Any) -> Any:
-    return msgspec.to_builtins(value)
+    return strike_secret_bytes(encode_escaped_json(value, describe_other=msgspec.to_builtins))
 
 
 _STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (

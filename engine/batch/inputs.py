@@ -30,6 +30,8 @@ class BatchInput(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, Any] = {}
     """Values for the prompt and for `match`."""
     handler: str | None = None
+    problem: str = ""
+    """Why it cannot be run; empty where it can."""
 
 
 def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> list[BatchInput]:
@@ -37,7 +39,8 @@ def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> li
 
     A line of JSON Lines is a text, or an object with `message` and, if wanted, `key`, `variables` and
     `handler`. A CSV file has a line of column names; columns with other names than these are variables.
-    A text that is neither is one message a line.
+    A text that is neither is one message a line. A key with half of a surrogate pair, which no id can hold, is
+    the problem of its own input.
 
     Raises:
         SpecError: a line cannot be used, two inputs have one key, or there is none; names the line.
@@ -60,7 +63,8 @@ def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> li
 
 def _read_lines(text: str, source: str) -> Iterator[tuple[int, Any]]:
     is_json = text.lstrip()[:1] in ("{", '"')
-    for number, line in enumerate(text.splitlines(), 1):
+    # Lines end as in a file: `splitlines` would also cut at U+2028, which may stand in a JSON string.
+    for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if not line.strip():
             continue
         if not is_json:
@@ -93,7 +97,11 @@ def _make_input(row: Any, source: str, number: int, known: Mapping[str, int]) ->
         hint = f"the message stands in one of: {', '.join(MESSAGE_FIELDS)}"
         raise SpecError("this input has no message", file=source, line=number, hint=hint)
     own_key = _find_field(row, KEY_FIELDS)
-    key = _make_key(row, known) if own_key in (None, "") else str(own_key)
+    key, problem = str(own_key), ""
+    if own_key in (None, ""):
+        key = _make_key(row, known)
+    elif not _is_unicode(key):
+        key, problem = _make_key(row, known), f"{key!r} cannot be a key: it has half of a surrogate pair"
     if not key.isprintable() or "/" in key:
         raise SpecError(f"{key!r} cannot be a key", file=source, line=number, hint="use letters and digits")
     variables = row.get("variables")
@@ -104,8 +112,21 @@ def _make_input(row: Any, source: str, number: int, known: Mapping[str, int]) ->
         raise SpecError("`variables` is an object", file=source, line=number)
     handler = row.get("handler")
     return BatchInput(
-        key=key, message=message, variables=dict(variables), handler=str(handler) if handler else None
+        key=key,
+        message=message,
+        variables=dict(variables),
+        handler=str(handler) if handler else None,
+        problem=problem,
     )
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no lone surrogate, which JSON may have and UTF-8 has not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _find_field(row: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from toolchart.specs.secrets import strike_secrets
+from toolchart.states.canonical_json import encode_escaped_json
+from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import SpecError
 
 
@@ -38,7 +38,7 @@ class ResultsFile:
         results = {}
         for number, line in enumerate(whole.splitlines(), 1):
             try:
-                result = orjson.loads(line)
+                result = read_json(line)
                 results[str(result["key"])] = result
             except (ValueError, KeyError, TypeError):
                 hint = "name another file: --output FILE"
@@ -49,7 +49,7 @@ class ResultsFile:
 
     def append(self, result: dict[str, Any]) -> None:
         """Append a result; it survives the death of the process on return."""
-        line = strike_secrets(orjson.dumps(result).decode()).encode() + b"\n"
+        line = strike_secrets(encode_escaped_json(result).decode()).encode() + b"\n"
         while line:
             line = line[os.write(self._handle, line) :]
         self.results[str(result["key"])] = result

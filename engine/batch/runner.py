@@ -18,7 +18,7 @@ from toolchart.engine.batch.results import ResultsFile
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.messages import Usage
 
 
@@ -130,6 +130,9 @@ class Batch:
     async def _answer(self, entry: BatchInput) -> dict[str, Any]:
         """The result of an input, as a line of the results file."""
         conversation = f"{self._name}:{entry.key}"
+        if entry.problem:
+            data = {"kind": SpecError.__name__, "message": entry.problem}
+            return {"key": entry.key, "ok": False, "conversation": conversation, "error": data}
         try:
             result = await self._run_turn(entry, conversation)
         except ToolchartError as error:

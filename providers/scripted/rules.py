@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from toolchart.providers.scripted.script import ScriptedCall, ScriptedRule
+from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 
@@ -103,7 +104,7 @@ def _read_outcome(message: Message) -> dict[str, Any]:
 def _format_result(value: Any) -> str:
     if isinstance(value, dict) and "result" in value:
         value = value["result"]
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else encode_escaped_json(value).decode()
 
 
 def _fill_template(template: str, values: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ RunCli = Callable[..., Any]
 
 def read_results(folder: Path, name: str = "r.jsonl") -> list[dict[str, Any]]:
     """The lines of a results file."""
-    return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (folder / name).read_text("utf-8").split("\n")[:-1]]
 
 
 @pytest.mark.slow
@@ -102,3 +102,40 @@ def test_another_file_is_not_overwritten(run_cli: RunCli, work_dir: Path) -> Non
     assert done.code == 2
     assert "--output" in done.err
     assert (work_dir / "notes.txt").read_text("utf-8") == "my notes\n"
+
+
+HALF = {"message": "a\ud800b", "key": "half"}
+
+
+def test_a_lone_surrogate_ends_no_batch(run_cli: RunCli, work_dir: Path) -> None:
+    """Issue 25: a message, a variable or a handler with half of a surrogate pair is an input like any other, and
+    so is its answer; a key with one is the failure of its own row. The others are answered, a second run reads
+    the results again, and every command that prints JSON shows the conversation."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    rows = [
+        HALF,
+        {"message": "b", "city": "\udfff", "key": "variable"},
+        {"message": "c", "handler": "\ud800", "key": "handler"},
+        {"message": "d", "key": "k\ud800"},
+        {"message": "line\u2028end", "key": "whole"},
+    ]
+    lines = [json.dumps(row) for row in rows[:-1]] + [json.dumps(rows[-1], ensure_ascii=False)]
+    words = ("batch", "agent.yaml", "-", "-o", "r.jsonl", "--json")
+    done = run_cli(*words, stdin="\n".join(lines).encode())
+    report = json.loads(done.out)
+    assert (done.code, report["answered"], report["failed"], report["left"]) == (1, 3, 2, 0)
+    results = {result["key"]: result for result in read_results(work_dir)}
+    assert results["half"]["content"] == "answer to a\ud800b"
+    assert results["whole"]["content"] == "answer to line\u2028end"
+    problems = [result["error"]["message"] for result in results.values() if not result["ok"]]
+    assert sum("half of a surrogate pair" in problem for problem in problems) == 1
+    assert json.loads(run_cli(*words, stdin="\n".join(lines).encode()).out)["earlier"] == 5
+    shown = [
+        run_cli("runs", "--json"),
+        run_cli("export", "batch:half"),
+        run_cli("export", "batch:half", "--format", "calls"),
+        run_cli("fork", "batch:half", "--offline", "--at", "1", "--json"),
+    ]
+    assert [(result.code, result.err) for result in shown] == [(0, "")] * 4
+    assert "a\\ud800b" in shown[0].out
+    assert "a\\ud800b" in shown[1].out

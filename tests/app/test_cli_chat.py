@@ -138,3 +138,13 @@ def test_a_chat_at_a_terminal(terminal: ChatTerminal, tmp_path: Path) -> None:
     terminal.wait_for("heard after")
     terminal.wait_for("finished")
     assert terminal.leave() == 0
+
+
+def test_a_piped_line_that_is_no_text_is_left_out(run_cli: RunCli, work_dir: Path) -> None:
+    """Issue 25: a line that is not UTF-8 is named and not sent, whatever the locale; the next one is, and the
+    chat ends with the input."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    (work_dir / "holding.py").write_text(HOLDING, "utf-8")
+    done = run_cli("chat", "agent.yaml", stdin=b"one \xff\ntwo\n")
+    assert (done.code, done.out.strip()) == (0, "heard **two**")
+    assert "line 1 is not UTF-8 text" in done.err

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
 from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text, shorten
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError, suggest_name
 
@@ -95,7 +95,7 @@ class ChatCommands:
         store, name = self._engine.store, self._require_turn()
         messages = export_messages(store.read_lines(name), name, parents=store.read_lines)
         try:
-            Path(rest).write_bytes(orjson.dumps(messages, option=orjson.OPT_INDENT_2))
+            Path(rest).write_bytes(encode_escaped_json(messages, is_indented=True))
         except OSError as error:
             raise SpecError(f"cannot be written: {error.strerror}", file=rest) from None
         print_notice(f"({len(messages)} messages written to {rest})")

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
 
+from toolchart.app.cli.terminal.text import print_notice
+
 
 class LineSource(Protocol):
     """Yields input lines until there are no more."""
@@ -25,10 +27,17 @@ class PipeSource:
     """Lines from standard input that is not a terminal. Reads the next line when the last one was handled."""
 
     async def read_lines(self) -> AsyncGenerator[str, None]:
-        """Yield every line that is not empty."""
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            if line.strip():
-                yield line.rstrip("\r\n")
+        """Yield every line that is not empty; one that is not UTF-8 text is named on stderr and left out."""
+        number = 0
+        while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+            number += 1
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                print_notice(f"(line {number} is not UTF-8 text, so it is not sent: byte {error.start + 1})")
+                continue
+            if text.strip():
+                yield text.rstrip("\r\n")
 
     def protect_prompt(self) -> Any:
         """Return an empty context, since nobody is typing."""

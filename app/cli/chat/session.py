@@ -61,6 +61,8 @@ class ChatSession:
             finally:
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
+        if not reader.cancelled():
+            reader.result()  # raises what has ended the input, if it was no end of the file
         return self.state.code
 
     def list_earlier_messages(self) -> list[str]:
@@ -89,19 +91,21 @@ class ChatSession:
 
     async def _queue_lines(self) -> None:
         """Put lines into the queue as they come; an approval answer bypasses the queue."""
-        async for line in self._source.read_lines():
-            self._is_leaving = False
+        try:
+            async for line in self._source.read_lines():
+                self._is_leaving = False
+                if self._pending_answer is not None and not self._pending_answer.done():
+                    self._pending_answer.set_result(line)
+                    continue
+                if await self._say_during_turn(line):
+                    continue
+                if not self._screen.is_plain and self._turn is not None and not self._turn.done():
+                    print_notice(f"(queued: {shorten(line, 60)})")
+                self._lines.put_nowait(line)
+        finally:  # also after an error: the chat must not wait for lines that nobody reads any more
             if self._pending_answer is not None and not self._pending_answer.done():
-                self._pending_answer.set_result(line)
-                continue
-            if await self._say_during_turn(line):
-                continue
-            if not self._screen.is_plain and self._turn is not None and not self._turn.done():
-                print_notice(f"(queued: {shorten(line, 60)})")
-            self._lines.put_nowait(line)
-        if self._pending_answer is not None and not self._pending_answer.done():
-            self._pending_answer.set_result(None)
-        self._lines.put_nowait(None)
+                self._pending_answer.set_result(None)
+            self._lines.put_nowait(None)
 
     async def _say_during_turn(self, line: str) -> bool:
         """Send a line to the turn that runs, where a message of the user interrupts it now."""

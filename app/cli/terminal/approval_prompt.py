@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from msgspec.structs import replace
 
 from toolchart.app.cli.terminal.line_reading import read_terminal_line
 from toolchart.app.cli.terminal.text import escape_line, print_notice
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 from toolchart.tools.questions import CallQuestion
@@ -105,6 +105,6 @@ def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | 
 
 
 def _format_question(call: ToolCall, question: CallQuestion) -> str:
-    arguments = orjson.dumps(call.arguments or {}, option=orjson.OPT_INDENT_2).decode()
+    arguments = encode_escaped_json(call.arguments or {}, is_indented=True).decode()
     head = f"approve {escape_line(call.name)} ({escape_line(call.id)})?\n{arguments}"
     return "\n".join([head, *map(escape_line, question.list_lines(call.arguments))])
