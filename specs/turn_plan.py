@@ -46,6 +46,25 @@ def plan_turn(
         SpecError: an unknown `llms` entry, or no model is named.
     """
     service = llm or handler.llm
+    settings, warnings = plan_settings(spec, handler, tool_names, aliases=aliases, llm=llm, model=model)
+    system, missing = _render_prompt(handler, {**variables, "service": variables.get("service", service)})
+    if missing:
+        names = ", ".join(missing)
+        warnings = (*warnings, f"the prompt names variables that were not given: {names}")
+    return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
+
+
+def plan_settings(
+    spec: AgentSpec,
+    handler: Handler,
+    tool_names: Sequence[str],
+    *,
+    aliases: Mapping[str, str] | None = None,
+    llm: str | None = None,
+    model: str | None = None,
+) -> tuple[Settings, tuple[str, ...]]:
+    """The settings of a turn of a handler, and warnings; arguments and errors are those of `plan_turn`."""
+    service = llm or handler.llm
     host = _find_host(spec, service)
     model_name = model or (handler.model if service == handler.llm else None) or host.model
     if not model_name:
@@ -58,11 +77,6 @@ def plan_turn(
     spec_names = {name: (aliases or {}).get(name, name) for name in tool_names}
     tools, warnings = select_tools(spec, handler, spec_names)
     tools, cap_warnings = apply_tool_cap({name: spec_names[name] for name in tools}, host, spec.tools)
-    warnings = (*warnings, *cap_warnings)
-    system, missing = _render_prompt(handler, {**variables, "service": variables.get("service", service)})
-    if missing:
-        names = ", ".join(missing)
-        warnings = (*warnings, f"the prompt names variables that were not given: {names}")
     settings = Settings(
         service=service,
         provider=host.provider,
@@ -73,7 +87,7 @@ def plan_turn(
         strict=spec.policy == "strict",
         context_limit=find_context_limit(host, model_name),
     )
-    return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
+    return settings, (*warnings, *cap_warnings)
 
 
 def _find_host(spec: AgentSpec, service: str) -> LLMConfig:

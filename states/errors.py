@@ -2,7 +2,8 @@
 
     ToolchartError
     |-- SpecError              a chart, an agent spec or a history file that cannot be used
-    |   `-- PluginUnusable     something of another package that is named, and cannot be loaded
+    |   |-- PluginUnusable     something of another package that is named, and cannot be loaded
+    |   `-- SettingsWidened    a change that gives a turn more than its bound
     |-- PluginFailure          code of another package that raised while it was used
     |-- EffectRefused          an effect of a log's chart that the operator's own chart does not declare
     |-- IllegalEvent           an event for which the current state has no enabled transition
@@ -104,6 +105,10 @@ class PluginUnusable(SpecError):
 
 class PluginFailure(ToolchartError):
     """Code of another package raised an error that is none of Toolchart while it was used."""
+
+
+class SettingsWidened(SpecError):
+    """A change that would give a turn more than the agent spec gives; `path` names the setting."""
 
 
 def find_missing_package(error: ImportError) -> str | None:

@@ -39,8 +39,8 @@ def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> li
 
     A line of JSON Lines is a text, or an object with `message` and, if wanted, `key`, `variables` and
     `handler`. A CSV file has a line of column names; columns with other names than these are variables.
-    A text that is neither is one message a line. A key with half of a surrogate pair, which no id can hold, is
-    the problem of its own input.
+    A text that is neither is one message a line. A key with half of a surrogate pair, which no id can hold,
+    is the problem of its own input.
 
     Raises:
         SpecError: a line cannot be used, two inputs have one key, or there is none; names the line.

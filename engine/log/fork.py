@@ -7,7 +7,8 @@ at the start of a turn runs the whole turn again, and a fork before a tool's res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.record import FORMAT, parse_record
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, read_chain
+from toolchart.specs.turn_bounds import narrow_settings
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.configurations import Erased
 from toolchart.states.core.encoding import decode, encode
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import ReplayMismatch, SpecError, suggest_name
+from toolchart.states.errors import ReplayMismatch, SettingsWidened, SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.ports import Store
@@ -39,6 +41,10 @@ _SETTING_ALIASES = {
 """The spec's own names for some of these settings."""
 
 
+NarrowTurn = Callable[[Settings, str], Settings]
+"""Cuts the settings of a turn down to what its handler may have; see `TurnBounds.narrow`."""
+
+
 class ForkChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of a fork."""
 
@@ -48,6 +54,8 @@ class ForkChanges(msgspec.Struct, frozen=True, kw_only=True):
     """A new system prompt."""
     results: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """New results of tool calls, by call id."""
+    narrow: NarrowTurn | None = None
+    """What remains of the settings of a turn for whoever forks; None where the fork may have any."""
 
     @property
     def has_turn_changes(self) -> bool:
@@ -89,7 +97,7 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         hint = _describe_record_range(store, parent)
         raise SpecError(f"conversation {parent!r} has no record {seq}", hint=hint)
     _refuse_shared_child(loaded_conversation.snapshot, parent)
-    settings = _apply_setting_changes(loaded_conversation.snapshot, changes, seq)
+    settings = _change_settings(store, loaded_conversation.snapshot, changes, parent, seq)
     event = Forked(
         format=FORMAT,
         conversation=name,
@@ -187,19 +195,82 @@ def _find_fork_record(store: Store, parent: str, at: int | None, changes: ForkCh
 # -- the changes ---------------------------------------------------------------------------------
 
 
-def _apply_setting_changes(snapshot: Snapshot, changes: ForkChanges, at: int) -> Settings | None:
-    """The settings of the open turn with the changes; None where they do not change."""
-    if not changes.has_turn_changes:
+def _change_settings(
+    store: Store, snapshot: Snapshot, changes: ForkChanges, parent: str, at: int
+) -> Settings | None:
+    """The settings of the fork's turn, narrowed and changed; None where they stay as they are recorded.
+
+    Raises:
+        SettingsWidened: a change gives the turn more than its handler has.
+    """
+    if snapshot.settings is None and not changes.has_turn_changes:
         return None
-    if snapshot.settings is None or snapshot.is_over:
+    if changes.has_turn_changes and (snapshot.settings is None or snapshot.is_over):
         raise SpecError(
             f"no turn is open after record {at}, so there are no settings to change",
             hint="fork at the record that starts the turn, or change the agent for the next one",
         )
     settings = snapshot.settings
-    for name, value in changes.settings.items():
+    assert settings is not None, "just checked"
+    if changes.narrow is not None and (snapshot.open_effects or not snapshot.is_over):
+        # A turn that waits for the user is narrowed too: a timer may go on with it.
+        handler = _find_turn_handler(store, parent, at)
+        settings = change_within_bound(settings, changes.settings, partial(changes.narrow, handler=handler))
+    else:
+        for name, value in changes.settings.items():
+            settings = replace_setting(settings, name, value)
+    return settings if changes.has_turn_changes or settings != snapshot.settings else None
+
+
+def _find_turn_handler(store: Store, conversation: str, at: int) -> str:
+    """The name of the handler of the newest turn up to a record; empty where it has none."""
+    handler = None
+    for seq, line in zip(range(at + 1), store.read_lines(conversation), strict=False):
+        if seq and _TURN_MARK not in line:
+            continue
+        event = parse_record(line, seq, conversation).event
+        if event.get("type") == TurnStarted.TYPE:
+            handler = str(event.get("handler", ""))
+        elif event.get("type") == Forked.TYPE:
+            handler = _find_turn_handler(store, event["parent"], event["seq"])
+    return handler or ""
+
+
+_TURN_MARK = TurnStarted.TYPE.encode()
+
+
+def change_within_bound(
+    settings: Settings, changes: Mapping[str, Any], narrow: Callable[[Settings], Settings]
+) -> Settings:
+    """Recorded settings within their bound, with changes that only narrow them further.
+
+    Host and model come first, because the bound of the others depends on them.
+
+    Raises:
+        SettingsWidened: a change gives more than the bound or the recording; `path` names it.
+        SpecError: there is no such setting, or it cannot have the value.
+    """
+    settings = narrow(settings)
+    choices = {name: value for name, value in changes.items() if name in ("llm", "model")}
+    for name, value in choices.items():
         settings = replace_setting(settings, name, value)
+    settings = narrow(settings)
+    for name, value in changes.items():
+        if name in choices:
+            continue
+        changed = replace_setting(settings, name, value)
+        if narrow_settings(changed, settings) != _drop_unset_options(changed):
+            raise SettingsWidened(
+                f"{value!r} is more than the handler of the turn gives", path=f"settings.{name}"
+            )
+        settings = _drop_unset_options(changed)
     return settings
+
+
+def _drop_unset_options(settings: Settings) -> Settings:
+    """The settings without options that are None, which are as if they were not there."""
+    options = {name: value for name, value in settings.options.items() if value is not None}
+    return replace(settings, options=options)
 
 
 def replace_setting(settings: Settings, name: str, value: Any) -> Settings:

@@ -49,7 +49,7 @@ from toolchart.providers.recording.request_differences import find_differences
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.effects import CallModel
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import SettingsWidened, SpecError, ToolchartError
 from toolchart.states.events import Configured, TurnStarted
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Provider, Store
@@ -107,6 +107,7 @@ async def arerun(
         on_result: called with each result as it is known.
 
     Raises:
+        SettingsWidened: a change gives a turn more than `RerunChanges.narrow` leaves.
         SpecError: the spec or a change cannot be used, or no agent is named.
         LogUnavailable: the log cannot be opened.
     """
@@ -239,6 +240,8 @@ async def _rerun_conversation(store: Store, name: str, plan: RerunPlan) -> Rerun
             return RerunResult(conversation=name, status="skipped", reason=reason)
         run = await _run_again(records, name, plan)
         return await _judge(store, name, records, run, plan)
+    except SettingsWidened:
+        raise  # the changes are refused, for whichever conversation
     except ToolchartError as error:
         return RerunResult(conversation=name, status="failed", reason=str(error))
 

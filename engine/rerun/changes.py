@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions
-from toolchart.engine.log.fork import SETTABLE_NAMES, replace_setting
+from toolchart.engine.log.fork import SETTABLE_NAMES, NarrowTurn, change_within_bound, replace_setting
 from toolchart.specs.charts import load_chart
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
@@ -43,6 +44,8 @@ class RerunChanges(msgspec.Struct, frozen=True, kw_only=True):
     """By tool: a new `description` or new `parameters` (JSON Schema)."""
     variables: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Variables of the prompt and of `match` that the log does not have."""
+    narrow: NarrowTurn | None = None
+    """What remains of the settings of a turn for whoever asks; None where a rerun may have any."""
 
 
 def parse_changes(texts: Iterable[str], variables: Mapping[str, Any] | None = None) -> RerunChanges:
@@ -192,9 +195,17 @@ def change_turn(recorded: TurnStarted, changes: RerunChanges) -> TurnStarted:
     """A recorded turn with the changes of settings and prompt.
 
     Raises:
+        SettingsWidened: a change gives a turn more than its handler has.
         SpecError: a setting cannot have that value.
     """
     settings = recorded.settings
+    if changes.narrow is not None:
+        narrow = partial(changes.narrow, handler=recorded.handler)
+        return replace(
+            recorded,
+            settings=change_within_bound(settings, changes.settings, narrow),
+            system=recorded.system if changes.system is None else changes.system,
+        )
     for name, value in changes.settings.items():
         settings = replace_setting(settings, name, value)
     system = recorded.system if changes.system is None else changes.system

@@ -108,9 +108,9 @@ HALF = {"message": "a\ud800b", "key": "half"}
 
 
 def test_a_lone_surrogate_ends_no_batch(run_cli: RunCli, work_dir: Path) -> None:
-    """Issue 25: a message, a variable or a handler with half of a surrogate pair is an input like any other, and
-    so is its answer; a key with one is the failure of its own row. The others are answered, a second run reads
-    the results again, and every command that prints JSON shows the conversation."""
+    """Issue 25: a message, a variable or a handler with half of a surrogate pair is an input like any other,
+    and so is its answer; a key with one is the failure of its own row. The others are answered, a second run
+    reads the results again, and every command that prints JSON shows the conversation."""
     (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
     rows = [
         HALF,

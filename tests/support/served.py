@@ -24,6 +24,7 @@ PEOPLE: dict[str, tuple[str, ...]] = {
     "viewer": ("read",),
     "talker": ("read", "chat"),
     "decider": ("read", "approve"),
+    "tester": ("read", "debug"),
 }
 """The tokens of a site in tests, and their roles."""
 

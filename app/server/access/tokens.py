@@ -15,9 +15,11 @@ import msgspec
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError, suggest_name
 
-Role = Literal["read", "chat", "approve", "edit"]
-"""What a token may do: read everything; start turns and run tools; decide about calls and answer forms;
-check charts of their own, and save them to the operator's folder. Every token may read."""
+Role = Literal["read", "chat", "approve", "edit", "debug"]
+"""What a token may do: read everything; start turns, with what the agent's handlers give; decide about calls
+and answer forms; check charts of their own, and save them to the operator's folder; go beyond the handlers
+(fork and run again with any settings, prompt or results, run a tool alone, test models with all tools). Every
+token may read."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 

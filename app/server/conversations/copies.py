@@ -14,8 +14,15 @@ from toolchart.app.server.bodies import read_form
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
 from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
 from toolchart.app.server.conversations.reading import require_conversation
+from toolchart.app.server.conversations.rights import (
+    FORK_RIGHTS,
+    RERUN_RIGHTS,
+    find_narrowing,
+    refuse_widening,
+    require_rights,
+)
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.log.diff import compare_conversations
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.reading.records import ReadRecord
@@ -24,23 +31,34 @@ from toolchart.engine.rerun.changes import RerunChanges
 from toolchart.engine.rerun.report import RerunReport
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.dependencies import DeltaObserver
+from toolchart.states.errors import SettingsWidened
 from toolchart.states.ports import Store
 
 
 async def fork(request: Request) -> Response:
     """Begin a new conversation from a record of this one, with changes."""
-    form = await read_form(request, ForkForm)
+    form, access = await read_form(request, ForkForm), get_access(request)
     site, parent = get_site(request), find_named_conversation(request)
+    require_rights(access, form, FORK_RIGHTS)
     name = check_new_id(form.conversation) or generate_conversation_id()
-    changes = ForkChanges(settings=form.settings, system=form.system, results=form.results)
+    engine = site.client_tools.find_engine(parent)
+    changes = ForkChanges(
+        settings=form.settings,
+        system=form.system,
+        results=form.results,
+        narrow=find_narrowing(access, engine),
+    )
 
     async def run_fork(on_delta: DeltaObserver) -> Any:
-        return await site.engine.afork(
+        return await engine.afork(
             parent, form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
         )
 
     task = site.live_turns.begin(name, run_fork)
-    forked = await site.live_turns.wait(name, task, until_rest=must_wait(request))
+    try:
+        forked = await site.live_turns.wait(name, task, until_rest=must_wait(request))
+    except SettingsWidened as error:
+        raise refuse_widening(access, error) from None
     if forked is None:
         return JsonAnswer({"conversation": name, "parent": parent}, status_code=202)
     result = forked.result.to_dict() if forked.result is not None else None
@@ -50,10 +68,11 @@ async def fork(request: Request) -> Response:
 
 async def rerun(request: Request) -> Response:
     """Run a recorded conversation again under changes, and compare; nothing is written."""
-    form = await read_form(request, RerunForm)
+    form, access = await read_form(request, RerunForm), get_access(request)
     site, name = get_site(request), find_named_conversation(request)
-    changes = RerunChanges(settings=form.settings, system=form.system)
+    require_rights(access, form, RERUN_RIGHTS)
     engine = site.engine
+    changes = RerunChanges(settings=form.settings, system=form.system, narrow=find_narrowing(access, engine))
 
     async def run_again() -> RerunReport:
         return await arerun(
@@ -67,7 +86,10 @@ async def rerun(request: Request) -> Response:
 
     with site.turns.hold():
         # Answers from the log need no connection of this loop, so that work is done beside it.
-        report = await (asyncio.to_thread(asyncio.run, run_again()) if form.offline else run_again())
+        try:
+            report = await (asyncio.to_thread(asyncio.run, run_again()) if form.offline else run_again())
+        except SettingsWidened as error:
+            raise refuse_widening(access, error) from None
     return JsonAnswer(to_builtins(report.results[0]))
 
 

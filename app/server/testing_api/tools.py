@@ -1,4 +1,8 @@
-"""The endpoints about tools: list them, run one alone, test a model with them, and the scores of models."""
+"""The endpoints about tools: list them, run one alone, test a model with them, and the scores of models.
+
+To run a tool alone and to test a model with all tools goes beyond what any handler gives, so both need the
+role `debug`.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +227,7 @@ ROUTES = RouteGroup(
         Endpoint(
             method="POST",
             path="/api/tools/test",
-            role="chat",
+            role="debug",
             answer=try_model,
             body=TryForm,
             summary="Ask a model a question with the agent's tools.",
@@ -231,7 +235,7 @@ ROUTES = RouteGroup(
         Endpoint(
             method="POST",
             path="/api/tools/{name}/run",
-            role="chat",
+            role="debug",
             answer=run_tool,
             body=RunToolForm,
             summary="Run one tool alone.",

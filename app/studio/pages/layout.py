@@ -42,6 +42,7 @@ def show_page(request: Request, template: str, here: str, **values: Any) -> Resp
         agent=site.engine.spec.name or site.settings.source or "agent",
         may_chat=access.may("chat"),
         may_approve=access.may("approve"),
+        may_debug=access.may("debug"),
         **values,
     )
 

@@ -73,6 +73,9 @@ async function runTest(event) {
 
 function addForm(card) {
   const place = card.querySelector(".form-place");
+  if (!place) { // the token may not run tools alone
+    return;
+  }
   const result = make("div", { class: "result", "aria-live": "polite" });
   const run = async (args, approved = false) => {
     result.replaceChildren("Running...");

@@ -272,7 +272,7 @@ async def test_one_tool_is_run_alone(settings: SiteSettings) -> None:
 
 async def test_a_tool_that_needs_approval_wants_an_approver(settings: SiteSettings) -> None:
     """Running it alone needs a word, and that word needs the role `approve`."""
-    async with open_client(make_bench(settings, approval={"default": "ask"}), "talker") as client:
+    async with open_client(make_bench(settings, approval={"default": "ask"}), "tester") as client:
         path, arguments = "/api/tools/echo/run", {"text": "a"}
         asked = await post(client, path, 409, arguments=arguments)
         await post(client, path, 403, arguments=arguments, approved=True)

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     "tokens",
     multiple=True,
     metavar="NAME:ROLE,ROLE",
-    help="A token with roles: read, chat, approve, edit. Its value is that of TOOLCHART_TOKEN_NAME, or is "
-    "made up and printed. Repeatable.  [default: owner, with every role]",
+    help="A token with roles: read, chat, approve, edit, debug (fork and test beyond what the handlers "
+    "give). Its value is that of TOOLCHART_TOKEN_NAME, or is made up and printed. Repeatable.  [default: "
+    "owner, with every role]",
 )
 @click.option("--certificate", type=click.Path(), metavar="FILE", help="Serve TLS with this certificate.")
 @click.option("--key", type=click.Path(), metavar="FILE", help="The private key of the certificate.")
