@@ -13,16 +13,19 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from toolchart.app.server.answers import Refusal
+from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.chart.yaml_reading import CHART_LIMITS
+from toolchart.states.chart.yaml_reading import CHART_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
 
 MAX_FILE_BYTES = 4 * CHART_LIMITS.characters
@@ -34,6 +37,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\.ya?ml")
 MAX_NAME_CHARACTERS = 100
 _CHART_KEY = re.compile(rb"""^["']?(?:states|extends)["']?[ \t]*:""", re.MULTILINE)
 _AGENT_KEY = re.compile(rb"""^["']?llms["']?[ \t]*:""", re.MULTILINE)
+_CHART_KEYS = frozenset({"name", "description", "extends", "states", "effects"})
+_AGENT_KEYS = frozenset(AgentSpec.model_fields) - _CHART_KEYS
+"""Keys that only agents have."""
 
 
 class ChartFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +65,15 @@ class ChartFolder:
 
     Args:
         path: must exist; where it is a link, the folder that it names now is meant for good.
+        agent_files: files of agents that are served, wherever they lie; no new chart gets one of their names.
 
     Raises:
         SpecError: there is no such folder.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, agent_files: Iterable[str | Path] = ()) -> None:
         self.path = Path(path)
+        self._agent_names = {_fold_name(Path(file).name) for file in agent_files}
         try:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -93,7 +101,7 @@ class ChartFolder:
         """
         _require_name(name)
         data = self._read_plain_file(name)
-        if data is None or not _looks_like_chart(data):
+        if data is None or not _looks_like_chart(data) or _find_kind(data) == "agent":
             raise Refusal(404, f"there is no chart {name!r} in {self.path}")
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -116,19 +124,31 @@ class ChartFolder:
 
         Raises:
             Refusal: 400 for a name or a text that no chart may have, 409 where the file is not the one of
-                `base`, is a link or cannot be written, 413 for a text that is too long.
+                `base`, is no chart, is a link or cannot be written, or where an agent has the name; 413 for a
+                text that is too long.
         """
         _require_name(name)
         if len(text) > CHART_LIMITS.characters:
             raise Refusal(413, f"a chart has at most {CHART_LIMITS.characters:,} characters")
         with self._lock:
             old = self._read_plain_file(name)
+            if old is None and not base:
+                self._refuse_agent_name(name)
+            if old is not None and _find_kind(old) != "chart":
+                raise Refusal(
+                    409,
+                    f"{name} is no chart, so nothing was saved: only charts are written here. Choose another "
+                    "name, or change the file with an editor",
+                )
             self._require_base(name, old, base)
             data = _encode_lines(text, old)
-            if not _looks_like_chart(data):
-                raise Refusal(400, "a chart has the key `states` or `extends` at the beginning of a line")
+            if not _looks_like_chart(data) or _find_kind(data) != "chart":
+                raise Refusal(
+                    400,
+                    "a chart has the key `states` or `extends` at the beginning of a line, and none of an agent",
+                )
             try:
-                self._replace_file(name, data, is_new=old is None)
+                self._replace_file(name, data, old)
             except FileExistsError:
                 raise _refuse_existing(name) from None
             except OSError as error:
@@ -171,14 +191,30 @@ class ChartFolder:
             raise Refusal(409, f"{self.path / name} is larger than {MAX_FILE_BYTES:,} bytes")
         return data
 
-    def _replace_file(self, name: str, data: bytes, *, is_new: bool) -> None:
+    def _refuse_agent_name(self, name: str) -> None:
+        """Refuse names by which agents are loaded: those of the agents that are served, and those of files of
+        the folder that are no charts, in any case of letters and with either end."""
+        stem = _fold_name(name)
+        others = [entry for entry in os.listdir(self._folder) if entry != name and _fold_name(entry) == stem]
+        taken = next((entry for entry in others if _is_name(entry) and not self._is_chart(entry)), None)
+        if stem in self._agent_names or taken is not None:
+            raise Refusal(
+                409,
+                f"{taken or name} is the name of an agent or of another file that is no chart; nothing was "
+                "saved. Choose another name for the chart",
+            )
+
+    def _replace_file(self, name: str, data: bytes, old: bytes | None) -> None:
         """Write to a file beside it, then put that in its place. A new file never replaces one.
 
+        Args:
+            old: what the file holds; None for a new one.
+
         Raises:
-            FileExistsError: there is a file of this name by now.
+            FileExistsError: there is a file of this name by now, or it holds something else.
             OSError: it cannot be written; nothing was changed.
         """
-        folder = self._folder
+        folder, is_new = self._folder, old is None
         with self._open_draft(name) as (draft, descriptor):
             with open(descriptor, "wb") as file:
                 if not is_new:
@@ -189,6 +225,9 @@ class ChartFolder:
             if is_new:
                 os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
             else:
+                # Writing to the disk takes long enough for another program to save: look once more.
+                if self._read_plain_file(name) != old:
+                    raise FileExistsError(errno.EEXIST, "it has just changed", name)
                 os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
 
@@ -253,6 +292,24 @@ def _is_name(name: str) -> bool:
 def _looks_like_chart(data: bytes) -> bool:
     """Whether a file is a chart, and no agent: those may hold keys, and are not edited here."""
     return _CHART_KEY.search(data) is not None and _AGENT_KEY.search(data) is None
+
+
+def _find_kind(data: bytes) -> Literal["chart", "agent", "other"]:
+    """What a file is by its content: YAML has many spellings of one key, so the document is read."""
+    try:
+        document, _ = read_yaml(data.decode("utf-8-sig"), None, limits=CHART_LIMITS, is_chart=True)
+    except (UnicodeDecodeError, SpecError):
+        return "other"
+    if not isinstance(document, dict):
+        return "other"
+    if not _AGENT_KEYS.isdisjoint(key for key in document if isinstance(key, str)):
+        return "agent"
+    return "chart" if "states" in document or "extends" in document else "other"
+
+
+def _fold_name(name: str) -> str:
+    """A name without its end, as file systems compare names that do not tell capital letters apart."""
+    return unicodedata.normalize("NFC", re.sub(r"\.ya?ml$", "", name, flags=re.IGNORECASE)).casefold()
 
 
 def _encode_lines(text: str, old: bytes | None) -> bytes:

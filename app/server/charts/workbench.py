@@ -14,9 +14,11 @@ from toolchart.app.server.answers import Refusal
 from toolchart.app.server.charts.folder import MAX_NAME_CHARACTERS, ChartFolder
 from toolchart.app.server.charts.work import EMPTY_REPORT, ChartText, Surroundings
 from toolchart.app.server.site import Site
+from toolchart.engine.runtime.engine import Engine
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.yaml_reading import CHART_LIMITS
+from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async
 
 _WORK = "toolchart.app.server.charts.work"
@@ -38,7 +40,7 @@ class Workbench:
         self._site = site
         self._slots = Slots("checks of charts", site.limits.checks)
         folder = site.settings.edit_folder
-        self.folder = ChartFolder(folder) if folder else None
+        self.folder = ChartFolder(folder, _list_agent_files(site.engine)) if folder else None
         self._agent: Surroundings | None = None
 
     def require_folder(self) -> ChartFolder:
@@ -136,6 +138,13 @@ class Workbench:
         if self._agent is None:
             self._agent = describe_surroundings(self._site.engine.spec)
         return self._agent
+
+
+def _list_agent_files(engine: Engine) -> list[str]:
+    """The file of the agent, and those of the agents that its chart runs."""
+    runs = [row.parameters for row in engine.chart.vocabulary.declared.values()]
+    specs = [run.spec for run in runs if isinstance(run, RunAgentParameters) and run.spec]
+    return [*filter(None, [engine.spec.source]), *specs]
 
 
 def _complete_report(answer: dict[str, Any]) -> dict[str, Any]:

@@ -228,7 +228,7 @@ async def test_a_fork_of_a_planted_log_has_what_the_handler_gives() -> None:
     ],
 )
 async def test_what_widens_names_its_field_and_the_role(form: dict[str, Any], field: str) -> None:
-    """A chat token gets 403 with the field and the role, for a fork and a rerun, and nothing is written; a token
+    """A chat token gets 403 with the field and the role, for a fork and a rerun, and nothing is written; one
     with the role debug is not refused."""
     _, engine = await open_planted()
     async with open_client(make_site(engine), "talker") as client:
