@@ -145,7 +145,7 @@ class ChartFolder:
             if not _looks_like_chart(data) or _find_kind(data) != "chart":
                 raise Refusal(
                     400,
-                    "a chart has the key `states` or `extends` at the beginning of a line, and none of an agent",
+                    "a chart begins a line with the key `states` or `extends`, and has no key of an agent",
                 )
             try:
                 self._replace_file(name, data, old)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -16,7 +17,7 @@ from toolchart.engine.runtime.flows.waiting import list_questions, list_timers, 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.effects import AskApproval, AskPerson
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import LogUnavailable, MissingKey, ToolchartError
 from toolchart.states.events import Decided
 from toolchart.states.flows.events import Answered
 from toolchart.states.messages import Message
@@ -36,9 +37,58 @@ _DECISION = b'{"type":"%s"' % Decided.TYPE.encode()
 _ANSWER = b'{"type":"%s"' % Answered.TYPE.encode()
 
 
-def list_waiting_calls(store: Store) -> dict[str, Any]:
+ReadRow = Callable[[Store, str, tuple[int, bytes]], Any]
+"""Reads what a listing shows of a conversation, by the store, its id, and its newest record."""
+
+
+class RowCache:
+    """What was read of conversations, each for as long as its newest record stays the same.
+
+    Records are never changed, and every record has the hash of the one before it. So while the newest record
+    is the same, everything that was read of a conversation still holds; erasing, too, ends with a record.
+    Nothing is kept of conversations that the last listing did not look at.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, tuple[tuple[int, bytes], Any]] = {}
+
+    def read_rows(self, store: Store, names: Iterable[str], read: ReadRow) -> list[tuple[str, Any]]:
+        """What `read` gives for each conversation, or the error that it raises.
+
+        Requests that come at the same time wait for the first one, and find what it has read.
+
+        Raises:
+            LogUnavailable: the whole log cannot be read.
+        """
+        with self._lock:
+            earlier, self._rows = self._rows, {}
+            return [(name, self._read_row(store, name, read, earlier)) for name in names]
+
+    def _read_row(self, store: Store, name: str, read: ReadRow, earlier: Mapping[str, Any]) -> Any:
+        try:
+            newest = store.read_last_line(name)
+            if newest is None:
+                return None
+            known = earlier.get(name)
+            row = known[1] if known is not None and known[0] == newest else read(store, name, newest)
+        except MissingKey as error:
+            return error
+        except LogUnavailable:
+            raise
+        except ToolchartError as error:
+            return error
+        self._rows[name] = (newest, row)
+        return row
+
+
+def list_waiting_calls(store: Store, cache: RowCache | None = None) -> dict[str, Any]:
     """Every call that waits for a decision, and every question of a chart, by conversation: the earliest
     deadline first, then the oldest.
+
+    Args:
+        cache: has what earlier listings read; of a conversation that has no new record only the newest one is
+            read then.
 
     Returns:
         `waiting`: for each conversation what led there, its calls and questions, who was asked when, and the
@@ -48,13 +98,11 @@ def list_waiting_calls(store: Store) -> dict[str, Any]:
     """
     rows, unreadable = [], []
     newest_first = iterate_newest_first(store)
-    for name in islice(newest_first, MAX_LOOKED_AT):
-        try:
-            row = _read_waiting(store, name)
-        except ToolchartError as error:
-            unreadable.append({"conversation": name, "problem": str(error)})
-            continue
-        if row is not None:
+    names = islice(newest_first, MAX_LOOKED_AT)
+    for name, row in (cache or RowCache()).read_rows(store, names, _read_waiting):
+        if isinstance(row, ToolchartError):
+            unreadable.append({"conversation": name, "problem": str(row)})
+        elif row is not None:
             rows.append(row)
     rows.sort(key=lambda row: (row["due"] is None, _read_time(row["due"] or row["since"])))
     is_complete = next(newest_first, None) is None
@@ -68,10 +116,9 @@ def _read_time(text: str) -> float:
         return 0.0
 
 
-def _read_waiting(store: Store, name: str) -> dict[str, Any] | None:
+def _read_waiting(store: Store, name: str, newest: tuple[int, bytes]) -> dict[str, Any] | None:
     """What waits in one conversation; None where nothing does."""
-    newest = store.read_last_line(name)
-    if newest is None or parse_line(newest[1], newest[0], name).ends_turn:
+    if parse_line(newest[1], newest[0], name).ends_turn:
         return None
     loaded = load_conversation(store, name)
     if loaded is None:
@@ -205,18 +252,24 @@ def _describe_askings(record: ReadRecord, call_id: str) -> list[dict[str, Any]]:
 # -- decisions -----------------------------------------------------------------------------------
 
 
-def list_decisions(store: Store) -> list[dict[str, Any]]:
-    """The newest decisions of the newest conversations, the newest first; unreadable ones are left out."""
+def list_decisions(store: Store, cache: RowCache | None = None) -> list[dict[str, Any]]:
+    """The newest decisions of the newest conversations, the newest first; unreadable ones are left out.
+
+    Args:
+        cache: as for `list_waiting_calls`; one of its own.
+    """
     rows: list[dict[str, Any]] = []
-    for name in islice(iterate_newest_first(store), MAX_DECIDED_IN):
-        try:
-            rows += _read_decisions(store, name)
-        except ToolchartError:
-            continue
+    names = islice(iterate_newest_first(store), MAX_DECIDED_IN)
+    for _, decided in (cache or RowCache()).read_rows(store, names, _read_decisions):
+        rows += decided if isinstance(decided, list) else ()
     return sorted(rows, key=lambda row: _read_time(row["at"]), reverse=True)[:MAX_DECISIONS]
 
 
-def _read_decisions(store: Store, name: str) -> Iterator[dict[str, Any]]:
+def _read_decisions(store: Store, name: str, newest: tuple[int, bytes]) -> list[dict[str, Any]]:
+    return list(_iterate_decisions(store, name))
+
+
+def _iterate_decisions(store: Store, name: str) -> Iterator[dict[str, Any]]:
     tools: dict[str, str] = {}
     for seq, line in enumerate(store.read_lines(name)):
         if b'"tool_calls"' in line:

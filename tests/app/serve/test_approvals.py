@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from served import make_site, open_client
 from toolchart.app.server.conversations import waiting_calls
 from toolchart.engine import Engine
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.states.events import Decided
 from toolchart.testing.clock import TurnableClock
 
 APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
@@ -284,3 +286,83 @@ async def test_long_messages_are_cut() -> None:
     await engine.arun("x" * 5000, conversation="c")
     (row,) = waiting_calls.list_waiting_calls(store)["waiting"]
     assert [(len(item["content"]), item["is_cut"]) for item in row["messages"]] == [(1000, True), (0, False)]
+
+
+# -- reading no more than is new -------------------------------------------------------------------
+
+
+class CountingStore(MemoryStore):
+    """A store that counts what is read of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+        """The conversation of each read of records or checkpoints; the newest record alone does not count."""
+
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        self.reads.append(conversation)
+        return super().read_lines(conversation, start)
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        self.reads.append(conversation)
+        return super().read_checkpoints(conversation, newest)
+
+
+def count_reads(store: CountingStore, act: Callable[[], Any]) -> int:
+    """How often something reads."""
+    store.reads.clear()
+    act()
+    return len(store.reads)
+
+
+async def test_a_list_reads_what_is_new() -> None:
+    """Issue 25: the first list reads as much of each conversation, however many there are; twenty requests at
+    once read no more than one, and a later one reads only conversations with a new record. What is listed is
+    always what a list without a memory says."""
+    store = CountingStore()
+    engines: dict[str, Engine] = {}
+    for count in range(6):
+        engines[f"c{count}"], _ = await open_waiting(store, f"c{count}")
+    one = count_reads(store, lambda: waiting_calls.list_waiting_calls(store)) / 6
+    cache = waiting_calls.RowCache()
+    with ThreadPoolExecutor(20) as pool:
+        first = count_reads(
+            store, lambda: list(pool.map(lambda _: waiting_calls.list_waiting_calls(store, cache), range(20)))
+        )
+    again = count_reads(store, lambda: waiting_calls.list_waiting_calls(store, cache))
+    assert (first, again) == (6 * one, 0)
+    await engines["c2"].aresume("c2", Decided(call_id="call_1_0_0", approved=True))
+    await engines["c3"].afork("c3", name="copy")
+    store.delete("c4")
+    store.reads.clear()
+    listed = waiting_calls.list_waiting_calls(store, cache)
+    assert set(store.reads) <= {"c2", "copy", "c3"}  # a fork is derived from its parent
+    assert listed == waiting_calls.list_waiting_calls(store)
+    assert {row["conversation"] for row in listed["waiting"]} == {"c0", "c1", "c3", "c5", "copy"}
+
+
+async def test_decisions_are_read_once() -> None:
+    """Issue 25: the list of decisions reads a conversation again only when it has a new record."""
+    store = CountingStore()
+    engine, _ = await open_waiting(store, "c", [ask_for("a", "b"), "done"])
+    await engine.aresume("c", Decided(call_id="call_1_0_0", approved=True, by="anna"))
+    cache = waiting_calls.RowCache()
+    first = waiting_calls.list_decisions(store, cache)
+    assert count_reads(store, lambda: waiting_calls.list_decisions(store, cache)) == 0
+    await engine.aresume("c", Decided(call_id="call_1_0_1", approved=False, by="bob"))
+    second = waiting_calls.list_decisions(store, cache)
+    assert [[row["by"] for row in rows] for rows in (first, second)] == [["anna"], ["bob", "anna"]]
+
+
+async def test_a_request_uses_what_earlier_ones_read() -> None:
+    """The lists of the server keep what they have read from one request to the next."""
+    store = CountingStore()
+    engine, _ = await open_waiting(store, "c")
+    async with open_client(make_site(engine), "viewer") as client:
+        first = (await client.get("/api/approvals")).json()
+        (await client.get("/api/approvals/decisions")).json()
+        store.reads.clear()
+        second = (await client.get("/api/approvals")).json()
+        await client.get("/api/approvals/decisions")
+    assert first == second
+    assert store.reads == []
