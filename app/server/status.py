@@ -1,4 +1,4 @@
-"""`GET /health`: whether the server is there; the only answer about it that needs no token."""
+"""`GET /health`: whether the server is there and its log can be read; the only answer that needs no token."""
 
 from __future__ import annotations
 
@@ -11,24 +11,39 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.states.errors import LogUnavailable
-from toolchart.states.ports import WatchedStore
+from toolchart.states.ports import Store, WatchedStore
+
+_LOG_S = 5.0
+"""Seconds within which the log must answer."""
 
 
 async def report_health(request: Request) -> JsonAnswer:
-    """Say that the server runs; 503 where it has noticed that its log was replaced."""
+    """Say that the server runs and that its log can be used; 503 where it cannot."""
     engine = get_site(request).engine
-    spec, store = engine.spec, engine.store
     answer = {"status": "ok", "version": __version__, "config_loaded": True}
-    counts = {"ai_providers": len(spec.llms), "rag_providers": len(spec.rag_services)}
+    counts = {"ai_providers": len(engine.spec.llms), "rag_providers": len(engine.spec.rag_services)}
+    problem = None
+    try:
+        await asyncio.wait_for(asyncio.to_thread(_look_at_log, engine.store), _LOG_S)
+    except TimeoutError:
+        problem = f"the log has not answered within {_LOG_S:g} s"
+    except LogUnavailable:  # its text has the path of the log, no business of whoever has no token
+        problem = "the log cannot be read, or was replaced or deleted while the server had it open"
+    if problem is None:
+        return JsonAnswer({**answer, **counts})
+    problem = f"{problem}: see the server's messages"
+    return JsonAnswer({**answer, "status": "log unavailable", **counts, "problem": problem}, 503)
+
+
+def _look_at_log(store: Store) -> None:
+    """Read something; there need be no such conversation.
+
+    Raises:
+        LogUnavailable: the log cannot be read, or its files were replaced.
+    """
+    store.read_last_line("health")
     if isinstance(store, WatchedStore):
-        try:
-            await asyncio.to_thread(store.check_place)
-        except LogUnavailable:  # the path of the log is no business of whoever has no token
-            problem = (
-                "the log was replaced or deleted while the server had it open: see the server's messages"
-            )
-            return JsonAnswer({**answer, "status": "log unavailable", **counts, "problem": problem}, 503)
-    return JsonAnswer({**answer, **counts})
+        store.check_place()
 
 
 ROUTES = RouteGroup(
@@ -39,7 +54,7 @@ ROUTES = RouteGroup(
             path="/health",
             role=None,
             answer=report_health,
-            summary="Tell whether the server runs.",
+            summary="Tell whether the server runs and its log can be read (else 503).",
         ),
     ),
 )

@@ -9,6 +9,7 @@ by the same way.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,8 +19,11 @@ from typing import Any
 import msgspec
 
 from toolchart.app.server.server_events import Events, ServerEvent, encode_event
+from toolchart.states.errors import ToolchartError
 from toolchart.states.messages import Delta
 from toolchart.states.ports import Store
+
+log = logging.getLogger("toolchart.server")
 
 POLL_S = 1.0
 """Seconds within which records are seen that another process has written."""
@@ -111,8 +115,12 @@ class Feeds:
     def note_records(self, conversation: str) -> None:
         """Take notice of new records of a conversation; called after each commit."""
         feed = self._feeds.get(conversation)
-        if feed is not None:
+        if feed is None:
+            return
+        try:
             feed.read_new_records()
+        except ToolchartError as error:  # it may pass; the next look reads on from the same record
+            log.warning("the records of conversation %s cannot be read: %s", conversation, error)
 
     def publish_delta(self, conversation: str, delta: Delta) -> None:
         """Give a delta of a running turn to those who follow it."""

@@ -24,7 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolchart import __version__
 from toolchart.app.server.access.tokens import Access
-from toolchart.app.server.answers import Refusal
+from toolchart.app.server.answers import Refusal, find_status
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.mcp_server import resources
 from toolchart.app.server.mcp_server.forms import build_input_requests
@@ -38,7 +38,7 @@ from toolchart.app.server.site import Site
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import LogUnavailable, ToolchartError
 
 TASK_AFTER_S = 5.0
 """Seconds after which a turn becomes a task, for clients that know tasks."""
@@ -124,6 +124,8 @@ class _Calls:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r}")
         try:
             return await self._run_handler(context, params, model, access)
+        except LogUnavailable as error:
+            raise _make_log_error(error) from None
         except (Refusal, ToolchartError) as error:
             return build_failure(str(error))
 
@@ -216,8 +218,16 @@ class _Errors:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, LogUnavailable):
+            raise _make_log_error(error) from None
         if isinstance(error, Refusal | ToolchartError):
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
+
+
+def _make_log_error(error: LogUnavailable) -> MCPError:
+    """The error of a log that cannot be used: neither the request nor the model is at fault. Its data has the
+    status that other endpoints answer with."""
+    return MCPError(code=types.INTERNAL_ERROR, message=str(error), data={"status": find_status(error)})
 
 
 def _read_arguments(arguments: dict[str, Any]) -> tuple[str, str]:
