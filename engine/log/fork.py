@@ -8,7 +8,6 @@ at the start of a turn runs the whole turn again, and a fork before a tool's res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -212,10 +211,11 @@ def _change_settings(
         )
     settings = snapshot.settings
     assert settings is not None, "just checked"
-    if changes.narrow is not None and (snapshot.open_effects or not snapshot.is_over):
+    narrow = changes.narrow
+    if narrow is not None and (snapshot.open_effects or not snapshot.is_over):
         # A turn that waits for the user is narrowed too: a timer may go on with it.
         handler = _find_turn_handler(store, parent, at)
-        settings = change_within_bound(settings, changes.settings, partial(changes.narrow, handler=handler))
+        settings = change_within_bound(settings, changes.settings, lambda value: narrow(value, handler))
     else:
         for name, value in changes.settings.items():
             settings = replace_setting(settings, name, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,15 +198,14 @@ def change_turn(recorded: TurnStarted, changes: RerunChanges) -> TurnStarted:
         SpecError: a setting cannot have that value.
     """
     settings = recorded.settings
-    if changes.narrow is not None:
-        narrow = partial(changes.narrow, handler=recorded.handler)
-        return replace(
-            recorded,
-            settings=change_within_bound(settings, changes.settings, narrow),
-            system=recorded.system if changes.system is None else changes.system,
+    narrow = changes.narrow
+    if narrow is not None:
+        settings = change_within_bound(
+            settings, changes.settings, lambda value: narrow(value, recorded.handler)
         )
-    for name, value in changes.settings.items():
-        settings = replace_setting(settings, name, value)
+    else:
+        for name, value in changes.settings.items():
+            settings = replace_setting(settings, name, value)
     system = recorded.system if changes.system is None else changes.system
     return replace(recorded, settings=settings, system=system)
 

@@ -101,7 +101,7 @@ class ChartFolder:
         """
         _require_name(name)
         data = self._read_plain_file(name)
-        if data is None or not _looks_like_chart(data) or _find_kind(data) == "agent":
+        if data is None or not _looks_like_chart(data) or _classify_document(data) == "agent":
             raise Refusal(404, f"there is no chart {name!r} in {self.path}")
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -134,7 +134,7 @@ class ChartFolder:
             old = self._read_plain_file(name)
             if old is None and not base:
                 self._refuse_agent_name(name)
-            if old is not None and _find_kind(old) != "chart":
+            if old is not None and _classify_document(old) != "chart":
                 raise Refusal(
                     409,
                     f"{name} is no chart, so nothing was saved: only charts are written here. Choose another "
@@ -142,7 +142,7 @@ class ChartFolder:
                 )
             self._require_base(name, old, base)
             data = _encode_lines(text, old)
-            if not _looks_like_chart(data) or _find_kind(data) != "chart":
+            if not _looks_like_chart(data) or _classify_document(data) != "chart":
                 raise Refusal(
                     400,
                     "a chart begins a line with the key `states` or `extends`, and has no key of an agent",
@@ -294,7 +294,7 @@ def _looks_like_chart(data: bytes) -> bool:
     return _CHART_KEY.search(data) is not None and _AGENT_KEY.search(data) is None
 
 
-def _find_kind(data: bytes) -> Literal["chart", "agent", "other"]:
+def _classify_document(data: bytes) -> Literal["chart", "agent", "other"]:
     """What a file is by its content: YAML has many spellings of one key, so the document is read."""
     try:
         document, _ = read_yaml(data.decode("utf-8-sig"), None, limits=CHART_LIMITS, is_chart=True)

@@ -47,7 +47,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "agent", "input": "hi"},
     "/ag-ui": {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "hi"}]},
     "/ag-ui/{model}": {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "hi"}]},
-    "/api/chat": {"prompt": "hi"},
+    "/chat/api": {"prompt": "hi"},
     "/api/tools/test": {"llm": "model", "model": "m", "query": "q"},
 }
 """The bodies of endpoints that do something with the log; others get an empty one."""
@@ -78,7 +78,7 @@ def needs_log(endpoint: Endpoint) -> bool:
     """Whether an endpoint reads or writes the log."""
     path = endpoint.path
     is_without = any(path == start or (start != "/" and path.startswith(start)) for start in WITHOUT_LOG)
-    return not is_without or path in ("/api/chat", "/api/tools/test")
+    return not is_without or path in ("/chat/api", "/api/tools/test")
 
 
 async def ask(client: httpx.AsyncClient, endpoint: Endpoint) -> httpx.Response:

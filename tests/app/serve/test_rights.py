@@ -300,3 +300,18 @@ async def test_a_history_names_no_address() -> None:
     async with open_client(make_site(engine), "talker") as client:
         answer = await client.post("/api/conversations", json={"message": "hi", "history": history})
     assert (answer.status_code, "not as an address" in answer.json()["error"]) == (400, True)
+
+
+async def test_pages_offer_what_a_token_may_change() -> None:
+    """Without the role debug the page of a run shows prompt and results as they are, and says why; the page
+    of tools runs none alone."""
+    _, engine = await open_planted()
+    async with open_client(make_site(engine), "talker") as client:
+        run = (await client.get("/conversations/planted")).text
+        tools = (await client.get("/tools")).text
+        client.headers["Authorization"] = "Bearer token-of-owner-for-tests-only"
+        own_run = (await client.get("/conversations/planted")).text
+        own_tools = (await client.get("/tools")).text
+    assert ("lacks the role debug" in run, run.count(" readonly>")) == (True, 3)
+    assert ("lacks the role debug" in own_run, own_run.count(" readonly>")) == (False, 0)
+    assert ("Run it alone" in tools, "Run it alone" in own_tools) == (False, True)
