@@ -27,8 +27,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_a_reply_with_half_a_pair_is_answered(path: str) -> None:
-    """The answer of each protocol, also as a stream, is UTF-8 with the escape in its JSON; so are the lists and
-    the messages, and the pages of the conversation open."""
+    """The answer of each protocol, also as a stream, is UTF-8 with the escape in its JSON; so are the lists,
+    and the pages of the conversation open."""
     engine = make_engine([HALF], name="agent")
     async with open_client(make_site(engine)) as client:
         answer = await client.post(path, json=REQUESTS[path])
