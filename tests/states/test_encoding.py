@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, get_args
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
 from toolchart.states.core.configurations import Erased, ErasedRecord, Migrated
 from toolchart.states.core.encoding import (
@@ -381,3 +383,12 @@ def test_builder_and_snapshot_have_the_same_fields() -> None:
     """Nothing that a step changes can be lost between the builder and the snapshot."""
     assert Snapshot.__struct_fields__ == SnapshotBuilder.__struct_fields__
     assert ToolFinished.__struct_config__.frozen
+
+
+def test_json_for_readers_is_always_json() -> None:
+    """Issue 25: lone surrogates, integers beyond 64 bits, infinities and keys that are no text become JSON that
+    any reader takes, compact or indented."""
+    value = {"half": "\ud800", "long": 2**70, "nan": [float("nan"), (float("inf"),)], 7: None, "é": "é"}
+    for is_indented in (False, True):
+        read = json.loads(encode_escaped_json(value, is_indented=is_indented).decode("utf-8"))
+        assert read == {"half": "\ud800", "long": 2**70, "nan": [None, [None]], "7": None, "é": "é"}

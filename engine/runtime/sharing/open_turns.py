@@ -74,6 +74,8 @@ class OpenTurns:
     ) -> TurnResult:
         """See `Engine.aresume`."""
         snapshot = self._load_conversation(conversation).snapshot
+        if snapshot.settings is None:
+            raise SpecError(f"conversation {conversation!r} has no turn yet")
         root = find_root(self._store, conversation)
         if decision is None and not self._has_work(root):
             return self.build_result(self._load_conversation(root).snapshot, root, hooks)
