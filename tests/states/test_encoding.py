@@ -386,8 +386,8 @@ def test_builder_and_snapshot_have_the_same_fields() -> None:
 
 
 def test_json_for_readers_is_always_json() -> None:
-    """Issue 25: lone surrogates, integers beyond 64 bits, infinities and keys that are no text become JSON that
-    any reader takes, compact or indented."""
+    """Issue 25: lone surrogates, integers beyond 64 bits, infinities and keys that are no text give JSON
+    that any reader takes, compact or indented."""
     value = {"half": "\ud800", "long": 2**70, "nan": [float("nan"), (float("inf"),)], 7: None, "é": "é"}
     for is_indented in (False, True):
         read = json.loads(encode_escaped_json(value, is_indented=is_indented).decode("utf-8"))
