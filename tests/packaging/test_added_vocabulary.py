@@ -357,3 +357,53 @@ def test_every_answer_of_an_effect_is_an_event() -> None:
         assert all(row.is_answer or row.is_external for row in rows)
     for fact in FACTS.builtin_rows:
         assert all(event in EVENTS for event in (*fact.moved_by, *fact.reset_by))
+
+
+# -- logs of others ------------------------------------------------------------------------------------
+
+PLANTED = """
+import asyncio
+from toolchart import Engine
+from toolchart.states.errors import EffectRefused
+
+async def plant():
+    engine = Engine("stock.yaml", log="log.db")
+    started = await engine._agent.plan_turn("c", "How much is tea?", {})
+    driver = await engine.conversations.prepare_driver("c", started.settings.service)
+    with engine._log:
+        driver.apply_event(started)
+        await driver.commit()
+    assert [effect.name for effect in driver.snapshot.open_effects] == ["look_at_stock"]
+    await engine.aclose()
+
+async def go_on(spec):
+    async with Engine(spec, log="log.db") as engine:
+        return await engine.aresume("c")
+
+asyncio.run(plant())
+spec = {"chart": "tool_loop", "llms": {"clerk": {"provider": "scripted", "model": "m", "replies": ["hi"]}},
+        "responses": [{"llm": "clerk", "prompt": "x"}]}
+import toolchart_shop.stock as stock
+calls, look = [], stock.look_at_stock
+
+async def look_and_note(effect):
+    calls.append(effect.name)
+    return await look(effect)
+
+stock.look_at_stock = look_and_note
+try:
+    asyncio.run(go_on(spec))
+except EffectRefused as error:
+    print("refused", error.effect, calls)
+print(asyncio.run(go_on("stock.yaml")).state, calls)
+"""
+
+
+def test_an_effect_of_a_package_is_performed_only_where_the_operator_names_it(
+    packages: Path, run: Run, tmp_path: Path
+) -> None:
+    """That a package is installed lets no log perform its effects: the operator has to name them."""
+    result = run_code(PLANTED, packages, tmp_path)
+    assert result.stdout.splitlines() == ["refused look_at_stock []", "finished ['look_at_stock']"], (
+        result.stderr
+    )
