@@ -140,6 +140,8 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.SpecError("no"), 2),
     (errors.PluginUnusable("no"), 2),
     (errors.PluginFailure("no"), 70),
+    (errors.SettingsWidened("no"), 2),
+    (errors.EffectRefused("act", "call_function os:system", "does not name it", "c"), 2),
     (errors.IllegalEvent("replied", "finished"), 2),
     (errors.LogUnavailable("no"), 2),
     (errors.DurableHostUnavailable("no"), 2),

@@ -108,7 +108,9 @@ async def test_every_endpoint_says_503(stream: bool) -> None:
                     answer = await client.post(endpoint.path, json={**body, "stream": True})
                 else:
                     answer = await ask(client, endpoint)
-                if answer.status_code != 503 or REASON not in answer.text:
+                # Anybody may ask for `/health`, so it does not say which file it is.
+                reason = "see the server's messages" if endpoint.path == "/health" else REASON
+                if answer.status_code != 503 or reason not in answer.text:
                     others.append((endpoint.method, endpoint.path, answer.status_code, answer.text[:200]))
         finally:
             store.is_replaced = False

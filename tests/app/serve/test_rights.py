@@ -266,11 +266,15 @@ async def test_what_narrows_is_free() -> None:
 
 
 async def test_the_role_debug_widens() -> None:
-    """With the role a fork runs any tool of the agent under any limit, as before."""
+    """With the role a fork runs any tool of the agent under any limit, and lets the host do what the form
+    names; what only the log names stays refused."""
     greedy, engine = await open_planted()
-    form = {"settings": {"tools": ["wipe"], "limits.max_iterations": 3}, "run_tools": True}
+    settings = {"tools": ["wipe"], "limits.max_iterations": 3}
     async with open_client(make_site(engine)) as client:
+        refused = await client.post(FORK, json={"settings": settings, "run_tools": True})
+        form = {"settings": {**settings, "extra_body": {"x": 1}}, "run_tools": True}
         answer = await client.post(FORK, json=form)
+    assert (refused.status_code, "extra_body" in refused.text) == (409, True)
     assert answer.status_code == 200
     assert greedy.ran == ["wipe"] * 3
 
