@@ -99,6 +99,9 @@ DOORS: dict[str, Callable[[Engine], Any]] = {
 }
 """Every way of a program to go on with a conversation."""
 
+MAIN_DOORS = ("run", "resume", "recover", "fork", "go_on")
+"""The others lead to the same places; they are tried with the slow tests."""
+
 
 async def _drain(stream: Any) -> None:
     async for _ in stream:
@@ -139,7 +142,9 @@ def test_the_attacks_work_for_their_own_agent(canaries: Canaries, web: WebServer
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "door", [door if door in MAIN_DOORS else pytest.param(door, marks=pytest.mark.slow) for door in DOORS]
+)
 def test_no_door_performs_what_a_log_asks_for(
     canaries: Canaries, web: WebServer, door: str, is_open: bool
 ) -> None:
