@@ -127,14 +127,14 @@ class SingleTurns:
             driver.dependencies = hooks.add_to(driver.dependencies)
             repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
             await driver.commit()
-            has_lost = is_overtaken(self._store, plan)
-            if not has_lost:
+            result: TurnResult | None = None
+            if not is_overtaken(self._store, plan):
                 driver.apply_event(Resumed(repeatable=repeatable))
                 driver.fire_overdue_timers()
                 snapshot = await conversations.run_driver(name, driver)
                 result = self._open_turns.build_result(snapshot, name, hooks)
                 hold.note(result)
-        if has_lost:
+        if result is None:
             self._store.delete(name)
             raise build_overtaken_error(plan)
         return hold.result or result

@@ -180,7 +180,8 @@ def describe_http_action(settings: HttpSettings, parameters: Mapping[str, Any]) 
         parameters: JSON Schema of the arguments.
     """
     slots = set(_SLOT.findall(settings.url))
-    arguments = dict.fromkeys((*(parameters.get("properties") or {}), *settings.params_mapping))
+    properties: Mapping[str, Any] = parameters.get("properties") or {}
+    arguments: dict[str, None] = dict.fromkeys((*properties, *settings.params_mapping))
     places = {name: _locate_argument(settings, name, slots) for name in arguments}
     return {
         "method": settings.method,
