@@ -19,12 +19,14 @@ import pytest
 import yaml
 from command_runs import RunCli
 from effort import mark_slow
+from endpoint_requests import ask
 from hostile_charts import Attack, Canaries, build_operator_spec, build_states, list_attacks, plant
 from msgspec.structs import replace
 from postgres_database import create_database
 from served import make_site, open_client
 from web import WebServer, serve_web
 
+from toolchart.app.server.application import list_endpoints
 from toolchart.engine import Engine
 from toolchart.engine.durable.performing import perform_stretch
 from toolchart.engine.durable.stretches import Stretch
@@ -478,6 +480,29 @@ async def test_no_endpoint_starts_anything(canaries: Canaries, web: WebServer) -
             assert list_touched(canaries, web) == [], attack.name
             assert all(answer.status_code < 500 for answer in answers), [a.text for a in answers]
             assert any(answer.status_code == 409 and "'act'" in answer.text for answer in answers)
+
+
+WITHOUT_END = ("/api/conversations/{conversation}/events", "/mcp")
+"""Endpoints whose answers have no end, or that speak a protocol of sessions; they have tests of their own."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_no_endpoint_of_any_protocol_starts_anything(
+    canaries: Canaries, web: WebServer, is_open: bool
+) -> None:
+    """A request to each endpoint, in each protocol, leaves the canaries alone and is no internal error."""
+    for attack in list_attacks(canaries):
+        store = MemoryStore()
+        await asyncio.to_thread(plant, store, canaries, attack, "c", is_open=is_open)
+        spec = build_operator_spec(canaries, name="agent")
+        site = make_site(Engine(spec, log=store))
+        async with open_client(site) as client:
+            for endpoint in list_endpoints():
+                if endpoint.path not in WITHOUT_END:
+                    answer = await asyncio.wait_for(ask(client, endpoint), 60)
+                    assert list_touched(canaries, web) == [], (attack.name, endpoint.path)
+                    assert answer.status_code != 500, (attack.name, endpoint.path, answer.text)
 
 
 # -- planted settings ----------------------------------------------------------------------------------

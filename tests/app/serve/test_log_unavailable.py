@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine
+from endpoint_requests import BODIES, ask
 from served import make_site, open_client
 
 from toolchart.app.server.application import list_endpoints
 from toolchart.app.server.endpoints import Endpoint
-from toolchart.app.server.openai_api.response_ids import ResponseName
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import LogUnavailable
 
@@ -37,20 +36,6 @@ def refuse(*arguments: Any, **options: Any) -> Any:
     """Every act on the log."""
     raise LogUnavailable(REASON)
 
-
-BODIES: dict[str, dict[str, Any]] = {
-    "/api/conversations": {"message": "hi"},
-    "/api/conversations/{conversation}/messages": {"message": "hi"},
-    "/api/conversations/{conversation}/decisions": {"call_id": "c", "approved": True},
-    "/api/conversations/{conversation}/answers": {"content": {}},
-    "/v1/chat/completions": {"model": "agent", "messages": [{"role": "user", "content": "hi"}]},
-    "/v1/responses": {"model": "agent", "input": "hi"},
-    "/ag-ui": {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "hi"}]},
-    "/ag-ui/{model}": {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": "hi"}]},
-    "/chat/api": {"prompt": "hi"},
-    "/api/tools/test": {"llm": "model", "model": "m", "query": "q"},
-}
-"""The bodies of endpoints that do something with the log; others get an empty one."""
 
 WITHOUT_LOG = (
     "/openapi.json",
@@ -79,14 +64,6 @@ def needs_log(endpoint: Endpoint) -> bool:
     path = endpoint.path
     is_without = any(path == start or (start != "/" and path.startswith(start)) for start in WITHOUT_LOG)
     return not is_without or path in ("/chat/api", "/api/tools/test")
-
-
-async def ask(client: httpx.AsyncClient, endpoint: Endpoint) -> httpx.Response:
-    """A request to an endpoint, for the conversation `c`."""
-    response = ResponseName(conversation="c", turn=1, seq=1).id
-    path = endpoint.path.format(conversation="c", model="agent", response=response, format="openai")
-    body = None if endpoint.method == "GET" else BODIES.get(endpoint.path, {})
-    return await client.request(endpoint.method, path, json=body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
