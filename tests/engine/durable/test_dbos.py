@@ -92,7 +92,8 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
         payments.append(arguments["text"])
         return "paid"
 
-    async with make_engine(address, pay, approval=True) as engine, make_engine(address, pay) as outside:
+    make = partial(make_engine, address, pay, approval=True)
+    async with make() as engine, make() as outside:
         async with work(engine, address, supervises=True, rate=(1000, 1.0)):
             queue = DbosQueue(address, "payer")
             client = DurableClient(outside, queue)

@@ -139,7 +139,8 @@ async def test_a_release_with_another_chart_leaves_old_conversations_to_old_work
             await client.submit("the bill", key="old")
             await wait_until(lambda: has_state(old, "old", "awaiting_approval"))
         (call,) = read_waiting_calls(old, "old")
-        async with make_payer(store, pay, chart=PAUSING_CHART, effects=PAUSING["effects"]) as new:
+        pausing = {"chart": PAUSING_CHART, "effects": PAUSING["effects"]}
+        async with make_payer(store, pay, approval=True, **pausing) as new:
             async with work(new, server) as client:
                 await client.decide("old", Decided(call_id=call.id, approved=True))
                 await client.submit("go", key="new")
