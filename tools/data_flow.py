@@ -198,15 +198,15 @@ def _read_function_options(reference: str) -> dict[str, Any]:
 
 
 def _describe_server(prefix: str, server: dict[str, Any], place: str) -> _ToolFacts:
-    """All tools of an MCP server. Which of them ask without a `risk` in the spec, the server decides; so that
-    counts only where it is trusted."""
-    risk, trust = server.get("risk"), _read_trust(server)
+    """All tools of an MCP server. Without a `risk` in the spec each one of high risk asks; the hints of a
+    trusted server say which tools have a lower one."""
+    risk = server.get("risk")
     return _ToolFacts(
         name=prefix,
         place=place,
-        trust=trust,
+        trust=_read_trust(server),
         risk=risk or "high",
-        needs_approval=risk == "high" or (risk is None and trust == "trusted"),
+        needs_approval=risk in (None, "high"),
         is_prefix=True,
     )
 

@@ -72,19 +72,21 @@ class Hints:
         self.destructive_hint = destructive
 
 
-@pytest.mark.parametrize(
-    ("annotations", "risk"),
-    [
-        (None, "high"),
-        (Hints(), "high"),
-        (Hints(read_only=True), "medium"),
-        (Hints(destructive=False), "medium"),
-        (Hints(destructive=True, read_only=True), "high"),
-    ],
+HINTS = (
+    (None, "high"),
+    (Hints(), "high"),
+    (Hints(read_only=True), "medium"),
+    (Hints(destructive=False), "medium"),
+    (Hints(destructive=True, read_only=True), "high"),
 )
-def test_a_tool_without_annotations_asks(annotations: Any, risk: str) -> None:
-    """What a server does not call harmless needs an approval."""
-    assert _rate_risk(annotations) == risk
+"""What a server says of a tool, and the risk where the operator trusts the server."""
+
+
+@pytest.mark.parametrize(("annotations", "risk"), HINTS)
+def test_hints_of_a_server_lower_no_risk_by_themselves(annotations: Any, risk: str) -> None:
+    """An MCP server does not decide whether its tools ask: its hints count only under `trust: trusted`."""
+    assert _rate_risk(annotations, "untrusted") == "high"
+    assert _rate_risk(annotations, "trusted") == risk
 
 
 def make_config(description: str, pins: Any) -> dict[str, Any]:

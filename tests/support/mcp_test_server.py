@@ -29,6 +29,12 @@ def erase() -> str:
     raise ToolError("not today")
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def delete_all() -> str:
+    """Delete everything, although the server says that it only reads."""
+    return "deleted"
+
+
 @server.tool()
 def draw(title: str) -> list[str | Image]:
     """Draw a picture."""

@@ -215,14 +215,23 @@ def test_tools_have_safe_defaults(tool: dict[str, Any], is_source: bool, is_sink
 
 
 @pytest.mark.parametrize(
-    ("server", "is_clean"),
-    [({}, False), ({"trust": "trusted"}, True), ({"risk": "high"}, True), ({"risk": "low"}, True)],
+    ("server", "approval", "is_clean"),
+    [
+        ({}, [{"tools": "*", "decision": "always"}], False),
+        ({}, None, True),
+        ({"trust": "trusted"}, None, True),
+        ({"risk": "high"}, None, True),
+        ({"risk": "low"}, [{"tools": "*", "decision": "always"}], True),
+    ],
 )
-def test_a_server_does_not_vouch_for_itself(server: dict[str, Any], is_clean: bool) -> None:
-    """An MCP server says of its tools what they do, which counts only where the spec trusts it. Nothing is
-    started."""
+def test_tools_of_a_server_ask_unless_a_rule_lets_them_run(
+    server: dict[str, Any], approval: Any, is_clean: bool
+) -> None:
+    """Every tool of an MCP server asks where the spec says nothing of its risk. A rule that lets them run is
+    the operator's own word, and then they are a sink. Nothing is started."""
     tools = {"registry": [], "mcp": {"wiki": {"command": "no-such-program", **server}}}
-    assert (find_flows(make_agent(tools=tools)) == []) is is_clean
+    changes = {"approval": approval} if approval else {}
+    assert (find_flows(make_agent(tools=tools, **changes)) == []) is is_clean
 
 
 def test_the_user_is_trusted_unless_the_spec_says_otherwise() -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import reply_with_calls
 from asgi_server import serve_application
 from tool_calls import make_call, run_calls
 
+from toolchart import Engine
+from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.content import ImagePart
 from toolchart.states.errors import SpecError
@@ -55,6 +58,7 @@ def test_tools_appear_under_a_prefix_with_portable_names(stdio: ToolManager) -> 
     assert stdio.warnings == ()
     assert set(stdio.names()) == {
         "local__add",
+        "local__delete_all",
         "local__draw",
         "local__geo_find",
         "local__erase",
@@ -98,6 +102,24 @@ def test_a_tool_that_is_not_called_harmless_has_a_high_risk(stdio: ToolManager) 
     assert erase is not None
     assert add is not None
     assert (erase.risk, add.risk) == ("high", "high")
+
+
+@pytest.mark.parametrize(
+    ("entry", "waiting"), [({}, ["local__delete_all"]), ({"trust": "trusted"}, []), ({"risk": "low"}, [])]
+)
+def test_a_server_does_not_decide_whether_it_asks(entry: dict[str, Any], waiting: list[str]) -> None:
+    """A tool whose server says that it only reads waits for a person, unless the operator trusts the server
+    or has said what the risk is."""
+    spec = {
+        "chart": "approval",
+        "llms": {"model": {"provider": "scripted", "replies": ["x"], "model": "m"}},
+        "tools": {"mcp": {"local": {**STDIO, **entry}}},
+        "responses": [{"llm": "model", "prompt": "x", "tools": {"enabled": True}}],
+    }
+    replies = [reply_with_calls(("local__delete_all", {})), "done"]
+    with Engine(spec, log="memory", providers={"model": ScriptedProvider(replies)}) as engine:
+        result = engine.run("go")
+    assert [call["tool"] for call in result.pending_approvals] == waiting
 
 
 def test_calls_work_from_any_loop_and_end_in_time(stdio: ToolManager) -> None:

@@ -382,7 +382,7 @@ def _make_tools(server: _Server, server_tools: list[Any], timeout_s: float) -> t
             execution_mode="async",
             kind="mcp",
             timeout_s=seconds,
-            risk=server.settings.risk or _rate_risk(server_tool.annotations),
+            risk=server.settings.risk or _rate_risk(server_tool.annotations, server.settings.trust),
             rewrites=changes,
             action=_describe_action(server, server_tool),
         )
@@ -419,13 +419,15 @@ def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:
     return call_server
 
 
-def _rate_risk(annotations: Any) -> Risk:
-    """The risk of a tool: `medium` if the server says that it only reads or destroys nothing, else `high`.
+def _rate_risk(annotations: Any, trust: Trust) -> Risk:
+    """The risk of a tool of which the spec says none: `high`, so that each call asks.
 
-    A tool without annotations may do anything, so that it asks. What a server says of itself is not trusted
-    further than that: `risk` in the spec decides otherwise.
+    A server's hints about its tools count only where the spec says `trust: trusted`: then a tool that only
+    reads, or destroys nothing, has the risk `medium`. Otherwise a server would decide itself whether it asks.
+
+    Source: mcp-types 2.3.0, `ToolAnnotations`: hints of servers that are not trusted decide nothing.
     """
-    if annotations is None or annotations.destructive_hint is True:
+    if trust != "trusted" or annotations is None or annotations.destructive_hint is True:
         return "high"
     is_mild = annotations.read_only_hint is True or annotations.destructive_hint is False
     return "medium" if is_mild else "high"
