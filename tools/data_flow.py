@@ -29,7 +29,7 @@ from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.models import AgentSpec, Handler, ToolEntry
-from toolchart.specs.turn_plan import select_tools
+from toolchart.specs.turn_plan import needs_preparation, select_tools
 from toolchart.specs.yaml_document import Document, parse_key_path, read_document
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.descriptors import load_reference
@@ -78,26 +78,38 @@ def describe_data_flow(spec: AgentSpec, chart: Chart, resolver: EffectResolver |
     Raises:
         SpecError: the approval rules cannot be used.
     """
-    return _describe_agent(spec, chart, spec.responses, resolver or EffectResolver(spec))
+    return _describe_agent(spec, chart, spec.responses, resolver or EffectResolver(spec), FlowHandler())
 
 
 def _describe_agent(
-    spec: AgentSpec, chart: Chart, handlers: Sequence[Handler], resolver: EffectResolver
+    spec: AgentSpec, chart: Chart, handlers: Sequence[Handler], resolver: EffectResolver, given: FlowHandler
 ) -> FlowAgent:
+    """The agent of a spec.
+
+    Args:
+        given: the values of a turn that the agent which runs this one hands on.
+    """
     policy, places = parse_policy(spec.approval), _Places(spec)
     tools = list(_list_tools(spec, places))
+    values = _describe_turn_values(spec, tools, places, given)
 
     def find_child(row: EffectDescriptor) -> FlowAgent:
         child = build_child_spec(spec, describe_agent(row.parameters))
         child_resolver = resolver.copy_for(child)
         name = row.parameters.handler
         chosen = [handler for handler in child.responses if not name or handler.name == name]
-        return _describe_agent(child, load_spec_chart(child, child_resolver), chosen, child_resolver)
+        return _describe_agent(
+            child, load_spec_chart(child, child_resolver), chosen, child_resolver, handed_on
+        )
 
     user = None
     if spec.message_trust == "untrusted":
         user = Hop("the user's message, which strangers write", places.find_key("message_trust"))
-    described = [_describe_handler(spec, handler, tools, policy) for handler in handlers]
+    described = [_describe_handler(spec, handler, tools, policy, values) for handler in handlers]
+    handed_on = values
+    if values.finds_topic:
+        topic = Hop("the topic, which a model has found in the messages", places.find_key("topic"))
+        handed_on = msgspec.structs.replace(values, finds_topic=False, topic=(topic,))
     return FlowAgent(
         chart=chart,
         handlers=tuple(dict.fromkeys(described)),
@@ -108,10 +120,11 @@ def _describe_agent(
 
 
 def _describe_handler(
-    spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts], policy: Policy
+    spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts], policy: Policy, values: FlowHandler
 ) -> FlowHandler:
     offered_tools = [tool for tool in tools if _is_offered(spec, handler, tool)]
-    return FlowHandler(
+    return msgspec.structs.replace(
+        values,
         tools=tuple(
             FlowTool(
                 name=tool.name + ("*" if tool.is_prefix else ""),
@@ -122,8 +135,7 @@ def _describe_handler(
             )
             for tool in offered_tools
         ),
-        documents=_find_documents(spec, handler, tools),
-        shows_message="user_message" in list_template_variables(handler.prompt or ""),
+        prompt_variables=list_template_variables(handler.prompt or ""),
         descriptions=next((_describe_foreign(tool) for tool in offered_tools if tool.is_foreign), None),
     )
 
@@ -132,15 +144,21 @@ def _describe_foreign(tool: _ToolFacts) -> Trail:
     return (Hop(f"the descriptions of the tools {tool.name + '*'!r}, which strangers write", tool.place),)
 
 
-def _find_documents(spec: AgentSpec, handler: Handler, tools: Sequence[_ToolFacts]) -> Trail | None:
-    """The documents that `{{rag_context}}` shows, unless the tool that searches them is trusted."""
-    if "rag_context" not in list_template_variables(handler.prompt or ""):
-        return None
+def _describe_turn_values(
+    spec: AgentSpec, tools: Sequence[_ToolFacts], places: _Places, given: FlowHandler
+) -> FlowHandler:
+    """What `{{rag_context}}` and `{{topic}}` stand for, wherever they are shown.
+
+    Documents are trusted where the one search of the spec is a tool with `trust: trusted`.
+    """
     search = next((tool for tool in tools if tool.name in INTERNAL_SERVICES), None)
-    if search is not None and search.trust == "trusted":
-        return None
-    place = search.place if search is not None else spec.source or "the spec"
-    return (Hop("untrusted documents in the prompt ({{rag_context}})", place),)
+    documents = given.documents
+    if spec.rag_services or search is None or search.trust != "trusted":
+        place = search.place if search is not None else spec.source or "the spec"
+        if spec.rag_services:
+            place = places.find_key("rag_services")
+        documents = documents or (Hop("untrusted documents ({{rag_context}})", place),)
+    return FlowHandler(documents=documents, topic=given.topic, finds_topic=needs_preparation(spec))
 
 
 # -- the tools of a spec ---------------------------------------------------------------------------

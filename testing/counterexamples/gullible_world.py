@@ -70,12 +70,20 @@ class GullibleWorld:
     def start_turn(self, event: TurnStarted) -> TurnStarted:
         """A turn with the tools of the handler, its prompt and a message of the user."""
         is_marked = self._agent.user is not None
-        shows_order = self._handler.documents or (self._handler.shows_message and is_marked)
+        handler = self._handler
+        marked_values = {
+            "user_message": is_marked,
+            "rag_context": handler.documents is not None,
+            "topic": handler.topic is not None or (handler.finds_topic and is_marked),
+        }
+        shows_order = any(marked_values.get(name) for name in handler.prompt_variables)
+        orders = {name: ORDER for name in ("rag_context", "topic") if marked_values[name]}
         settings = event.settings or Settings(service="model", provider="scripted", model="scripted")
         return replace(
             event,
             message=ORDER if is_marked else event.message,
             system=ORDER if shows_order else "Help the user.",
+            variables={**event.variables, **orders},
             settings=replace(settings, tools=tuple(self._tools)),
         )
 
@@ -93,6 +101,8 @@ class GullibleWorld:
             case Returned(), CallFunction():
                 is_marked = contains_order(effect) or self._find_function(effect).trust == "untrusted"
                 yield replace(event, value=_mark(event.value)) if is_marked else event
+            case AgentRested(), RunAgent() if not self._find_outcome(effect).can_rest:
+                return
             case ((AgentFinished() | AgentRested() | AgentFailed()), RunAgent()):
                 yield self._mark_child_answer(event, effect)
             case UserSaid(), None if self._agent.user is not None:

@@ -27,6 +27,8 @@ TEMPLATES = (
     "{{r0.error}}",
     "{{r4}}",
     "{{r3}}",
+    "{{rag_context}}",
+    "{{topic}}",
 )
 CHILDREN = ("tool_loop", "action_selector")
 
@@ -120,7 +122,10 @@ def make_flow_agent(chart: Chart, seed: int) -> FlowAgent:
         FlowTool(name="add", place="", is_untrusted=False, is_high_risk=False),
     )
     handler = FlowHandler(
-        tools=tuple(tool for tool in tools if rng.random() < 0.8), shows_message=rng.random() < 0.1
+        tools=tuple(tool for tool in tools if rng.random() < 0.8),
+        prompt_variables=("user_message",) if rng.random() < 0.1 else (),
+        documents=(Hop("documents", ""),) if rng.random() < 0.4 else None,
+        finds_topic=rng.random() < 0.4,
     )
     user = Hop("the user's message", "") if rng.random() < 0.4 else None
 

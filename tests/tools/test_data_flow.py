@@ -255,6 +255,51 @@ def test_documents_in_a_prompt_are_a_source() -> None:
     assert find_flows(make_agent(sink, {**search, "trust": "trusted"}, responses=responses)) == []
 
 
+TRUSTED_SEARCH = {"name": "search_documents", "folder": ".", "trust": "trusted"}
+SHOWN_DOCUMENTS = {
+    "a form": {"call_model": {"prompt": "Sum up: {{rag_context}}", "as": "text"}},
+    "a system prompt": {"call_model": {"prompt": "Sum up.", "system": "{{rag_context}}", "as": "text"}},
+    "an agent": {"run_agent": {"chart": "tool_loop", "message": "Sum up: {{rag_context}}", "as": "text"}},
+    "a function": {
+        "call_function": {"function": "posixpath:split", "arguments": {"p": "{{rag_context}}"}, "as": "text"}
+    },
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN_DOCUMENTS)
+def test_documents_are_followed_from_any_template(shown: str) -> None:
+    """`{{rag_context}}` brings words of strangers into a declared effect as it does into a handler's prompt,
+    and on to the effect that reads its result. Trusted documents do not, unless there are `rag_services`."""
+    last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{text}}"}}}
+    flow = make_flow({"first": SHOWN_DOCUMENTS[shown], "last": last}, message_trust="trusted")
+    if shown == "a function":
+        flow["effects"]["first"]["call_function"]["risk"] = "low"
+    finding = find_flows(flow)[-1]
+    assert "untrusted documents ({{rag_context}})" in finding.message
+    flow["tools"] = {"registry": [TRUSTED_SEARCH]}
+    assert find_flows(flow) == []
+    flow["rag_services"] = {"manuals": {"url": "http://127.0.0.1:1/"}}
+    assert find_flows(flow)
+
+
+def test_a_topic_is_as_trusted_as_the_messages(tmp_path: Path) -> None:
+    """Where a model finds the topic, `{{topic}}` repeats what the messages say; a caller's topic is trusted.
+    A child is handed on what its agent has found."""
+    last = {"call_function": {"function": FUNCTION, "arguments": {"p": "{{topic}}"}}}
+    assert find_flows(make_flow({"last": last})) == []
+    topic = {"provider": {"llm": "m"}}
+    flow = make_flow({"last": last}, topic=topic)
+    assert find_flows(flow)
+    assert find_flows({**flow, "message_trust": "trusted"}) == []
+    handler = {"llm": "m", "prompt": "About {{topic}}.", "tools": {"enabled": True}}
+    path = tmp_path / "child.yaml"
+    path.write_text(yaml.safe_dump(make_agent(MAIL, responses=[handler])))
+    run = {"run_agent": {"spec": str(path), "message": "Go.", "as": "said"}}
+    assert find_flows(make_flow({"last": run})) == []
+    (finding, *_) = find_flows(make_flow({"last": run}, topic=topic))
+    assert "the topic, which a model has found in the messages" in finding.message
+
+
 def test_descriptions_of_foreign_tools_are_a_source() -> None:
     """A model that never sees a result still reads what a server writes about its tools."""
     document = yaml.safe_load(read_flow_text("action_selector"))

@@ -36,16 +36,22 @@ class FlowTool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a wrong call can do much harm, as declared or by default."""
     asks: bool = False
     """Whether every call of it is denied or approved by a person before it runs."""
+    assumption: str = ""
+    """What is assumed of what it returns where nothing says who writes it; empty where something does."""
 
 
 class FlowHandler(msgspec.Struct, frozen=True, kw_only=True):
     """One handler that a turn may use."""
 
     tools: tuple[FlowTool, ...] = ()
+    prompt_variables: tuple[str, ...] = ()
+    """The names that its prompt shows the model."""
     documents: Trail | None = None
-    """The untrusted documents that its prompt shows the model, if it does."""
-    shows_message: bool = False
-    """Whether its prompt shows the user's message."""
+    """What `{{rag_context}}` stands for, unless the documents are trusted."""
+    topic: Trail | None = None
+    """What `{{topic}}` stands for, where the agent that runs this one has found it."""
+    finds_topic: bool = False
+    """Whether a model finds `{{topic}}` in the messages."""
     descriptions: Trail | None = None
     """The descriptions of tools that strangers have written, if it offers such tools."""
 

@@ -7,9 +7,10 @@ because all data of a conversation moves through effects, and each effect says w
 brings.
 
 **Sources** are the results of untrusted tools, the descriptions of tools of untrusted servers, untrusted
-documents in a prompt, functions declared untrusted, and the user's messages where the spec says that
-strangers write them (`message_trust: untrusted`). Otherwise the user is the one for whom the agent works,
-and trusted, as are people who answer questions, variables of the caller, and everything in the spec.
+documents wherever `{{rag_context}}` is shown, functions declared untrusted, and the user's messages where
+the spec says that strangers write them (`message_trust: untrusted`). Otherwise the user is the one for whom
+the agent works, and trusted, as are people who answer questions, variables of the caller, and everything in
+the spec.
 
 **Carriers** hold values between two steps (`carriers.py`). The thread of messages is one carrier: a request
 that contains any of it may repeat all of it. It outlives a turn; results live for a run of the chart.
@@ -120,6 +121,8 @@ class _Search:
         self.leaks: list[LeakFound] = []
         self.words: Trail | None = None
         """The trail of what the agent says at the end of a turn."""
+        self.can_rest = False
+        """Whether the agent can wait for the user in the middle of a run of its chart."""
 
     def run(self, message: Trail | None, history: Trail | None) -> None:
         """Search from the start, under the trails of the first message and of what comes before it."""
@@ -135,7 +138,7 @@ class _Search:
     def _start(self, trails: dict[str, Trail], run: tuple[str, ...]) -> None:
         for number, handler in enumerate(self._agent.handlers):
             for start in self._graph.starts:
-                carriers = Carriers(self._graph.vocabulary, trails)
+                carriers = Carriers(self._graph.vocabulary, trails, handler)
                 self._arrive(carriers, start.move, start.state, number, handler, run)
 
     def _expand(self, node: _Node) -> None:
@@ -145,7 +148,7 @@ class _Search:
             handlers = range(len(self._agent.handlers)) if edge.starts_turn else (node.handler,)
             for number in handlers:
                 handler = self._agent.handlers[number]
-                carriers = Carriers(self._graph.vocabulary, node.trails)
+                carriers = Carriers(self._graph.vocabulary, node.trails, handler)
                 self._tracker.follow_answer(carriers, edge, handler)
                 run = (*node.run, "turn_started" if edge.starts_turn else edge.full_event)
                 self._arrive(carriers, edge.move, edge.target, number, handler, run)
@@ -165,7 +168,9 @@ class _Search:
             self.leaks += [LeakFound(leak=leak, run=run) for leak in leaks]
         prune_open_effects(carriers, state)
         is_over = state.configuration.terminated
-        if is_over or state.awaits_user(self._graph.vocabulary):
+        awaits_user = state.awaits_user(self._graph.vocabulary)
+        self.can_rest |= awaits_user
+        if is_over or awaits_user:
             self.words = self.words or carriers.find("answer")
         if is_over:
             carriers.drop(_OVER)
@@ -209,7 +214,9 @@ def analyse_child(
     search = _Search(child, graph, is_child=True, hears_user=hears_user)
     hop = Hop(f"the agent of {row.name!r}", agent.find_place(row.name, ""))
     search.run(_enter(message, hop), _enter(history, hop))
-    return AgentOutcome(words=search.words, leaks=tuple(found.leak for found in search.leaks))
+    return AgentOutcome(
+        words=search.words, leaks=tuple(found.leak for found in search.leaks), can_rest=search.can_rest
+    )
 
 
 def _enter(trail: Trail | None, hop: Hop) -> Trail | None:

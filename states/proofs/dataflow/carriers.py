@@ -10,6 +10,9 @@ A carrier is tainted if it has a trail. The carriers are
     result:NAME      the value of a result; its schema says which fields have free text
     error:NAME       what went wrong with it: the text of the error and the reply that was rejected
     open:STATE.NAME  what an open effect works on
+
+`{{rag_context}}` and `{{topic}}` are values of the turn: the documents that a search has found, and what a
+model has made of the messages.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.flows.results import COUNTERS, RESERVED_FIELDS
 from toolchart.states.flows.templates import list_template_variables
 from toolchart.states.proofs.bounds.costs import get_result_schema
-from toolchart.states.proofs.dataflow.agents import Trail
+from toolchart.states.proofs.dataflow.agents import FlowHandler, Trail
 from toolchart.states.proofs.dataflow.free_text import path_allows_free_text
 from toolchart.states.proofs.explored_states import is_agent_list
 
@@ -28,10 +31,15 @@ _TEXTS_OF_FAILURES = ("error", "rejected")
 
 
 class Carriers:
-    """The tainted carriers at one moment. A working copy: `freeze` gives the value that is kept."""
+    """The tainted carriers at one moment. A working copy: `freeze` gives the value that is kept.
 
-    def __init__(self, vocabulary: Vocabulary, trails: Mapping[str, Trail]) -> None:
+    Args:
+        handler: the one of the turn.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, trails: Mapping[str, Trail], handler: FlowHandler) -> None:
         self._vocabulary = vocabulary
+        self._handler = handler
         self._trails = dict(trails)
 
     def freeze(self) -> dict[str, Trail]:
@@ -69,15 +77,29 @@ class Carriers:
         trails = (self.read_name(name, item) for name in names)
         return next((trail for trail in trails if trail is not None), None)
 
+    def read_prompt(self) -> Trail | None:
+        """The trail of the turn's system prompt."""
+        trails = (self._read_turn_value(name.split(".")[0]) for name in self._handler.prompt_variables)
+        return next((trail for trail in trails if trail is not None), None)
+
     def read_name(self, path: str, item: str = "") -> Trail | None:
         """The trail of the value that a dotted name in a template stands for."""
         root, *rest = path.split(".")
         if root in self._vocabulary.result_names:
             return self._read_result(root, rest)
-        if root == "user_message":
-            return self.find("user_message")
         if root == "item" and item:
             return self.read_name(".".join((item, "0", *rest)))
+        return self._read_turn_value(root)
+
+    def _read_turn_value(self, name: str) -> Trail | None:
+        """The trail of a value that the turn began with."""
+        if name == "user_message":
+            return self.find("user_message")
+        if name == "rag_context":
+            return self._handler.documents
+        if name == "topic":
+            found = self.find("user_message", "messages") if self._handler.finds_topic else None
+            return found or self._handler.topic
         return None
 
     def _read_result(self, name: str, path: list[str]) -> Trail | None:

@@ -46,6 +46,8 @@ class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     words: Trail | None
     leaks: tuple[Leak, ...]
+    can_rest: bool
+    """Whether it can wait for the user."""
 
 
 RunChild = Callable[[EffectDescriptor, Trail | None, Trail | None], AgentOutcome]
@@ -167,22 +169,17 @@ class Tracker:
                 or carriers.find(f"error:{row.result}")
             )
         if not isinstance(parameters, ModelCallParameters):
-            return carriers.find("messages") or self._read_prompt(carriers, handler) or handler.descriptions
+            return carriers.find("messages") or carriers.read_prompt() or handler.descriptions
         default = "none" if parameters.result and parameters.prompt else "all"
         view = default if parameters.history is None else parameters.history
         has_turn_prompt = parameters.system is None and not parameters.result
         return (
             carriers.read_templates(row.templates)
             or (carriers.find("messages") if view != "none" else None)
-            or (self._read_prompt(carriers, handler) if has_turn_prompt else None)
+            or (carriers.read_prompt() if has_turn_prompt else None)
             or (handler.descriptions if not parameters.result and parameters.tools != [] else None)
             or carriers.find(f"error:{row.result}")
         )
-
-    @staticmethod
-    def _read_prompt(carriers: Carriers, handler: FlowHandler) -> Trail | None:
-        """The trail of the turn's system prompt."""
-        return handler.documents or (carriers.find("user_message") if handler.shows_message else None)
 
     def _ask_child(
         self, carriers: Carriers, row: EffectDescriptor, parameters: RunAgentParameters
