@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
     from toolchart.states.proofs.check import CheckReport, WorstCase
+    from toolchart.tools.definition import Tool
 
 
-def describe_agent_chart(spec: AgentSpec) -> tuple[Chart, dict[str, Any]]:
+def describe_agent_chart(
+    spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]] = ()
+) -> tuple[Chart, dict[str, Any]]:
     """The chart of an agent, and the options of `check` that the agent's limits and tools give.
+
+    Args:
+        functions: the tools that the program adds to those of the spec.
 
     Raises:
         SpecError: the chart cannot be loaded.
@@ -30,7 +36,7 @@ def describe_agent_chart(spec: AgentSpec) -> tuple[Chart, dict[str, Any]]:
         "limits": find_widest_limits(spec),
         "unbounded": spec.limits.unbounded,
         "find_agent_cost": build_cost_finder(spec),
-        "flow_agent": describe_data_flow(spec, chart),
+        "flow_agent": describe_data_flow(spec, chart, functions=functions),
     }
 
 

@@ -7,7 +7,7 @@ defaults, which are meant to be safe:
 | --- | --- | --- |
 | builtin, mock | trusted; those over files and documents untrusted | low; `run_shell` high, and asks |
 | HTTP | untrusted | `GET`, `HEAD` and `OPTIONS` low, else high |
-| Python, services of the program | trusted | high |
+| Python, services of the program | assumed to be trusted, and named | high |
 | MCP, OpenAPI | untrusted | high, because a stranger says what each tool does |
 | another package's | as its row in the table of tool sources says, else untrusted | high |
 
@@ -17,7 +17,7 @@ A call of high risk is covered where a person decides about each one: by `requir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from toolchart.states.flows.templates import list_template_variables
 from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop, Trail
 from toolchart.tools.approval import Policy, Rule, parse_policy
 from toolchart.tools.builtin import BUILTIN_FACTORIES, is_asking_builtin
-from toolchart.tools.definition import Risk, Trust
+from toolchart.tools.definition import Risk, Tool, Trust
 from toolchart.tools.sources.entry_settings import get_implementation, get_type_settings
 from toolchart.tools.sources.python import read_tool_options
 from toolchart.tools.sources.registry_entries import INTERNAL_SERVICES
@@ -60,6 +60,8 @@ class _ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
     risk: Risk
     needs_approval: bool
     """Whether its calls ask where no rule says otherwise."""
+    is_assumed: bool = False
+    """Whether it is code of the program, and nothing says who writes what it returns."""
     is_prefix: bool = False
     """Whether `name` begins the names of several tools."""
 
@@ -69,28 +71,43 @@ class _ToolFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_prefix and self.trust == "untrusted"
 
 
-def describe_data_flow(spec: AgentSpec, chart: Chart, resolver: EffectResolver | None = None) -> FlowAgent:
+def describe_data_flow(
+    spec: AgentSpec,
+    chart: Chart,
+    resolver: EffectResolver | None = None,
+    *,
+    functions: Sequence[Tool | Callable[..., Any]] = (),
+) -> FlowAgent:
     """The agent of a spec as the analysis of its data flow needs it.
 
     Args:
         chart: the spec's own.
+        functions: the tools that the program adds to those of the spec.
 
     Raises:
         SpecError: the approval rules cannot be used.
     """
-    return _describe_agent(spec, chart, spec.responses, resolver or EffectResolver(spec), FlowHandler())
+    program_tools = [_describe_program_tool(function) for function in functions]
+    resolver = resolver or EffectResolver(spec)
+    return _describe_agent(spec, chart, spec.responses, resolver, FlowHandler(), program_tools)
 
 
 def _describe_agent(
-    spec: AgentSpec, chart: Chart, handlers: Sequence[Handler], resolver: EffectResolver, given: FlowHandler
+    spec: AgentSpec,
+    chart: Chart,
+    handlers: Sequence[Handler],
+    resolver: EffectResolver,
+    given: FlowHandler,
+    program_tools: Sequence[_ToolFacts],
 ) -> FlowAgent:
     """The agent of a spec.
 
     Args:
         given: the values of a turn that the agent which runs this one hands on.
+        program_tools: those that the program adds.
     """
     policy, places = parse_policy(spec.approval), _Places(spec)
-    tools = list(_list_tools(spec, places))
+    tools = [*_list_tools(spec, places), *program_tools]
     values = _describe_turn_values(spec, tools, places, given)
 
     def find_child(row: EffectDescriptor) -> FlowAgent:
@@ -98,9 +115,8 @@ def _describe_agent(
         child_resolver = resolver.copy_for(child)
         name = row.parameters.handler
         chosen = [handler for handler in child.responses if not name or handler.name == name]
-        return _describe_agent(
-            child, load_spec_chart(child, child_resolver), chosen, child_resolver, handed_on
-        )
+        child_chart = load_spec_chart(child, child_resolver)
+        return _describe_agent(child, child_chart, chosen, child_resolver, handed_on, program_tools)
 
     user = None
     if spec.message_trust == "untrusted":
@@ -132,6 +148,7 @@ def _describe_handler(
                 is_untrusted=tool.trust == "untrusted",
                 is_high_risk=tool.risk == "high",
                 asks=_asks_always(policy, tool),
+                is_assumed=tool.is_assumed,
             )
             for tool in offered_tools
         ),
@@ -195,15 +212,35 @@ def _describe_entry(entry: ToolEntry, place: str) -> _ToolFacts:
         trust, writes = "untrusted", False
     if source.name == "http":
         writes = str(get_type_settings(entry).get("method") or "GET").upper() not in _READING_METHODS
+    declared_trust = entry.trust or options.get("trust")
     declared_risk = entry.risk or options.get("risk") or ("high" if is_asking_builtin(handler) else None)
     return _ToolFacts(
         name=entry.name,
         place=place,
-        trust=entry.trust or options.get("trust") or trust,
+        trust=declared_trust or trust,
+        is_assumed=source.assumes_trust and trust == "trusted" and not declared_trust,
         risk=declared_risk or ("high" if writes else "low"),
         needs_approval=entry.requires_approval
         or bool(options.get("requires_approval"))
         or declared_risk == "high",
+    )
+
+
+def _describe_program_tool(function: Tool | Callable[..., Any]) -> _ToolFacts:
+    """A tool that the program gave to the engine. A ready `Tool` has its own risk."""
+    if isinstance(function, Tool):
+        options: Mapping[str, Any] = {"risk": function.risk, "requires_approval": function.requires_approval}
+        name = function.name
+    else:
+        options = read_tool_options(function)
+        name = str(options.get("name") or getattr(function, "__name__", type(function).__name__))
+    return _ToolFacts(
+        name=name,
+        place="a function of the program",
+        trust=options.get("trust") or "trusted",
+        is_assumed="trust" not in options,
+        risk=options.get("risk") or "high",
+        needs_approval=bool(options.get("requires_approval")) or options.get("risk") == "high",
     )
 
 

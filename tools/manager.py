@@ -64,6 +64,7 @@ class ToolManager(ToolExecutor):
     Attributes:
         warnings: what was left out and why, for people.
         search: fills `{{rag_context}}`, where the spec or the program has a search.
+        functions: the tools that the program added to those of the spec, as it gave them.
     """
 
     def __init__(
@@ -76,12 +77,14 @@ class ToolManager(ToolExecutor):
         parallel: int = 4,
         connections: ExitStack | None = None,
         search: Search | None = None,
+        functions: Sequence[Tool | Callable[..., Any]] = (),
         dependencies: Any = None,
     ) -> None:
         _check_needs(registry)
         super().__init__(registry, policy=policy, output=output, parallel=parallel, dependencies=dependencies)
         self.warnings = warnings
         self.search = search
+        self.functions = tuple(functions)
         self._connections = connections or ExitStack()
 
     @classmethod
@@ -142,6 +145,7 @@ class ToolManager(ToolExecutor):
                 parallel=settings.parallel,
                 connections=connections,
                 search=_find_search(registry, context),
+                functions=functions,
                 dependencies=dependencies,
             )
         except BaseException:

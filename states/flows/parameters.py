@@ -138,8 +138,9 @@ class FunctionParameters(Parameters, frozen=True, kw_only=True):
     """Whether it may be called again after a crash."""
     risk: Literal["", "low", "medium", "high"] = ""
     """How much harm a wrong call can do; without it `high` where `check` follows words of strangers."""
-    trust: Literal["trusted", "untrusted"] = "trusted"
-    """Whether strangers may have written what it returns."""
+    trust: Literal["", "trusted", "untrusted"] = ""
+    """Whether strangers may have written what it returns; without it `check` assumes that they have not, and
+    says so."""
 
 
 class AskPersonParameters(Parameters, frozen=True, kw_only=True):

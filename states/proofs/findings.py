@@ -14,7 +14,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One fault of a chart, or one note about it."""
 
     kind: str
-    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard`, `template`."""
+    """Faults: the keys of `CHANGES`. Notes: `order`, `idle`, `not cancelled`, `not heard`, `template`, and
+    `ASSUMED_TRUST`, without which alone a chart is clean."""
     message: str
     state: str
     event: str | None = None
@@ -27,6 +28,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     change: str = ""
     """What to change."""
 
+
+ASSUMED_TRUST = "assumed trust"
+"""The kind of the notes about code of the program whose results count as trusted though nothing says so."""
 
 CHANGES: dict[str, str] = {
     "unreachable": "delete the state, or add a row that leads to it",

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from effort import choose_count
 from random_data_flows import make_random_agent
 
+from toolchart import Engine, tool
+from toolchart.app.chart_checks import describe_agent_chart
 from toolchart.app.cli.commands.charts.check import command as check_command
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.machine import get_machine
-from toolchart.states.proofs.dataflow.analysis import find_data_flows
+from toolchart.states.proofs.check import CheckReport, check
+from toolchart.states.proofs.dataflow.analysis import follow_data
 from toolchart.states.proofs.dataflow.free_text import allows_free_text, path_allows_free_text
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
@@ -29,7 +34,20 @@ def find_flows(source: Any) -> list[Finding]:
     """The data flow findings about an agent."""
     spec = load_spec(source)
     chart = load_agent_chart(spec)
-    return [*find_data_flows(describe_data_flow(spec, chart), explore_chart(get_machine(chart)))]
+    return [*follow_data(describe_data_flow(spec, chart), explore_chart(get_machine(chart))).findings]
+
+
+def find_assumptions(source: Any) -> tuple[Finding, ...]:
+    """The notes about what is assumed to be trusted."""
+    spec = load_spec(source)
+    chart = load_agent_chart(spec)
+    return follow_data(describe_data_flow(spec, chart), explore_chart(get_machine(chart))).assumptions
+
+
+def check_engine(engine: Engine) -> CheckReport:
+    """The report about an agent with the tools of its program."""
+    chart, options = describe_agent_chart(engine.spec, engine.tools.functions)
+    return check(chart, **options)
 
 
 # -- the flows that ship ---------------------------------------------------------------------------
@@ -74,7 +92,7 @@ def test_the_engine_hands_the_order_of_a_stranger_to_the_tool(name: str) -> None
     spec = load_spec(yaml.safe_load(read_flow_text(name).replace(before, after)))
     chart = load_agent_chart(spec)
     agent = describe_data_flow(spec, chart)
-    (finding, *_) = find_data_flows(agent, explore_chart(get_machine(chart)))
+    (finding, *_) = follow_data(agent, explore_chart(get_machine(chart))).findings
     replay = replay_counterexample(chart, finding, agent)
     assert replay.outcome == "confirmed", str(replay)
     assert replay.events[0].startswith("turn_started")
@@ -95,7 +113,7 @@ def test_clean_agents_stand_against_gullible_models() -> None:
     seen, findings = 0, 0
     for seed in range(choose_count(short=24, long=1_000)):
         agent = make_random_agent(seed)
-        found = [*find_data_flows(agent, explore_chart(get_machine(agent.chart)))]
+        found = follow_data(agent, explore_chart(get_machine(agent.chart))).findings
         reached_sinks = set()
         for run in FlowSearch(agent, max_situations=choose_count(short=150, long=800)).iterate_runs():
             assert any(f.state == run.state and run.sink in f.message for f in found), (seed, run.sink)
@@ -324,6 +342,88 @@ def test_messages_carry_words_of_strangers_into_the_next_turn() -> None:
     chart["states"]["choosing"]["enter"] = "call_model"
     (finding, *_) = find_flows({**document, "chart": chart})
     assert finding.run.count("turn_started") == 2
+
+
+READ = {
+    "name": "basename",
+    "risk": "low",
+    "implementation": {"type": "python", "handler": "posixpath:basename"},
+}
+
+
+@pytest.mark.parametrize(
+    ("tool", "assumed"),
+    [
+        (READ, "the tool 'basename'"),
+        ({**READ, "trust": "trusted"}, ""),
+        ({**READ, "trust": "untrusted"}, ""),
+        ({"name": "m", "implementation": {"type": "mock", "mock_response": 1}}, ""),
+        ({"name": "calculator"}, ""),
+        ({**PAGE, "trust": "trusted"}, ""),
+    ],
+)
+def test_code_of_the_program_is_named_as_assumed_to_be_trusted(
+    tool: dict[str, Any], assumed: str, tmp_path: Path
+) -> None:
+    """An agent with a Python tool of which nothing says who writes its results is not called clean: the note
+    names the tool with its place and says how to settle it. It is no finding: the exit code is 0."""
+    path = tmp_path / "agent.yaml"
+    path.write_text(yaml.safe_dump(make_agent(tool)))
+    result = CliRunner().invoke(check_command, [str(path)], standalone_mode=False)
+    assert result.return_value == 0
+    report = CliRunner().invoke(check_command, [str(path), "--json"], standalone_mode=False).output
+    kinds = [note["kind"] for note in json.loads(report)["notes"]]
+    if assumed:
+        assert f"what {assumed} ({path}:" in result.output
+        assert "write `trust: untrusted` there" in result.output
+        assert "no findings, 1 source assumed to be trusted;" in result.output
+        assert "clean" not in result.output
+        assert kinds.count("assumed trust") == 1
+    else:
+        assert "clean;" in result.output
+        assert "assumed trust" not in kinds
+
+
+def test_a_service_of_the_program_is_named_too() -> None:
+    """A tool that the program hands over at start is its code too."""
+    (note,) = find_assumptions(make_agent({"name": "orders", "implementation": {"type": "internal"}}))
+    assert "the tool 'orders'" in note.message
+
+
+def test_a_function_that_says_nothing_is_named_too(tmp_path: Path) -> None:
+    """What `call_function` calls is code of the program, also in an agent that another one runs."""
+    call = {"function": "posixpath:split", "arguments": {"p": "x"}, "as": "page", "risk": "low"}
+    child = tmp_path / "child.yaml"
+    child.write_text(yaml.safe_dump(make_flow({"only": {"call_function": call}}), sort_keys=False))
+    runs = {"first": {"run_agent": {"spec": str(child), "message": "Go.", "as": "said"}}}
+    for flow in (make_flow({"only": {"call_function": call}}), make_flow(runs)):
+        (note,) = find_assumptions(flow)
+        assert "the function 'posixpath:split'" in note.message
+    for trust in ("trusted", "untrusted"):
+        assert find_assumptions(make_flow({"only": {"call_function": {**call, "trust": trust}}})) == ()
+
+
+def test_tools_of_the_program_are_looked_at() -> None:
+    """Tools that a program passes to the engine and the spec does not name are sources and sinks as well."""
+
+    def fetch_page(address: str) -> str:
+        """Fetch a page."""
+        return address
+
+    @tool(trust="untrusted", risk="low")
+    def read_mail() -> str:
+        """Read a mail."""
+        return ""
+
+    spec = make_agent(tools={"apply_globally": True, "registry": []})
+    with Engine(spec, log="memory", functions=[fetch_page]) as engine:
+        report = check_engine(engine)
+    assert report.verdict == "no findings, 1 source assumed to be trusted"
+    with Engine(spec, log="memory", functions=[fetch_page, read_mail]) as engine:
+        report = check_engine(engine)
+    (finding,) = report.findings
+    assert "the result of the untrusted tool 'read_mail'" in finding.message
+    assert "the tool 'fetch_page', whose risk is high" in finding.message
 
 
 def test_the_command_reports_a_leak_and_what_the_engine_did(

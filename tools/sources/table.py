@@ -42,6 +42,9 @@ class ToolSourceDescriptor(Descriptor, frozen=True, kw_only=True):
     on the handler."""
     trust: Trust = "untrusted"
     """Whether strangers may have written what its tools return, where an entry does not say."""
+    assumes_trust: bool = False
+    """Whether `trust` is only assumed, since the tools are code of the program: `check` then names each tool
+    whose entry does not say."""
     writes: bool = True
     """Whether its tools may change something, where nothing says that one only reads."""
 
@@ -100,6 +103,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             list_starts=f"{entries}:list_internal_starts",
             list_settings=f"{entries}:list_internal_settings",
             trust="trusted",
+            assumes_trust=True,
         ),
         ToolSourceDescriptor(
             name="http",
@@ -116,6 +120,7 @@ def _list_entry_sources() -> tuple[ToolSourceDescriptor, ...]:
             list_starts=f"{entries}:list_python_starts",
             required=("handler",),
             trust="trusted",
+            assumes_trust=True,
         ),
     )
 

@@ -65,6 +65,7 @@ def examine_chart(chart: ChartText) -> dict[str, Any]:
         **EMPTY_REPORT,
         "chart": report.chart,
         "ok": not flaws,
+        "verdict": report.verdict,
         "findings": flaws,
         "notes": [_describe_finding(item, chart.source) for item in report.notes],
         "bound": format_bound(report),
@@ -103,6 +104,7 @@ def replay_finding(chart: ChartText, number: int) -> dict[str, Any]:
 EMPTY_REPORT: dict[str, Any] = {
     "chart": "",
     "ok": False,
+    "verdict": "",
     "problem": None,
     "findings": [],
     "notes": [],

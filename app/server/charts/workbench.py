@@ -15,7 +15,6 @@ from toolchart.app.server.charts.folder import MAX_NAME_CHARACTERS, ChartFolder
 from toolchart.app.server.charts.work import EMPTY_REPORT, ChartText, Surroundings
 from toolchart.app.server.site import Site
 from toolchart.engine.runtime.engine import Engine
-from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.yaml_reading import CHART_LIMITS
 from toolchart.states.flows.parameters import RunAgentParameters
@@ -136,7 +135,7 @@ class Workbench:
     def _describe_agent(self) -> Surroundings:
         """What the check of a chart needs to know of the agent; made once, since agents do not change."""
         if self._agent is None:
-            self._agent = describe_surroundings(self._site.engine.spec)
+            self._agent = describe_surroundings(self._site.engine)
         return self._agent
 
 
@@ -175,9 +174,10 @@ def find_workbench(site: Site) -> Workbench:
     return found
 
 
-def describe_surroundings(spec: AgentSpec) -> Surroundings:
+def describe_surroundings(engine: Engine) -> Surroundings:
     """What the check of a chart needs to know of an agent, as plain values."""
-    chart, options = describe_agent_chart(spec)
+    spec = engine.spec
+    chart, options = describe_agent_chart(spec, engine.tools.functions)
     flow = options["flow_agent"]
     return Surroundings(
         risky=options["risky"],

@@ -83,7 +83,7 @@ def read_chart(site: Site, name: str) -> dict[str, Any]:
         return _read_shipped_chart(name)
     values: dict[str, Any] | None = site.running.get(_OWN)
     if values is None:
-        chart, options = describe_agent_chart(site.engine.spec)
+        chart, options = describe_agent_chart(site.engine.spec, site.engine.tools.functions)
         values = site.running[_OWN] = _describe_chart(chart, options)
     return values
 
@@ -99,6 +99,7 @@ def _describe_chart(chart: Chart, options: dict[str, Any]) -> dict[str, Any]:
         "chart": chart.name,
         "yaml": chart.to_yaml(),
         "findings": report.findings,
+        "verdict": report.verdict,
         "notes": report.notes,
         "places": report.state_count,
         "answers": report.table_size,

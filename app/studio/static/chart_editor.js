@@ -76,7 +76,7 @@ function showReport() {
     byId("findings").replaceChildren(describeProblem(problem));
   } else {
     editor.field.removeAttribute("aria-invalid");
-    setVerdict(findings.length ? `${findings.length} finding${findings.length === 1 ? "" : "s"}` : "clean", findings.length ? "bad" : "good");
+    setVerdict(report.verdict, findings.length ? "bad" : report.verdict === "clean" ? "good" : "");
     byId("bound").textContent = `${report.bound[0].toUpperCase()}${report.bound.slice(1)}${report.without ? ` (${report.without})` : ""}.`;
     byId("findings").replaceChildren(
       ...(findings.length ? findings.map(describeFinding) : [make("p", { class: "empty" }, describeClean())]),
@@ -90,7 +90,7 @@ function showReport() {
 }
 
 function describeClean() {
-  return `Clean: every state can be reached and left, every event is handled, ${report.has_bound ? "every turn ends, " : ""}` +
+  return `${report.verdict === "clean" ? "Clean: every" : "Every"} state can be reached and left, every event is handled, ${report.has_bound ? "every turn ends, " : ""}` +
     `and no call runs before its approval. Proved over ${report.places} explored states.`;
 }
 

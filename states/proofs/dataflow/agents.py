@@ -36,8 +36,8 @@ class FlowTool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a wrong call can do much harm, as declared or by default."""
     asks: bool = False
     """Whether every call of it is denied or approved by a person before it runs."""
-    assumption: str = ""
-    """What is assumed of what it returns where nothing says who writes it; empty where something does."""
+    is_assumed: bool = False
+    """Whether it is code of the program of which nothing says if strangers write what it returns."""
 
 
 class FlowHandler(msgspec.Struct, frozen=True, kw_only=True):

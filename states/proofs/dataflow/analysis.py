@@ -12,6 +12,9 @@ the spec says that strangers write them (`message_trust: untrusted`). Otherwise 
 the agent works, and trusted, as are people who answer questions, variables of the caller, and everything in
 the spec.
 
+Code of the program, a Python tool or a function, counts as trusted where nothing is said of it. Each such one
+that the analysis meets is named, and the agent is not called clean then.
+
 **Carriers** hold values between two steps (`carriers.py`). The thread of messages is one carrier: a request
 that contains any of it may repeat all of it. It outlives a turn; results live for a run of the chart.
 
@@ -38,7 +41,6 @@ and a model need not obey.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 import msgspec
 
@@ -48,10 +50,16 @@ from toolchart.states.events import UserSaid
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Hop, Trail
 from toolchart.states.proofs.dataflow.carriers import Carriers
-from toolchart.states.proofs.dataflow.tracking import AgentOutcome, Leak, Tracker, prune_open_effects
+from toolchart.states.proofs.dataflow.tracking import (
+    AgentOutcome,
+    AssumedTrust,
+    Leak,
+    Tracker,
+    prune_open_effects,
+)
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredState
-from toolchart.states.proofs.findings import Finding, find_finding_line
+from toolchart.states.proofs.findings import ASSUMED_TRUST, Finding, find_finding_line
 
 _OVER = ("open:", "result:", "error:", "words", "calls", "user_message", "answer")
 """Carriers that do not outlive a run of the chart."""
@@ -66,6 +74,15 @@ class _Node(msgspec.Struct, frozen=True, kw_only=True):
     run: tuple[str, ...]
 
 
+class DataFlows(msgspec.Struct, frozen=True, kw_only=True):
+    """What the analysis says about an agent."""
+
+    findings: tuple[Finding, ...]
+    """One for each tool or function of high risk that words of strangers reach."""
+    assumptions: tuple[Finding, ...]
+    """Notes: one for each tool or function whose results count as trusted though nothing says so."""
+
+
 class LeakFound(msgspec.Struct, frozen=True, kw_only=True):
     """A leak and the shortest run that shows it."""
 
@@ -73,8 +90,8 @@ class LeakFound(msgspec.Struct, frozen=True, kw_only=True):
     run: tuple[str, ...]
 
 
-def find_data_flows(agent: FlowAgent, graph: ExplorationGraph) -> Iterator[Finding]:
-    """A finding for each tool or function of high risk that words of strangers reach.
+def follow_data(agent: FlowAgent, graph: ExplorationGraph) -> DataFlows:
+    """Follow words of strangers through an agent.
 
     Args:
         graph: the exploration of the agent's chart.
@@ -82,12 +99,20 @@ def find_data_flows(agent: FlowAgent, graph: ExplorationGraph) -> Iterator[Findi
     search = _Search(agent, graph, is_child=False, hears_user=True)
     start = (agent.user,) if agent.user is not None else None
     search.run(start, None)
-    reported_sinks: set[tuple[str, str]] = set()
+    first_leaks: dict[tuple[str, str], LeakFound] = {}
     for found in search.leaks:
-        leak = found.leak
-        if (leak.sink, leak.state) not in reported_sinks:
-            reported_sinks.add((leak.sink, leak.state))
-            yield _build_finding(agent, found)
+        first_leaks.setdefault((found.leak.sink, found.leak.state), found)
+    return DataFlows(
+        findings=tuple(_build_finding(agent, found) for found in first_leaks.values()),
+        assumptions=tuple(_build_note(assumed) for assumed in search.assumptions),
+    )
+
+
+def _build_note(assumed: AssumedTrust) -> Finding:
+    place = f" ({assumed.place})" if assumed.place else ""
+    message = f"what {assumed.source}{place} returns is assumed to be trusted, since nothing says so: write "
+    way_out = "`trust: untrusted` there if strangers may have written it, else `trust: trusted`"
+    return Finding(kind=ASSUMED_TRUST, state="", message=message + way_out)
 
 
 def _build_finding(agent: FlowAgent, found: LeakFound) -> Finding:
@@ -123,6 +148,11 @@ class _Search:
         """The trail of what the agent says at the end of a turn."""
         self.can_rest = False
         """Whether the agent can wait for the user in the middle of a run of its chart."""
+
+    @property
+    def assumptions(self) -> tuple[AssumedTrust, ...]:
+        """Whose results counted as trusted though nothing says so."""
+        return tuple(self._tracker.assumptions)
 
     def run(self, message: Trail | None, history: Trail | None) -> None:
         """Search from the start, under the trails of the first message and of what comes before it."""
@@ -215,7 +245,10 @@ def analyse_child(
     hop = Hop(f"the agent of {row.name!r}", agent.find_place(row.name, ""))
     search.run(_enter(message, hop), _enter(history, hop))
     return AgentOutcome(
-        words=search.words, leaks=tuple(found.leak for found in search.leaks), can_rest=search.can_rest
+        words=search.words,
+        leaks=tuple(found.leak for found in search.leaks),
+        assumptions=search.assumptions,
+        can_rest=search.can_rest,
     )
 
 

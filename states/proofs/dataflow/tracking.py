@@ -41,11 +41,19 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     trail: Trail
 
 
+class AssumedTrust(msgspec.Struct, frozen=True, kw_only=True):
+    """Code of the program returned something, and nothing says whether strangers may have written it."""
+
+    source: str
+    place: str
+
+
 class AgentOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What the run of an agent says, and what leaks in it."""
 
     words: Trail | None
     leaks: tuple[Leak, ...]
+    assumptions: tuple[AssumedTrust, ...]
     can_rest: bool
     """Whether it can wait for the user."""
 
@@ -65,6 +73,8 @@ class Tracker:
         self._agent = agent
         self._vocabulary = agent.chart.vocabulary
         self._run_child = run_child
+        self.assumptions: dict[AssumedTrust, None] = {}
+        """In the order in which they were met."""
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -106,6 +116,8 @@ class Tracker:
     def _follow_outcome(self, carriers: Carriers, state: str, effect: str, handler: FlowHandler) -> None:
         """The outcome of a call stands among the messages."""
         for tool in handler.tools:
+            if tool.is_assumed:
+                self._assume(f"the tool {tool.name!r}", tool.place)
             if tool.is_untrusted:
                 trail = (Hop(f"the result of the untrusted tool {tool.name!r}", tool.place),)
                 carriers.add("messages", self._extend(trail, effect, state, "tool_finished"))
@@ -138,6 +150,7 @@ class Tracker:
         if isinstance(parameters, RunAgentParameters):
             outcome = self._ask_child(carriers, row, parameters)
             trail = outcome.words
+            self.assumptions |= dict.fromkeys(outcome.assumptions)
             for leak in outcome.leaks:
                 yield msgspec.structs.replace(leak, state=ask.state)
         elif row.calls_model:
@@ -150,6 +163,9 @@ class Tracker:
             trail = carriers.read_templates(iterate_templates(parameters.arguments))
             if trail is not None and parameters.risk in ("", "high"):
                 yield self._build_leak(f"the function {parameters.function!r}", ask, trail)
+            if not parameters.trust:
+                place = self._agent.find_place(row.name, ask.state)
+                self._assume(f"the function {parameters.function!r}", place)
             if trail is None and parameters.trust == "untrusted":
                 text = f"what the untrusted function {parameters.function!r} returns"
                 trail = (Hop(text, self._agent.find_place(row.name, ask.state)),)
@@ -200,6 +216,9 @@ class Tracker:
         trail = carriers.read_templates(row.templates) if any(row.templates) else carriers.find("words")
         carriers.replace("answer", trail)
         carriers.add("messages", trail)
+
+    def _assume(self, source: str, place: str) -> None:
+        self.assumptions[AssumedTrust(source=source, place=place)] = None
 
     # -- trails ----------------------------------------------------------------------------------
 

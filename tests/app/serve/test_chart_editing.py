@@ -138,7 +138,8 @@ def test_the_data_flow_of_the_agent_is_checked() -> None:
     finding with its line and a run to step; for any agent, and with the row as it ships, it is none."""
     before, after = "enum: [complaint, question, other]", "type: string"
     spec = load_spec("dual_model")
-    around = msgspec.structs.replace(describe_surroundings(spec), effects={})
+    with Engine(spec, log="memory") as engine:
+        around = msgspec.structs.replace(describe_surroundings(engine), effects={})
     text = write_whole_chart(load_agent_chart(spec))
     assert before in text
     leaky = ChartText(yaml=text.replace(before, after), source="x.yaml", around=around)

@@ -93,6 +93,7 @@ def _encode_report(report: CheckReport, runs: Sequence[Counterexample]) -> dict[
     return {
         "chart": report.chart,
         "ok": not report.findings,
+        "verdict": report.verdict,
         "findings": [encode(finding) for finding in report.findings],
         "places": report.state_count,
         "answers": report.table_size,
@@ -115,10 +116,8 @@ def _print_report(report: CheckReport, runs: Sequence[Counterexample], source: s
             click.echo(escape_controls(f"    change: {finding.change}"))
     for note in report.notes:
         click.echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
-    count = len(report.findings)
-    verdict = f"{count} finding{'s' if count > 1 else ''}" if count else "clean"
     size = f"{report.state_count} explored states, {report.table_size} table entries"
-    click.echo(escape_controls(f"{report.chart}: {verdict}; {size}; {format_bound(report)}"))
+    click.echo(escape_controls(f"{report.chart}: {report.verdict}; {size}; {format_bound(report)}"))
 
 
 def _format_location(finding: Finding, source: str) -> str:
