@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from toolchart.states.descriptors import Registry
 
-if TYPE_CHECKING:
-    _NameType = click.ParamType[str]
-else:  # generic since click 8.2 only
-    _NameType = click.ParamType
 
-
-class RegisteredName(_NameType):
+class RegisteredName(click.ParamType[str]):
     """A name in a registry. Other packages are looked at only for the help and for an unknown name."""
 
     name = "name"
