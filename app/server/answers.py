@@ -1,4 +1,7 @@
-"""Answers: JSON without secrets, and errors as `{error, request_id}` with their HTTP status."""
+"""Answers: JSON without secrets, and errors as `{error, message, request_id}` with their HTTP status.
+
+Pages of existing front ends show `error` in some places and `message` in others, so each error has both.
+"""
 
 from __future__ import annotations
 
@@ -94,16 +97,21 @@ def make_error_answer(
 
 
 def describe_error(error: Exception) -> tuple[int, dict[str, str], dict[str, Any]]:
-    """The HTTP status of an error, the headers of its answer, and its text as `error` with details."""
+    """The HTTP status of an error, the headers of its answer, and its text as `error` and `message` with
+    details; a detail `message` replaces the text there."""
     match error:
         case Refusal():
-            return error.status, error.headers, {"error": error.message, **error.details}
+            return error.status, error.headers, {**_describe_text(error.message), **error.details}
         case HTTPException():
-            return error.status_code, dict(error.headers or {}), {"error": str(error.detail)}
+            return error.status_code, dict(error.headers or {}), _describe_text(str(error.detail))
         case ToolchartError():
-            return find_status(error), {}, {"error": str(error)}
+            return find_status(error), {}, _describe_text(str(error))
         case _:
-            return 500, {}, {"error": "internal error"}
+            return 500, {}, _describe_text("internal error")
+
+
+def _describe_text(text: str) -> dict[str, Any]:
+    return {"error": text, "message": text}
 
 
 def find_status(error: ToolchartError) -> int:

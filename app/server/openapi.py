@@ -19,8 +19,8 @@ _ERROR = {
         "application/json": {
             "schema": {
                 "type": "object",
-                "required": ["error", "request_id"],
-                "properties": {"error": {}, "request_id": {"type": "string"}},
+                "required": ["error", "message", "request_id"],
+                "properties": {"error": {}, "message": {}, "request_id": {"type": "string"}},
             }
         }
     },

@@ -2,7 +2,8 @@
 
 A test is a turn of an agent of its own: the hosts and tools of the served agent, the default chart, one
 handler with all tools and 1,000 tokens. Its log is that of the served agent. A call that needs an approval is
-rejected, because nobody watches a test.
+rejected, because nobody watches a test. Where the host refuses tools the test ends, instead of asking again
+with the tools as text or without them: it says whether the model takes tools.
 """
 
 from __future__ import annotations
@@ -27,6 +28,25 @@ MAX_TOKENS = 1000
 INLINE_ITERATIONS = 5
 QUERY_SUITE = "query"
 """The suite of free questions in the record of a model."""
+
+BENCH_CHART: dict[str, Any] = {
+    "name": "test_bench",
+    "extends": "full",
+    "states": {
+        "prompting": {
+            "transitions": [
+                {
+                    "event": "failed",
+                    "target": "error",
+                    "cond": "tools_sent and "
+                    "(error_kind == 'tools_unsupported' or error_kind == 'bad_request')",
+                }
+            ]
+        }
+    },
+}
+"""The default chart, without its further requests where a host refuses tools: with the tools as text, and
+without tools."""
 
 _MAX_QUERY = 500
 """Characters of a question that the record keeps."""
@@ -126,7 +146,7 @@ def build_bench_spec(spec: AgentSpec, query: BenchQuery) -> AgentSpec:
     handler = Handler(llm=query.llm, model=query.model, max_tokens=MAX_TOKENS, tools=tools)
     bench = spec.model_copy(
         update={
-            "chart": None,
+            "chart": BENCH_CHART,
             "llms": llms,
             "responses": [handler],
             "tools": ToolsConfig(max_iterations=iterations),
@@ -143,6 +163,7 @@ def build_bench_spec(spec: AgentSpec, query: BenchQuery) -> AgentSpec:
     bench._chart_lines = {}
     bench._public_document = {
         **kept,
+        "chart": BENCH_CHART,
         "llms": {query.llm: hosts.get(query.llm, {"provider": llms[query.llm].provider})},
         "responses": [handler.model_dump(exclude_none=True, exclude_defaults=True)],
     }
@@ -155,7 +176,7 @@ def judge_result(result: TurnResult, query: str) -> Entry | None:
     A free question counts as a success where at least one call has succeeded.
     """
     error = result.error
-    if error is not None and error.status not in _JUDGED_STATUSES:
+    if error is not None and error.kind != "tools_unsupported" and error.status not in _JUDGED_STATUSES:
         return None
     has_succeeded = any(call.ok for call in result.tool_calls)
     reason = error.message if error is not None else "no tool call succeeded"
@@ -209,15 +230,15 @@ def explain_failure(result: TurnResult, provider: str) -> tuple[int, str]:
     """HTTP status and text for a turn that ended in error."""
     error, model = result.error, result.model
     assert error is not None
-    match error.status:
-        case 400 | 422:
-            return 422, (
-                f'Model "{model}" rejected the request (HTTP {error.status}). This usually means the model '
-                f"does not support tool/function calling. Provider said: {error.message}"
-            )
-        case 404:
-            text = f'Model "{model}" was not found on provider "{provider}". Check the model name is correct.'
-            return 500, text
+    if error.kind == "tools_unsupported" or error.status in (400, 422):
+        status = f" (HTTP {error.status})" if error.status else ""
+        return 422, (
+            f'Model "{model}" rejected the request{status}. This usually means the model '
+            f"does not support tool/function calling. Provider said: {error.message}"
+        )
+    if error.status == 404:
+        text = f'Model "{model}" was not found on provider "{provider}". Check the model name is correct.'
+        return 500, text
     return 500, error.message
 
 

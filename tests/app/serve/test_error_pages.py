@@ -80,7 +80,7 @@ async def test_a_program_gets_json() -> None:
         for path in ("/nowhere", "/conversations/nope", "/fault/damage"):
             answer = await client.get(path)
             assert answer.headers["content-type"] == "application/json"
-            assert set(answer.json()) == {"error", "request_id"}
+            assert set(answer.json()) == {"error", "message", "request_id"}
 
 
 async def test_who_is_not_signed_in_is_led_to_the_form() -> None:

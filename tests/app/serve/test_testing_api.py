@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 from agents import make_engine, make_spec, reply_with_calls
 from msgspec.structs import replace
 from served import make_site, open_client
+from web import WebAnswer, serve_web
 
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.engine import Engine
@@ -167,6 +169,43 @@ async def test_a_host_that_refuses_is_explained(
     assert text in refused["error"]
     assert (refused["llm"], refused["model"]) == ("model", "m")
     assert refused["validation"]["totalTests"] == (0 if status == 503 else 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "answer_status", "text"),
+    [
+        (400, "this model does not support tools", 422, 'Model "m" rejected the request (HTTP 400).'),
+        (400, "Unknown parameter: 'tools'", 422, 'Model "m" rejected the request (HTTP 400).'),
+        (404, "This endpoint does not support tool use", 422, 'Model "m" rejected the request (HTTP 404).'),
+        (404, "The model `m` does not exist", 500, 'Model "m" was not found on provider "openai".'),
+    ],
+)
+async def test_a_host_that_refuses_tools_is_not_asked_again_without_them(
+    settings: SiteSettings, status: int, message: str, answer_status: int, text: str
+) -> None:
+    """S2.10: where a host refuses the request with tools, and would answer one without them, the test says
+    422 with the host's words; nothing is asked again, and the score has the refusal."""
+
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        if json.loads(request["body"]).get("tools"):
+            error = {"error": {"message": message, "type": "invalid_request_error"}}
+            return status, {"Content-Type": "application/json"}, json.dumps(error).encode()
+        reply = {"role": "assistant", "content": "I have no tools."}
+        body = {"id": "r", "model": "m", "choices": [{"index": 0, "message": reply, "finish_reason": "stop"}]}
+        return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
+
+    with serve_web(answer) as host:
+        llms = {"model": {"provider": "openai", "base_url": f"{host.url}/v1", "model": "m"}}
+        site = make_site(Engine(make_spec(llms=llms), log="memory"), settings=settings)
+        async with open_client(site) as client:
+            path = "/api/tools/test"
+            refused = await post(client, path, answer_status, llm="model", model="m", query="q")
+        assert len(host.requests) == 1
+    assert refused["error"].startswith(text)
+    assert refused["message"] == refused["error"]
+    if answer_status == 422:
+        assert f"Provider said: {message}" in refused["error"]
+    assert (refused["validation"]["totalTests"], refused["validation"]["successCount"]) == (1, 0)
 
 
 class FailingProvider(ScriptedProvider):
