@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.handler_selection import require_handlers
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.turn_plan import build_limits
 from toolchart.states.effects import EffectDescriptor
@@ -14,9 +17,15 @@ from toolchart.states.proofs.check import check
 
 
 def find_widest_limits(spec: AgentSpec) -> Limits:
-    """The limits of the handler that allows the most iterations."""
+    """The limits of the handler that allows the most iterations, with the most attempts of any handler.
+
+    Raises:
+        SpecError: the agent has no handlers.
+    """
+    require_handlers(spec)
     limits = [build_limits(spec, handler) for handler in spec.responses]
-    return max(limits, key=lambda entry: entry.max_iterations)
+    widest = max(limits, key=lambda entry: entry.max_iterations)
+    return replace(widest, max_attempts=max(entry.max_attempts for entry in limits))
 
 
 def build_cost_finder(spec: AgentSpec, resolver: EffectResolver | None = None) -> FindAgentCost:

@@ -26,8 +26,9 @@ def select_handler(spec: AgentSpec, variables: Mapping[str, Any], name: str | No
     """Return the handler with this name; without a name, the first whose conditions hold.
 
     Raises:
-        SpecError: no handler has the name, or no handler matches.
+        SpecError: there are no handlers, no handler has the name, or no handler matches.
     """
+    require_handlers(spec)
     if name is not None:
         return _find_named_handler(spec, name)
     for handler in spec.responses:
@@ -40,6 +41,22 @@ def select_handler(spec: AgentSpec, variables: Mapping[str, Any], name: str | No
         hint="add a handler without `match` as the fallback, or give variables with --var: "
         + ", ".join(sorted({key for h in spec.responses for key in h.match or {}})),
     )
+
+
+def require_handlers(spec: AgentSpec) -> None:
+    """Refuse an agent that is not configured yet.
+
+    Raises:
+        SpecError: it has no handlers.
+    """
+    if not spec.responses:
+        raise SpecError(
+            "the agent has no handlers, so no message can be answered",
+            file=spec.source,
+            path="responses",
+            hint="add a host to `llms`, and a handler that names it to `responses`: `toolchart init` writes "
+            "an example",
+        )
 
 
 def _find_named_handler(spec: AgentSpec, name: str) -> Handler:

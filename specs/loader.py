@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
+from toolchart.specs.foreign_keys import translate_section
 from toolchart.specs.handler_selection import compile_pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry, ToolsConfig
 from toolchart.specs.secrets import hide_secrets
@@ -86,7 +87,9 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     """
     written = document.data
     document = replace(document, data=_drop_comments(AgentSpec, document.data))
-    misspelt, foreign = _find_unknown_keys(document)
+    wrong, unused, notes = _translate_foreign_keys(document)
+    misspelt, unknown = _find_unknown_keys(document)
+    misspelt = [*wrong, *misspelt]
     try:
         spec = AgentSpec.model_validate(document.data)
     except ValidationError as error:
@@ -97,7 +100,7 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
         raise merge_problems(problems)
     spec._source = source
     spec._chart_lines = {p[1:]: line for p, line in document.lines.items() if p[:1] == ("chart",)}
-    spec._warnings = _build_foreign_warning(foreign)
+    spec._warnings = (*_build_foreign_warning([*unused, *unknown]), *notes, *_find_missing_parts(spec))
     spec._public_document = hide_secrets(
         {key: value for key, value in written.items() if key not in UNLOGGED_SECTIONS},
         globs=[glob.lower() for glob in spec.redact.keys] if spec.redact else (),
@@ -202,6 +205,37 @@ def _drop_comments(model: type[Section], data: Any) -> Any:
 
 def _drop_comment_keys(data: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: value for key, value in data.items() if not str(key).startswith(("_", "$"))}
+
+
+# -- keys of other systems ---------------------------------------------------------------------------
+
+
+def _translate_foreign_keys(document: Document) -> tuple[list[SpecError], list[str], list[str]]:
+    """Put our keys in place of those of other systems, in the sections of a document that may be changed.
+
+    Returns:
+        Wrong values, keys without an effect, and warnings about others.
+    """
+    wrong: list[SpecError] = []
+    unused: list[str] = []
+    notes: list[str] = []
+    for model, data, position in list(_walk_sections(AgentSpec, document.data, ())):
+        translated = translate_section(model, data)
+        for key, problem in translated.problems.items():
+            wrong.append(_make_problem(document, (*position, key), problem))
+        unused += [format_key_path((*position, key)) or key for key in translated.unused]
+        notes += [f"{format_key_path((*position, key))} {text}" for key, text in translated.warnings.items()]
+        data.clear()
+        data.update(translated.data)
+    return wrong, unused, notes
+
+
+def _find_missing_parts(spec: AgentSpec) -> Iterator[str]:
+    """What an agent that is not configured yet still needs."""
+    if not spec.llms:
+        yield "there are no hosts: `llms` is empty"
+    if not spec.responses:
+        yield "there are no handlers: `responses` is empty, so no message can be answered"
 
 
 # -- unknown keys ----------------------------------------------------------------------------------

@@ -89,6 +89,14 @@ class LLMConfig(Section):
     """API key, best as `${VARIABLE}`; default: the SDK's environment variable."""
     model: str | None = None
     """Model of handlers that name none."""
+    description: str | None = None
+    """What people call the host."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Sampling temperature of handlers that set none."""
+    maxTokens: int | None = Field(default=None, gt=0)  # noqa: N815  the spelling of existing files
+    """Most tokens of one reply, for handlers that set no `max_tokens`, which itself is not read here."""
+    retries: int | None = Field(default=None, ge=0)
+    """How often a failed call is tried again, in charts that retry; goes before `retry` and `limits`."""
     timeout_s: float = Field(default=60.0, gt=0)
     """Seconds for one whole model call, to the last byte of its answer."""
     idle_timeout_s: float | None = Field(default=None, gt=0)
@@ -290,11 +298,11 @@ class AgentSpec(Section):
     effects: dict[str, dict[str, Any]] | None = None
     """Effects that the chart may ask for, by name: `{kind: parameters}` (`docs/writing-charts.md`).
     They add to those that the chart declares; where both declare one, its parameters are merged."""
-    llms: dict[str, LLMConfig] = Field(min_length=1)
-    """Model hosts by name."""
+    llms: dict[str, LLMConfig]
+    """Model hosts by name; an agent without any is not configured yet."""
     tools: ToolsConfig | None = None
     """Tools; without this section the agent has none."""
-    responses: list[Handler] = Field(min_length=1)
+    responses: list[Handler]
     """Handlers; the first that matches is used."""
     rag_services: dict[str, RagService] = Field(default_factory=dict)
     """Services whose collections are searched before a handler is chosen (`docs/existing-files.md`)."""

@@ -102,7 +102,8 @@ def hide_secrets(value: Any, key: str = "", globs: Sequence[str] = (), section: 
         return [hide_secrets(item, key, globs, section) for item in value]
     if not isinstance(value, str) or not value:
         return value
-    if _SECRET_KEYS.search(key) or (section in _VALUE_SECTIONS and _matches_glob(key, globs)):
+    is_secret = bool(_SECRET_KEYS.search(key)) or (section == "auth" and key == "key")
+    if is_secret or (section in _VALUE_SECTIONS and _matches_glob(key, globs)):
         return value if _REFERENCE.fullmatch(value.removeprefix("Bearer ").strip()) else SECRET_PLACEHOLDER
     text = _PASSWORD_IN_URL.sub(SECRET_PLACEHOLDER, value)
     return _hide_queries(text, globs) if "://" in text else text

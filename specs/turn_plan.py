@@ -81,9 +81,9 @@ def plan_settings(
         service=service,
         provider=host.provider,
         model=model_name,
-        options=_collect_options(handler),
+        options=_collect_options(handler, host),
         tools=tools,
-        limits=build_limits(spec, handler),
+        limits=build_limits(spec, handler, host),
         strict=spec.policy == "strict",
         context_limit=find_context_limit(host, model_name),
     )
@@ -107,8 +107,12 @@ def _render_prompt(handler: Handler, variables: Mapping[str, Any]) -> tuple[str 
     return render_template(handler.prompt, variables)
 
 
-def _collect_options(handler: Handler) -> dict[str, Any]:
-    return {name: value for name in MODEL_OPTIONS if (value := getattr(handler, name)) is not None}
+def _collect_options(handler: Handler, host: LLMConfig) -> dict[str, Any]:
+    """The options of a handler, and those of its host where it sets none."""
+    defaults = {"max_tokens": host.maxTokens, "temperature": host.temperature}
+    values = {name: getattr(handler, name) for name in MODEL_OPTIONS}
+    values |= {name: default for name, default in defaults.items() if values[name] is None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def select_tools(
@@ -200,9 +204,11 @@ def matches_globs(name: str, spec_name: str, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(text, glob) for glob in globs for text in {name, spec_name})
 
 
-def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
-    """Build the limits of a turn. For iterations the handler has precedence, then `tools`, then `limits`."""
-    limits = spec.limits
+def build_limits(spec: AgentSpec, handler: Handler, host: LLMConfig | None = None) -> Limits:
+    """Build the limits of a turn. For iterations the handler has precedence, then `tools`, then `limits`; for
+    attempts the host (by default the handler's), then `retry`, then `limits`."""
+    limits, host = spec.limits, host or spec.llms.get(handler.llm)
+    host_attempts = host.retries + 1 if host is not None and host.retries is not None else None
     handler_iterations = handler.tools.max_iterations if handler.tools else None
     section_iterations = spec.tools.max_iterations if spec.tools and _sets_max_iterations(spec) else None
     return Limits(
@@ -212,7 +218,7 @@ def build_limits(spec: AgentSpec, handler: Handler) -> Limits:
         or DEFAULT_MAX_ITERATIONS,
         max_tool_only_streak=limits.max_tool_only_streak,
         max_repeats=limits.max_repeats,
-        max_attempts=spec.retry.max_attempts or limits.max_attempts,
+        max_attempts=host_attempts or spec.retry.max_attempts or limits.max_attempts,
         first_wait_s=spec.retry.first_wait_s,
         max_wait_s=spec.retry.max_wait_s,
         max_tokens=limits.max_tokens,

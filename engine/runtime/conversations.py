@@ -160,6 +160,12 @@ class Conversations:
         loaded_conversation = load_conversation(self._store, name)
         return loaded_conversation.snapshot.messages if loaded_conversation is not None else ()
 
+    def read_results(self, name: str) -> Mapping[str, Any]:
+        """The newest values of a conversation's results; none where there is no such conversation."""
+        loaded_conversation = load_conversation(self._store, name)
+        results = loaded_conversation.snapshot.results if loaded_conversation is not None else {}
+        return {key: result.value for key, result in results.items() if result.value is not None}
+
     async def end_open_turn(self, name: str) -> None:
         """Go on with a turn that a crash left open, until it rests; nothing where none is open."""
         if name in self._resting:

@@ -2,14 +2,17 @@
 
     finding_topic -> searching -> finding_intent -> finished
 
-The topic is asked for only where the conversation has earlier messages, the intent only where the search
-found no match. A failure of one of them goes on with the next: the turn itself is not lost.
+The topic is asked for where the conversation has earlier messages, and in the first turn too where the agent
+has a section `topic`; the intent only where the search found no match. The first search is for the user's
+message, later ones for the topic. A failure of one of them goes on with the next: the turn is not lost.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from toolchart.specs.handler_selection import require_handlers
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.sections.context import describe_place
 
@@ -25,6 +28,30 @@ The newest message of the user:
 
 Does the newest message go on with the topic of the conversation, or begin a new one? Answer with JSON:
 {"topic_status": "continuation" or "new_topic", "topic_summary": the topic in a few words}"""
+
+_PLACEHOLDERS = {
+    "currentTopic": "current_topic",
+    "conversationContext": "recent_messages",
+    "userMessage": "user_message",
+}
+"""The variables of a topic prompt as existing files spell them, and as the chart does."""
+
+DEFAULT_TOPIC_PROMPT = _TOPIC_PROMPT.replace("recent_messages", "conversationContext").replace(
+    "user_message", "userMessage"
+)
+"""The question for the topic where the spec has none, with the placeholders of existing files."""
+
+
+def translate_topic_prompt(prompt: str) -> str:
+    """A topic prompt of an existing file with the variables of the chart.
+
+    >>> translate_topic_prompt("{{ currentTopic }}: {{userMessage}}")
+    '{{current_topic}}: {{user_message}}'
+    """
+    return re.sub(
+        r"\{\{\s*(\w+)\s*\}\}", lambda match: "{{" + _PLACEHOLDERS.get(match[1], match[1]) + "}}", prompt
+    )
+
 
 _INTENT_PROMPT = """\
 Topic: {{topic.topic_summary}}
@@ -45,12 +72,17 @@ _TOPIC_SCHEMA: dict[str, Any] = {
 }
 
 
-def build_preparation_spec(spec: AgentSpec, *, asks_topic: bool) -> AgentSpec:
+def build_preparation_spec(spec: AgentSpec, *, asks_topic: bool, is_first: bool = False) -> AgentSpec:
     """The agent that finds the context of one turn, on the hosts of the spec.
 
     Args:
         asks_topic: whether a model finds the topic; else it is the user's message.
+        is_first: whether the conversation has no earlier messages.
+
+    Raises:
+        SpecError: the agent has no handlers.
     """
+    require_handlers(spec)
     fallback = spec.responses[-1]
     place = {"llm": fallback.llm, **({"model": fallback.model} if fallback.model else {})}
     intent_place = describe_place(spec.intent.provider if spec.intent else None, place)
@@ -58,7 +90,7 @@ def build_preparation_spec(spec: AgentSpec, *, asks_topic: bool) -> AgentSpec:
     chart = {"name": "turn_context", "states": _build_states(asks_topic, bool(spec.intent))}
     topic = "{{topic.topic_summary}}" if asks_topic else "{{user_message}}"
     arguments = {
-        "topic": topic if asks_topic else "",
+        "topic": topic if asks_topic and not is_first else "",
         "message": "{{user_message}}",
         "collections": "{{collections}}",
     }
@@ -69,7 +101,9 @@ def build_preparation_spec(spec: AgentSpec, *, asks_topic: bool) -> AgentSpec:
         "report": {"answer": "{{search.rag_results}}"},
     }
     if asks_topic:
-        call = _build_call(topic_place, "topic", _TOPIC_PROMPT, 200)
+        written = spec.topic.prompt if spec.topic else None
+        prompt = translate_topic_prompt(written) if written else _TOPIC_PROMPT
+        call = _build_call(topic_place, "topic", prompt, 200)
         effects["find_topic"] = {"call_model": {**call, "schema": _TOPIC_SCHEMA}}
     if spec.intent:
         prompt = _INTENT_PROMPT.replace("{{topic.topic_summary}}", topic)

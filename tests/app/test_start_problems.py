@@ -57,6 +57,8 @@ def test_check_and_doctor_refuse(
     checked = run_cli("check", file)
     assert checked.code == 1, what
     assert words in checked.out
+    is_left_out = what == "a builtin that does not exist"
+    assert ("the agent starts without a tool" in checked.out) is is_left_out
     report = json.loads(run_cli("check", file, "--json").out)
     assert (report["ok"], len(report["start"])) == (False, 1)
     inspected = run_cli("doctor", file)

@@ -1,29 +1,30 @@
-"""Searches services by `POST {url}/query`, and sorts what they find by thresholds: match, partial, none.
+"""Asks document services: searches by `POST {url}/query`, and lists collections by `GET {url}/collections`.
 
-The body is `{query, collection, top_k}`, the answer `{results: [{text, distance, metadata}],
-collection_metadata}`. Smaller distances are nearer.
+The body of a search is `{query, collection, top_k}`, the answer `{results: [{text, distance, metadata}],
+collection_metadata}`. Smaller distances are nearer; thresholds sort what is found: match, partial, none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from toolchart.specs.secrets import resolve_environment
-from toolchart.specs.sections.context import RagService
+from toolchart.specs.secrets import remember_secret, resolve_environment
+from toolchart.specs.sections.context import RagService, ServiceAuth, ServiceRetry
+from toolchart.states.errors import SpecError
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.sources.services import Hit
 
 TOP_K = 3
-MAX_DISTANCE = 1.0
-"""Results that are farther away are dropped."""
 ATTEMPTS = 3
 FIRST_WAIT_S = 1.0
-"""Seconds before the second attempt; doubled before the third."""
-TIMEOUT_S = 30.0
+"""Seconds before the second attempt; doubled before each further one."""
+LISTING_TIMEOUT_S = 5.0
+"""Longest wait for a list of collections: a page waits for it."""
 NO_DOCUMENTS = "[No relevant documents found]"
 
 
@@ -55,6 +56,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return self.passages[0].distance
 
 
+class Collection(msgspec.Struct, frozen=True, kw_only=True):
+    """One collection that a service has."""
+
+    name: str
+    count: int = 0
+    """Documents in it."""
+    metadata: dict[str, Any] = {}
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search: one match, or all partial matches, the nearest first."""
 
@@ -80,24 +90,34 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def search_services(
-    services: Mapping[str, RagService], places: Sequence[tuple[str, str]], query: str
+    services: Mapping[str, RagService],
+    places: Sequence[tuple[str, str]],
+    query: str,
+    *,
+    uses_own_top_k: bool = False,
 ) -> Found:
     """Search collections in order; the first match ends the search.
 
     Args:
         places: pairs of service and collection.
+        uses_own_top_k: whether each service is asked for as many passages as its `top_k` says.
     """
     partials: list[Finding] = []
     problems: list[str] = []
-    for service, collection in places:
-        if service not in services:
-            problems.append(f"there is no service {service!r} in rag_services")
+    for name, collection in places:
+        if name not in services:
+            problems.append(f"there is no service {name!r} in rag_services")
+            continue
+        service = services[name]
+        if service.collection and collection != service.collection:
+            problems.append(f"{name}/{collection} is not searched: only {service.collection!r} of it is")
             continue
         try:
-            answer = await _query(services[service], collection, query)
-            finding = _read_answer(service, collection, services[service], answer)
+            top_k = (service.top_k if uses_own_top_k else None) or TOP_K
+            answer = await query_service(name, service, collection, query, top_k)
+            finding = _read_answer(name, collection, service, answer)
         except ToolFailure as error:
-            problems.append(f"{service}/{collection} could not be searched: {error}")
+            problems.append(f"{name}/{collection} could not be searched: {error}")
             continue
         if finding is not None and finding.is_match:
             return Found(matches=(finding,), problems=tuple(problems))
@@ -118,7 +138,9 @@ def list_places(services: Mapping[str, RagService], chosen: Any) -> list[tuple[s
         chosen = [name.strip() for name in chosen.split(",") if name.strip()]
     if not isinstance(chosen, Sequence) or not chosen:
         return [
-            (name, collection) for name, service in services.items() for collection in service.collections
+            (name, collection)
+            for name, service in services.items()
+            for collection in service.searched_collections
         ]
     places = []
     for entry in chosen:
@@ -130,19 +152,25 @@ def list_places(services: Mapping[str, RagService], chosen: Any) -> list[tuple[s
     return places
 
 
-async def _query(service: RagService, collection: str, query: str) -> dict[str, Any]:
-    """The answer of a service, asked up to three times.
+async def query_service(
+    name: str, service: RagService, collection: str, query: str, top_k: int
+) -> dict[str, Any]:
+    """The answer of a service to a query, asked as often as its `retry` says.
 
     Raises:
         ToolFailure: it did not answer, or with something else.
+        SpecError: a variable of the entry is not set, or its `auth` is not complete.
     """
     import httpx
 
-    url = resolve_environment(service.url, "rag_services").rstrip("/") + "/query"
-    body = {"query": query, "collection": collection, "top_k": TOP_K}
-    wait_s, problem = FIRST_WAIT_S, ""
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as client:
-        for attempt in range(ATTEMPTS):
+    body = {"query": query, "collection": collection, "top_k": top_k}
+    retry = service.retry or ServiceRetry()
+    wait_s = FIRST_WAIT_S if retry.delay_s is None else retry.delay_s
+    problem = ""
+    options: dict[str, Any] = {"timeout": service.timeout_s, "trust_env": False}
+    url, headers = _find_url(name, service, "/query"), build_service_headers(name, service)
+    async with httpx.AsyncClient(headers=headers, **options) as client:
+        for attempt in range(retry.max_attempts or ATTEMPTS):
             if attempt:
                 await asyncio.sleep(wait_s)
                 wait_s *= 2
@@ -157,6 +185,107 @@ async def _query(service: RagService, collection: str, query: str) -> dict[str, 
     raise ToolFailure(problem)
 
 
+async def list_service_collections(name: str, service: RagService) -> list[Collection]:
+    """The collections that a service has; of one with `collection` that one alone. It is asked once.
+
+    Raises:
+        ToolFailure: it did not answer, or with something else.
+        SpecError: a variable of the entry is not set, or its `auth` is not complete.
+    """
+    data = await fetch_service_json(name, service, "/collections")
+    rows = data.get("collections") if isinstance(data, Mapping) else data
+    if not isinstance(rows, list):
+        raise ToolFailure("its answer has no list `collections`")
+    collections = [_read_collection(row) for row in rows]
+    return [
+        row
+        for row in collections
+        if row is not None and (not service.collection or row.name == service.collection)
+    ]
+
+
+async def fetch_service_json(name: str, service: RagService, path: str) -> Any:
+    """The JSON answer of a service to `GET {url}{path}`, asked once.
+
+    Raises:
+        ToolFailure: it did not answer, or not with JSON.
+        SpecError: a variable of the entry is not set, or its `auth` is not complete.
+    """
+    import httpx
+
+    options: dict[str, Any] = {"timeout": min(service.timeout_s, LISTING_TIMEOUT_S), "trust_env": False}
+    url, headers = _find_url(name, service, path), build_service_headers(name, service)
+    try:
+        async with httpx.AsyncClient(headers=headers, **options) as client:
+            return (await client.get(url)).raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise ToolFailure(f"{type(error).__name__}: {error}") from None
+
+
+def _read_collection(row: Any) -> Collection | None:
+    """A collection as services describe it: a name, or an object with one; None for anything else."""
+    if isinstance(row, str):
+        return Collection(name=row)
+    if not isinstance(row, Mapping) or not isinstance(row.get("name"), str):
+        return None
+    count, metadata = row.get("count"), row.get("metadata")
+    return Collection(
+        name=row["name"],
+        count=count if isinstance(count, int) and not isinstance(count, bool) else 0,
+        metadata=dict(metadata) if isinstance(metadata, Mapping) else {},
+    )
+
+
+def _find_url(name: str, service: RagService, path: str) -> str:
+    return resolve_environment(service.url, f"rag_services.{name}.url").rstrip("/") + path
+
+
+def build_service_headers(name: str, service: RagService) -> dict[str, str]:
+    """The headers of requests to a service, those of its sign-in included.
+
+    Raises:
+        SpecError: a variable is not set, or a part of the sign-in is missing.
+    """
+    place = f"rag_services.{name}"
+    headers = {
+        key: resolve_environment(value, f"{place}.headers.{key}") for key, value in service.headers.items()
+    }
+    return {**headers, **(_build_sign_in(service.auth, f"{place}.auth") if service.auth else {})}
+
+
+def _build_sign_in(auth: ServiceAuth, place: str) -> dict[str, str]:
+    """The header of a sign-in.
+
+    Raises:
+        SpecError: its type is unknown, a part is missing, or a variable is not set.
+    """
+
+    def find_part(*keys: str) -> str:
+        written = next((value for key in keys if (value := getattr(auth, key))), None)
+        if written is None:
+            raise SpecError(f"the sign-in of type {auth.type!r} needs `{keys[0]}`", path=place)
+        value = resolve_environment(written, f"{place}.{keys[0]}")
+        if keys[0] != "username":
+            remember_secret(value)
+        return value
+
+    kind = auth.type.lower().replace("_", "-")
+    if kind == "none":
+        return {}
+    if kind == "bearer":
+        return {"Authorization": f"Bearer {find_part('token')}"}
+    if kind == "basic":
+        words = f"{find_part('username')}:{find_part('password')}".encode()
+        return {"Authorization": "Basic " + base64.b64encode(words).decode()}
+    if kind in ("api-key", "apikey"):
+        return {auth.header: find_part("api_key", "key")}
+    raise SpecError(
+        f"unknown type of sign-in {auth.type!r}",
+        path=f"{place}.type",
+        hint="allowed: bearer, basic, api-key, none",
+    )
+
+
 def _read_answer(
     name: str, collection: str, service: RagService, answer: Mapping[str, Any]
 ) -> Finding | None:
@@ -164,7 +293,7 @@ def _read_answer(
     metadata = answer.get("collection_metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     passages = sorted(map(_read_passage, answer["results"]), key=lambda passage: passage.distance)
-    passages = [passage for passage in passages if passage.distance <= MAX_DISTANCE]
+    passages = [passage for passage in passages if passage.distance <= service.max_distance]
     match_threshold = float(metadata.get("match_threshold") or service.match_threshold)
     partial_threshold = float(metadata.get("partial_threshold") or service.partial_threshold)
     if not passages or passages[0].distance >= max(match_threshold, partial_threshold):
@@ -185,7 +314,7 @@ def _read_passage(result: Any) -> Passage:
     distance = result.get("distance")
     return Passage(
         text=str(result.get("text", "")),
-        distance=float(distance) if isinstance(distance, (int, float)) else MAX_DISTANCE + 1,
+        distance=float(distance) if isinstance(distance, (int, float)) else float("inf"),
         title=str(title or "Document"),
     )
 
@@ -201,7 +330,7 @@ class ServiceSearch:
         places = list_places(self._services, [collection] if collection and "/" in collection else None)
         if collection and "/" not in collection:
             places = [(service, collection) for service in self._services]
-        found = asyncio.run(search_services(self._services, places, query))
+        found = asyncio.run(search_services(self._services, places, query, uses_own_top_k=True))
         if found.problems and not found.matches:
             raise ToolFailure("; ".join(found.problems))
         passages = [(finding, passage) for finding in found.matches for passage in finding.passages]

@@ -93,8 +93,8 @@ def _iterate_charts(spec: AgentSpec, resolver: EffectResolver, seen: set[str]) -
             child = build_child_spec(spec, describe_agent(row.parameters))
             yield from _iterate_charts(child, resolver.copy_for(child), seen)
     if needs_preparation(spec):
-        for asks_topic in (False, True):
-            preparation = build_preparation_spec(spec, asks_topic=asks_topic)
+        for asks_topic, is_first in ((False, True), (True, True), (True, False)):
+            preparation = build_preparation_spec(spec, asks_topic=asks_topic, is_first=is_first)
             yield load_spec_chart(preparation, resolver.copy_for(preparation))
 
 

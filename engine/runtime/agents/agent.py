@@ -287,8 +287,11 @@ class Agent:
         if variables.keys() & GIVEN_CONTEXT:
             return {}, ()
         earlier_messages = self.conversations.read_messages(conversation) or read_history(history)
-        agent = self._get_context_agent(bool(earlier_messages))
+        agent = self._get_context_agent(is_first=not earlier_messages)
         name = name_context(conversation)
+        if self.spec.topic and "currentTopic" in (self.spec.topic.prompt or ""):
+            found = agent.conversations.read_results(name).get("topic", {})
+            variables = {"current_topic": found.get("topic_summary"), **variables}
         values = build_search_variables(message, variables, earlier_messages)
         turn_started = await agent.build_turn_started(agent.spec.responses[0], values)
         self._log.cover_child(name, conversation)
@@ -298,12 +301,13 @@ class Agent:
             snapshot = await agent.conversations.run_driver(name, driver, turn_started)
         return read_context(snapshot, message)
 
-    def _get_context_agent(self, asks_topic: bool) -> Agent:
+    def _get_context_agent(self, *, is_first: bool) -> Agent:
         from toolchart.engine.runtime.agents.turn_context import make_search_function
         from toolchart.specs.sections.preparation import build_preparation_spec
 
-        if asks_topic not in self._context_agents:
-            spec = build_preparation_spec(self.spec, asks_topic=asks_topic)
+        if is_first not in self._context_agents:
+            asks_topic = not is_first or self.spec.topic is not None
+            spec = build_preparation_spec(self.spec, asks_topic=asks_topic, is_first=is_first)
             parts = replace(
                 self._parts,
                 functions=[make_search_function(self.spec)],
@@ -314,8 +318,8 @@ class Agent:
             )
             agent = Agent(spec, parts, self)
             agent.open_conversations(self._store, self._log)
-            self._context_agents[asks_topic] = agent
-        return self._context_agents[asks_topic]
+            self._context_agents[is_first] = agent
+        return self._context_agents[is_first]
 
     @property
     def answer_entries(self) -> dict[str, int]:

@@ -9,6 +9,7 @@ from toolchart.engine.runtime.agents.agent_tools import build_agent_tools
 from toolchart.engine.runtime.flows.chart_functions import ChartFunctions
 from toolchart.providers.hosts import find_host
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.handler_selection import require_handlers
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.descriptors import load_reference, load_row_reference
@@ -21,6 +22,10 @@ def find_start_problems(spec: AgentSpec) -> Iterator[SpecError]:
     Hosts are looked up and their adapters are imported; Python handlers are imported, and tools are made. MCP
     servers are not started and OpenAPI documents are not fetched; that their packages are there is checked.
     """
+    try:
+        require_handlers(spec)
+    except SpecError as error:
+        yield error
     for name, config in spec.llms.items():
         try:
             host = find_host(config.provider)

@@ -81,6 +81,7 @@ def build_search_variables(
     return {
         "user_message": message,
         "recent_messages": "\n".join(texts[-RECENT_MESSAGES:]),
+        "current_topic": variables.get("current_topic") or "",
         "collections": variables.get("collections") or [],
     }
 

@@ -55,7 +55,13 @@ def command(name: str, replays: bool, as_json: bool) -> int:
         )
     else:
         for problem in problems:
-            click.echo(escape_controls(f"the agent cannot start as it is written: {problem}"))
+            is_left_out = "left out" in problem  # the agent starts, but not with this tool
+            lead = (
+                "the agent starts without a tool"
+                if is_left_out
+                else "the agent cannot start as it is written"
+            )
+            click.echo(escape_controls(f"{lead}: {problem}"))
         _print_report(report, runs, chart.source or name)
     return 1 if report.findings or problems else 0
 
