@@ -26,7 +26,16 @@ from toolchart.app.server.mcp_server import routes as mcp_routes
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site
-from toolchart.app.server.testing_api import chat, configuration, context_tests, models, tools
+from toolchart.app.server.testing_api import (
+    chat,
+    collections,
+    configuration,
+    context_tests,
+    interface,
+    models,
+    provider_forms,
+    tools,
+)
 from toolchart.app.studio import static_files
 from toolchart.app.studio.errors import answer_error
 from toolchart.app.studio.pages import approvals as approvals_page
@@ -63,8 +72,11 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     charts.ROUTES,
     tools.ROUTES,
     models.ROUTES,
+    provider_forms.ROUTES,
     configuration.ROUTES,
     context_tests.ROUTES,
+    collections.ROUTES,
+    interface.ROUTES,
     chat.ROUTES,
     static_files.ROUTES,
     sign_in.ROUTES,

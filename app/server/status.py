@@ -21,7 +21,7 @@ async def report_health(request: Request) -> JsonAnswer:
     """Say that the server runs and that its log can be used; 503 where it cannot."""
     engine = get_site(request).engine
     answer = {"status": "ok", "version": __version__, "config_loaded": True}
-    counts = {"ai_providers": len(engine.spec.llms), "rag_providers": len(engine.spec.rag_services)}
+    names = {"ai_providers": list(engine.spec.llms), "rag_providers": list(engine.spec.rag_services)}
     problem = None
     try:
         await asyncio.wait_for(asyncio.to_thread(_look_at_log, engine.store), _LOG_S)
@@ -30,9 +30,9 @@ async def report_health(request: Request) -> JsonAnswer:
     except LogUnavailable:  # its text has the path of the log, no business of whoever has no token
         problem = "the log cannot be read, or was replaced or deleted while the server had it open"
     if problem is None:
-        return JsonAnswer({**answer, **counts})
+        return JsonAnswer({**answer, **names})
     problem = f"{problem}: see the server's messages"
-    return JsonAnswer({**answer, "status": "log unavailable", **counts, "problem": problem}, 503)
+    return JsonAnswer({**answer, "status": "log unavailable", **names, "problem": problem}, 503)
 
 
 def _look_at_log(store: Store) -> None:

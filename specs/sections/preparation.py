@@ -53,7 +53,7 @@ def translate_topic_prompt(prompt: str) -> str:
     )
 
 
-_INTENT_PROMPT = """\
+INTENT_PROMPT = """\
 Topic: {{topic.topic_summary}}
 Message: {{user_message}}
 
@@ -106,7 +106,7 @@ def build_preparation_spec(spec: AgentSpec, *, asks_topic: bool, is_first: bool 
         call = _build_call(topic_place, "topic", prompt, 200)
         effects["find_topic"] = {"call_model": {**call, "schema": _TOPIC_SCHEMA}}
     if spec.intent:
-        prompt = _INTENT_PROMPT.replace("{{topic.topic_summary}}", topic)
+        prompt = INTENT_PROMPT.replace("{{topic.topic_summary}}", topic)
         effects["find_intent"] = {"call_model": _build_call(intent_place, "intent", prompt, 50)}
     return _replace_parts(spec, chart, effects, Handler.model_validate(place))
 

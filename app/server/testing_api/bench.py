@@ -9,7 +9,7 @@ with the tools as text or without them: it says whether the model takes tools.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -240,29 +240,6 @@ def explain_failure(result: TurnResult, provider: str) -> tuple[int, str]:
         text = f'Model "{model}" was not found on provider "{provider}". Check the model name is correct.'
         return 500, text
     return 500, error.message
-
-
-def find_entry(llms: Mapping[str, LLMConfig], config: Mapping[str, Any]) -> str | None:
-    """The entry of the agent that a configuration of a request describes; None for any other host.
-
-    Nothing in the configuration is used but its equality: neither address nor key nor variable.
-    """
-    for name, entry in llms.items():
-        known = entry.model_dump(exclude_none=True, exclude_defaults=True)
-        known["provider"] = entry.provider
-        if is_described_by(known, config):
-            return name
-    return None
-
-
-def is_described_by(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Whether a configuration of a request says nothing else than one of the operator's."""
-    return all(_is_same(known, key, value) for key, value in config.items())
-
-
-def _is_same(known: Mapping[str, Any], key: str, value: Any) -> bool:
-    is_left_open = key in ("model", "name") or (key == "api_key" and value in (None, ""))
-    return is_left_open or value is None or (key in known and known[key] == value)
 
 
 def select_names(names: Collection[str], registry: Any) -> frozenset[str]:

@@ -1,14 +1,19 @@
-"""The chat API of existing front ends: one message in, one JSON answer out, the history comes with it."""
+"""The chat API of existing front ends: one message in, one JSON answer out, the history comes with it.
+
+Their page takes the next message only after a text in `response`, or after 429. So every answer has a
+sentence there: also an error, a turn that waits for a person, and a reply without text.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+import logging
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.server.answers import JsonAnswer, Refusal
+from toolchart.app.server.answers import JsonAnswer, Refusal, describe_error
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
@@ -17,20 +22,43 @@ from toolchart.engine.log.family import name_context
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.host_client import find_api_key
-from toolchart.specs.models import LLMConfig
-from toolchart.specs.secrets import resolve_environment
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, ToolchartError
+
+log = logging.getLogger("toolchart.server")
+
+_FAILED = "No answer could be given: "
 
 
 async def chat(request: Request) -> Response:
     """Answer a message. Everything before it comes with the request; each answer is a conversation."""
+    try:
+        return await _answer_message(request)
+    except (Refusal, HTTPException, ToolchartError) as error:
+        status, headers, details = describe_error(error)
+        text = str(details.pop("error"))
+        sentence = _FAILED + str(details.get("message") or text)
+        details = {"response": sentence, "status": "error", **details}
+        raise Refusal(status, text, headers=headers, details=details) from None
+    except Exception as error:
+        log.error("POST /chat/api: %s", type(error).__name__, exc_info=error)
+        details = {"response": f"{_FAILED}the server has failed", "status": "error"}
+        raise Refusal(500, "internal error", details=details) from None
+
+
+async def _answer_message(request: Request) -> Response:
+    """The answer to a message.
+
+    Raises:
+        Refusal: the request is wrong, or the turn ended in error.
+        ToolchartError: the turn could not begin or go on.
+    """
     form, site = await read_form(request, ChatForm), get_site(request)
     if not isinstance(form.prompt, str) or not form.prompt.strip():
         raise Refusal(400, "Invalid request: prompt is required and must be a string")
     name, prompt = generate_conversation_id(), form.prompt
-    variables = {"collections": _list_collections(form)} if form.selectedCollections else {}
+    variables: dict[str, Any] = {"current_topic": form.topic} if form.topic else {}
+    if form.selectedCollections:
+        variables["collections"] = _list_collections(form)
     history = [_convert_message(message) for message in form.previousMessages]
     engine = site.engine
     task = site.live_turns.begin(
@@ -42,7 +70,7 @@ async def chat(request: Request) -> Response:
         raise Refusal(500, "Internal server error", details=details)
     return JsonAnswer(
         {
-            "response": result.content,
+            "response": _write_response(result),
             "status": "success" if result.is_over else "waiting",
             "topic": _find_topic(engine, name) or form.topic or prompt,
             "service": result.service,
@@ -50,6 +78,24 @@ async def chat(request: Request) -> Response:
             "conversation": name,
         }
     )
+
+
+def _write_response(result: TurnResult) -> str:
+    """What the page shows: the answer, and a sentence where there is none yet."""
+    if result.is_over or result.awaits_user:
+        return result.content if result.content.strip() else "The model has answered without any text."
+    return f"{result.content}\n\n{_describe_waiting(result)}".strip()
+
+
+def _describe_waiting(result: TurnResult) -> str:
+    """What a turn waits for, and where a person can go on with it."""
+    place = f"The answer will stand at /chat/{result.conversation}."
+    if result.pending_approvals:
+        tools = ", ".join(dict.fromkeys(call.tool for call in result.pending_approvals))
+        return f"A person must approve a tool call first ({tools}): decide at /approvals. {place}"
+    if result.questions:
+        return f"A question must be answered first: answer it at /approvals. {place}"
+    return f"This message is still being worked on. {place}"
 
 
 def _convert_message(message: dict[str, Any]) -> dict[str, Any]:
@@ -71,47 +117,6 @@ def _find_topic(engine: Engine, conversation: str) -> str:
     return str(topic.get("topic_summary") or "")
 
 
-async def describe_interface(request: Request) -> Response:
-    """What a front end loads at its start; never keys."""
-    spec = get_site(request).engine.spec
-    collections = [
-        {"service": name, "name": collection}
-        for name, service in spec.rag_services.items()
-        for collection in service.collections
-    ]
-    llms = {name: {"provider": entry.provider, "model": entry.model} for name, entry in spec.llms.items()}
-    status = {name: {"configured": is_configured(entry)} for name, entry in spec.llms.items()}
-    has_working_hosts = any(row["configured"] for row in status.values())
-    open_handlers = [index for index, handler in enumerate(spec.responses) if not handler.match]
-    return JsonAnswer(
-        {
-            "collections": collections,
-            "wrappers": [],
-            "modelSelection": {},
-            "llms": llms,
-            "defaultHandlerIndex": open_handlers[-1] if open_handlers else None,
-            "defaultTopicPrompt": "",
-            "hasConfig": True,
-            "isZeroConfig": False,
-            "providerStatus": status,
-            "hasWorkingProviders": has_working_hosts,
-            "hasResponseHandlers": True,
-            "chatReady": has_working_hosts,
-        }
-    )
-
-
-def is_configured(config: LLMConfig) -> bool:
-    """Whether an entry has the key that its host wants, as far as can be said without asking the host."""
-    if config.base_url and not config.api_key:
-        return True
-    try:
-        key = find_api_key(config, partial(resolve_environment, where="api_key"))
-    except SpecError:
-        return False
-    return bool(key) or not find_host(config.provider).key_variables
-
-
 ROUTES = RouteGroup(
     name="chat",
     endpoints=(
@@ -122,13 +127,6 @@ ROUTES = RouteGroup(
             answer=chat,
             body=ChatForm,
             summary="Answer a message that brings its history.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/ui-config",
-            role="read",
-            answer=describe_interface,
-            summary="What a front end loads at its start.",
         ),
     ),
 )

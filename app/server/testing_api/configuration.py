@@ -16,10 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
-from toolchart.app.server.bodies import read_form
+from toolchart.app.server.bodies import read_json
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
-from toolchart.app.server.testing_api.forms import ConfigForm
 from toolchart.providers.hosts import find_host
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
@@ -29,57 +28,78 @@ from toolchart.states.errors import SpecError
 
 async def export_config(request: Request) -> Response:
     """The configuration of the agent as the log has it: references such as `${KEY}`, and no key."""
-    spec = get_site(request).engine.spec
-    return JsonAnswer({"config": spec.to_public_dict(), "name": spec.name})
+    return JsonAnswer(get_site(request).engine.spec.to_public_dict())
 
 
 async def validate_config(request: Request) -> Response:
-    """Whether a configuration could be an agent. It is only read: no variable, file or host of it is used."""
-    form = await read_form(request, ConfigForm)
-    if not isinstance(form.config, dict):
-        raise Refusal(400, "Missing required parameters: config")
+    """Whether a configuration, which is the body, could be an agent. It is only read: no variable, file or
+    host of it is used."""
+    config = await read_json(request)
+    if not isinstance(config, dict):
+        text = "the configuration is a JSON object with the keys llms and responses"
+        return JsonAnswer({"valid": False, "errors": [text], "warnings": []})
     try:
-        spec = await asyncio.to_thread(load_spec, form.config)
+        spec = await asyncio.to_thread(load_spec, config)
     except SpecError as error:
-        return JsonAnswer({"valid": False, "errors": describe_problem(error), "warnings": []})
+        return JsonAnswer({"valid": False, "errors": [str(error)], "warnings": []})
     return JsonAnswer({"valid": True, "errors": [], "warnings": list(spec.warnings)})
 
 
-def describe_problem(error: SpecError) -> list[dict[str, Any]]:
-    """The problems of a configuration; the hint of the first names the others."""
-    return [{"message": error.message, "path": error.path, "line": error.line, "hint": error.hint}]
-
-
 async def reload_config(request: Request) -> Response:
-    """Whether the file of the agent is still what is served.
+    """Whether a configuration, which is the body, is the one that is served; without one (`{}`), whether the
+    file of the agent still is.
 
     Raises:
-        Refusal: 409; it has changed, so that the server must be started again.
+        Refusal: 409; it is another one, so that the server must be started again with it.
     """
-    spec = get_site(request).engine.spec
+    spec, config = get_site(request).engine.spec, await read_json(request)
+    if config:
+        return await asyncio.to_thread(_compare_config, spec, config)
     if spec.source is None:
         return _answer_unchanged("the agent has no file that could change")
     try:
         stored = await asyncio.to_thread(load_spec, Path(spec.source))
-    except SpecError as error:
-        text = "the file of the agent has changed and cannot be used; the agent is served as it was"
-        raise Refusal(409, text, details=_describe_change(describe_problem(error))) from None
-    if not _is_same_agent(stored, spec):
-        text = "the file of the agent has changed; start `toolchart serve` again to serve what it says now"
-        raise Refusal(409, text, details=_describe_change([]))
+    except SpecError:
+        raise _refuse_change(
+            "the file of the agent has changed and cannot be used; the agent is served as it was"
+        ) from None
+    if stored.model_dump() != spec.model_dump():
+        raise _refuse_change(
+            "the file of the agent has changed; start `toolchart serve` again to serve what it says now"
+        )
     return _answer_unchanged("the agent is what its file says")
 
 
+def _compare_config(spec: AgentSpec, config: Any) -> Response:
+    """Compare a configuration of a request with the one that is served, as it is exported.
+
+    Raises:
+        Refusal: 409; it is another one, or none.
+    """
+    exported = spec.to_public_dict()
+    if config == exported:
+        return _answer_unchanged("this configuration is served already")
+    try:
+        sent = load_spec(config) if isinstance(config, dict) else None
+    except SpecError as error:
+        raise _refuse_change(
+            f"Nothing was changed, because this configuration is not valid: {error}"
+        ) from None
+    # Pages leave out what they do not know, or write a default: what counts is what an agent reads.
+    if sent is not None and sent.model_dump() == load_spec(exported).model_dump():
+        return _answer_unchanged("this configuration is served already")
+    raise _refuse_change(
+        "Nothing was changed: this server serves the configuration of its start, because every conversation "
+        "records it. Export this one, put it in place of the agent's file and start `toolchart serve` again."
+    )
+
+
 def _answer_unchanged(message: str) -> Response:
-    return JsonAnswer({"success": True, "changed": False, "message": message})
+    return JsonAnswer({"success": True, "message": message})
 
 
-def _describe_change(errors: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"success": False, "changed": True, "valid": not errors, "errors": errors}
-
-
-def _is_same_agent(one: AgentSpec, other: AgentSpec) -> bool:
-    return one.model_dump() == other.model_dump()
+def _refuse_change(message: str) -> Refusal:
+    return Refusal(409, message, details={"success": False})
 
 
 async def list_variables(request: Request) -> Response:
@@ -89,7 +109,7 @@ async def list_variables(request: Request) -> Response:
     for name, place in _find_variables(spec):
         places.setdefault(name, []).append(place)
     rows = [
-        {"name": name, "is_set": bool(os.environ.get(name)), "used_by": sorted(set(used_by))}
+        {"name": name, "exists": bool(os.environ.get(name)), "used_by": sorted(set(used_by))}
         for name, used_by in sorted(places.items())
     ]
     return JsonAnswer({"variables": rows, "count": len(rows)})
@@ -131,7 +151,6 @@ ROUTES = RouteGroup(
             path="/api/config/validate",
             role="chat",
             answer=validate_config,
-            body=ConfigForm,
             summary="Tell whether a configuration could be an agent; nothing of it is used.",
         ),
         Endpoint(
@@ -139,7 +158,7 @@ ROUTES = RouteGroup(
             path="/api/config/reload",
             role="chat",
             answer=reload_config,
-            summary="Tell whether the agent's file has changed since the start.",
+            summary="Tell whether a configuration, or the agent's file, is what is served.",
         ),
         Endpoint(
             method="GET",

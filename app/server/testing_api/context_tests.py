@@ -1,13 +1,15 @@
-"""The tests of what finds the context of a turn: the search in documents, the intent and the topic.
+"""The tests of what finds the context of a turn: the document services, the intent and the topic.
 
-Each uses what the agent itself has: a request may repeat a section of its configuration, and cannot bring
-another one. Intent and topic are found as in a turn, by the chart of `specs/sections/preparation.py`, in a
-conversation `test-...` of the log.
+Each asks what the agent itself has: a request names an entry by repeating its configuration, and cannot bring
+another one. Intent and topic are found as in a turn, by the chart of `specs/sections/preparation.py`, in
+conversations `test-...` of the log. A prompt or intents of one's own need the role `debug`: what models are
+asked before a handler is chosen is the operator's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -15,12 +17,15 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
-from toolchart.app.server.site import Site, get_site
-from toolchart.app.server.testing_api.bench import is_described_by
-from toolchart.app.server.testing_api.forms import IntentForm, SearchForm
+from toolchart.app.server.endpoints import Endpoint, RouteGroup, require_role
+from toolchart.app.server.site import Site, get_access, get_site
+from toolchart.app.server.testing_api.collections import ask_service, clean_metadata
+from toolchart.app.server.testing_api.entries import explain_no_entry, find_entry
+from toolchart.app.server.testing_api.forms import IntentForm, SearchForm, TopicForm
 from toolchart.app.server.testing_api.side_engines import open_side_engine
 from toolchart.engine.runtime.agents.turn_context import (
+    OTHER,
+    SearchResult,
     build_search_variables,
     describe_context,
     make_search_function,
@@ -30,112 +35,281 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import hide_secrets
-from toolchart.specs.sections.context import RagService
-from toolchart.specs.sections.preparation import build_preparation_spec
-from toolchart.states.errors import SpecError
-from toolchart.tools.retrieval.services import list_places, search_services
+from toolchart.specs.sections.context import IntentConfig, ModelChoice, TopicConfig
+from toolchart.specs.sections.preparation import (
+    DEFAULT_TOPIC_PROMPT,
+    INTENT_PROMPT,
+    SEARCH_FUNCTION,
+    build_preparation_spec,
+)
+from toolchart.states.flows.templates import render_template
+from toolchart.tools.sources.effect_functions import effect
+
+MAX_MESSAGES = 20
+"""Most messages of the user in one test of topics: each is a call of the model."""
+
+_UNREADABLE_KINDS = ("bad_output", "bad_response")
+"""Failures of a topic that leave the user's message as the topic, as in a turn."""
+
+# -- document services ---------------------------------------------------------------------------------
 
 
-async def try_search(request: Request) -> Response:
-    """Search a service of the agent."""
-    form, spec = await read_form(request, SearchForm), get_site(request).engine.spec
-    name = _find_service(spec.rag_services, form)
-    service = spec.rag_services[name]
-    chosen = [{"service": name, "name": form.collection}] if form.collection else None
-    places = list_places({name: service}, chosen)
-    if not places:
-        raise Refusal(400, f"Missing required parameters: collection (the service {name!r} lists none)")
-    try:
-        found = await search_services({name: service}, places, form.query)
-    except SpecError as error:
-        return JsonAnswer({"success": False, "service": name, "error": hide_secrets(str(error))})
-    answer: dict[str, Any] = {
-        "success": not found.problems,
-        "service": name,
-        "collections": [collection for _, collection in places],
-        "rag_results": found.rag_results,
-        "count": sum(len(finding.passages) for finding in found.matches),
-    }
-    if found.problems:
-        answer["error"] = hide_secrets("; ".join(found.problems))
-    return JsonAnswer(answer)
-
-
-def _find_service(services: Mapping[str, RagService], form: SearchForm) -> str:
-    """The service of the agent that a request names or describes.
+async def try_service(request: Request) -> Response:
+    """Whether a document service of the agent answers, and what it has.
 
     Raises:
-        Refusal: 400; the agent has none such.
+        Refusal: 400; it does not, or the configuration is none of the agent's entries.
     """
-    names = [form.service] if form.service else list(services)
+    form, spec = await read_form(request, SearchForm), get_site(request).engine.spec
+    begin_s = time.monotonic()
+    if not form.config.get("url"):
+        raise Refusal(400, "Missing required parameters: config.url", details={"success": False})
     config = {**form.config, **({"provider": form.provider} if form.provider else {})}
-    for name in names:
-        if name in services and is_described_by(services[name].model_dump(exclude_none=True), config):
-            return name
-    known = ", ".join(services) or "none"
-    raise Refusal(400, f"this service is no entry of the agent's `rag_services`; entries: {known}")
+    name = find_entry(spec.rag_services, config)
+    if name is None:
+        text, kind = explain_no_entry("rag_services", spec.rag_services), "configuration"
+        raise Refusal(400, text, details={"success": False, "errorType": kind})
+    listing = await ask_service(name, spec.rag_services[name])
+    if listing.problem:
+        text = f"The service {name!r} does not answer: {listing.problem}"
+        raise Refusal(400, text, details={"success": False, "errorType": "connection"})
+    rows = [
+        {"name": row.name, "count": row.count, "metadata": clean_metadata(row.metadata)}
+        for row in listing.collections
+    ]
+    return JsonAnswer(
+        {
+            "success": True,
+            "message": f"The service {name!r} answers and has {len(rows)} collections.",
+            "provider": form.provider or spec.rag_services[name].provider or "",
+            "type": "rag",
+            "duration": round((time.monotonic() - begin_s) * 1000),
+            "collectionCount": len(rows),
+            "collections": rows,
+        }
+    )
+
+
+# -- the intent ------------------------------------------------------------------------------------------
 
 
 async def try_intent(request: Request) -> Response:
-    """Find the intent of a message as a turn does."""
+    """Find the intent of a message among the intents of the page and the collections that it has chosen.
+
+    Raises:
+        Refusal: 400 where something is missing, 403 for other intents than the agent's without the role
+            `debug`, 502 where the model cannot be asked.
+    """
     form, site = await read_form(request, IntentForm), get_site(request)
-    section = site.engine.spec.intent
-    _require_section("intent", section, form)
-    result = await _find_context(site, form, asks_topic=False)
-    errors = {name: error.message for name, error in result.result_errors.items()}
-    context, problems = describe_context(result.results, errors, form.query)
-    intent = context.get("intent")
-    is_found = intent is not None and not problems
-    answer = {"success": is_found, "intent": intent, "conversation": result.conversation}
-    return JsonAnswer({**answer, "rag_results": context["rag_results"], **_describe_problems(problems)})
+    spec = site.engine.spec
+    if not form.query.strip():
+        raise Refusal(400, "Missing required parameters: query")
+    choice = _choose_model(spec, form.provider_config, form.model)
+    intents = _read_intents(request, spec, form)
+    collections = _read_collections(spec, form.selected_collections)
+    if not intents and not collections:
+        raise Refusal(400, "There is nothing to choose from: add an intent, or select a collection.")
+    options = {**intents, **collections, OTHER: "None of these."}
+    config = IntentConfig(provider=choice, detection=intents)
+    test_spec = spec.model_copy(update={"intent": config, "topic": None, "rag_services": {}})
+    result = await _find_context(
+        site,
+        build_preparation_spec(test_spec, asks_topic=False),
+        form.query,
+        build_search_variables(form.query, {}, ()),
+        _make_options_function(options),
+    )
+    _refuse_failure(result, "intent")
+    context, _ = describe_context(result.results, {}, form.query)
+    values = {"user_message": form.query, "search": {"options": _format_options(options)}}
+    return JsonAnswer(
+        {
+            "query": form.query,
+            "detected_intent": context.get("intent"),
+            "available_intents": list(options),
+            "intent_count": len(intents),
+            "collection_count": len(collections),
+            "provider": spec.llms[choice.llm].provider,
+            "model": choice.model,
+            "prompt_used": render_template(
+                INTENT_PROMPT.replace("{{topic.topic_summary}}", "{{user_message}}"), values
+            )[0],
+            "conversation": result.conversation,
+        }
+    )
+
+
+def _read_intents(request: Request, spec: AgentSpec, form: IntentForm) -> dict[str, str]:
+    """The intents that the page tests: its own where it has any, else the agent's.
+
+    Raises:
+        Refusal: 403; they are others than the agent's, and the role `debug` is missing.
+    """
+    own = dict(spec.intent.detection) if spec.intent else {}
+    section = form.working_config.get("intent")
+    written = section.get("detection") if isinstance(section, Mapping) else None
+    if not isinstance(written, Mapping):
+        return own
+    intents = {str(name): str(text) for name, text in written.items()}
+    if intents != own:
+        require_role(get_access(request), "debug")
+    return intents
+
+
+def _read_collections(spec: AgentSpec, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The collections that the page has chosen, each with its description.
+
+    Raises:
+        Refusal: 400; one is of a service that the agent does not have.
+    """
+    collections: dict[str, str] = {}
+    for row in rows:
+        service, name, metadata = row.get("service"), row.get("name"), row.get("metadata")
+        if service not in spec.rag_services:
+            raise Refusal(400, explain_no_entry("rag_services", spec.rag_services))
+        text = metadata.get("description") if isinstance(metadata, Mapping) else None
+        collections[f"{service}/{name}"] = str(text or name)
+    return collections
+
+
+def _format_options(options: Mapping[str, str]) -> str:
+    return "\n".join(f"- {name}: {description}" for name, description in options.items())
+
+
+def _make_options_function(options: Mapping[str, str]) -> Any:
+    """The function of the chart that finds no documents, and offers these intents."""
+
+    @effect(name=SEARCH_FUNCTION, idempotent=True, timeout_s=300)
+    async def offer_options(topic: Any, message: str, collections: Any) -> SearchResult:
+        return SearchResult(
+            rag_results="none",
+            service="",
+            collection="",
+            rag_context="",
+            options=_format_options(options),
+            names=list(options),
+            problems=[],
+        )
+
+    return offer_options
+
+
+# -- the topic -------------------------------------------------------------------------------------------
 
 
 async def try_topic(request: Request) -> Response:
-    """Find the topic of a message as a turn does that has earlier messages."""
-    form, site = await read_form(request, IntentForm), get_site(request)
-    _require_section("topic", site.engine.spec.topic, form)
-    result = await _find_context(site, form, asks_topic=True)
-    found, error = result.results.get("topic", {}), result.result_errors.get("topic")
-    answer = {"success": bool(found), "topic": found.get("topic_summary") or form.query}
-    status = {"topic_status": found.get("topic_status"), "conversation": result.conversation}
-    problems = (error.message,) if error is not None else ()
-    return JsonAnswer({**answer, **status, **_describe_problems(problems)})
-
-
-def _require_section(key: str, section: Any, form: IntentForm) -> None:
-    """Refuse a test of what the agent does not have, or of another configuration than its own.
+    """Find the topic of each message of the user as a turn does, one after the other.
 
     Raises:
-        Refusal: 400.
+        Refusal: 400 where something is missing, 403 for another prompt than the agent's without the role
+            `debug`, 502 where the model cannot be asked.
     """
-    if section is None:
-        raise Refusal(400, f"this agent has no section `{key}`")
-    if not is_described_by(section.model_dump(exclude_none=True), form.config):
-        raise Refusal(400, f"this is not the agent's section `{key}`; a request cannot bring another one")
-    if not form.query.strip():
-        raise Refusal(400, "Missing required parameters: query")
+    form, site = await read_form(request, TopicForm), get_site(request)
+    spec = site.engine.spec
+    choice = _choose_model(spec, form.provider_config, form.model)
+    count = sum(_is_of_user(message) for message in form.messages)
+    if not 1 <= count <= MAX_MESSAGES:
+        raise Refusal(400, f"messages has 1 to {MAX_MESSAGES} messages of the user, found {count}")
+    config = TopicConfig(provider=choice, prompt=_read_prompt(request, spec, form))
+    test_spec = spec.model_copy(update={"topic": config, "intent": None, "rag_services": {}})
+    evolution: list[dict[str, Any]] = []
+    for index, message in enumerate(form.messages):
+        if _is_of_user(message):
+            topic = evolution[-1]["detectedTopic"] if evolution else ""
+            step = await _find_topic(site, test_spec, form.messages[:index], message, topic)
+            evolution.append({"messageIndex": len(evolution), **step})
+    return JsonAnswer(
+        {
+            "evolution": evolution,
+            "provider": spec.llms[choice.llm].provider,
+            "model": choice.model,
+            "messageCount": len(form.messages),
+            "userMessageCount": count,
+        }
+    )
 
 
-def _describe_problems(problems: tuple[str, ...]) -> dict[str, str]:
-    return {"error": hide_secrets("; ".join(problems))} if problems else {}
+def _read_prompt(request: Request, spec: AgentSpec, form: TopicForm) -> str | None:
+    """The question for the topic: the agent's, or that of the page.
+
+    Raises:
+        Refusal: 403; it is another one than the agent's, and the role `debug` is missing.
+    """
+    own = spec.topic.prompt if spec.topic else None
+    written = form.custom_prompt
+    if not written or not written.strip() or written in (own, DEFAULT_TOPIC_PROMPT if own is None else own):
+        return own
+    require_role(get_access(request), "debug")
+    return written
 
 
-async def _find_context(site: Site, form: IntentForm, *, asks_topic: bool) -> TurnResult:
-    """The turn in which the context was found."""
-    served = site.engine.spec
-    spec = build_preparation_spec(served, asks_topic=asks_topic)
-    name = f"test-{generate_conversation_id()}"
-    earlier = read_history([_convert_message(message) for message in form.previousMessages])
-    variables = build_search_variables(form.query, {}, earlier)
-    functions = [make_search_function(served)]
-    with site.turns.hold():
-        async with open_side_engine(site, spec, _list_llms(spec), functions=functions) as engine:
-            return await engine.arun(form.query, conversation=name, variables=variables)
+async def _find_topic(
+    site: Site, spec: AgentSpec, earlier: Sequence[Mapping[str, Any]], message: Mapping[str, Any], topic: str
+) -> dict[str, Any]:
+    """One step of the topics of a conversation, for a message and what came before it."""
+    text = str(message.get("text") or "")
+    history = read_history([_convert_message(row) for row in earlier])
+    result = await _find_context(
+        site,
+        build_preparation_spec(spec, asks_topic=True, is_first=not earlier),
+        text,
+        build_search_variables(text, {"current_topic": topic}, history),
+        make_search_function(spec),
+    )
+    _refuse_failure(result, "topic")
+    found = result.results.get("topic", {})
+    status = str(found.get("topic_status") or "new_topic")
+    step = {"userMessage": text, "detectedTopic": str(found.get("topic_summary") or text)}
+    parent = {"parentTopic": topic} if topic and status == "continuation" else {}
+    return {**step, **parent, "topicStatus": status}
 
 
-def _convert_message(message: dict[str, Any]) -> dict[str, Any]:
+def _is_of_user(message: Mapping[str, Any]) -> bool:
+    return message.get("type") == "user" and bool(str(message.get("text") or "").strip())
+
+
+def _convert_message(message: Mapping[str, Any]) -> dict[str, Any]:
     kind = "user" if message.get("type") == "user" else "bot"
     return {"type": kind, "text": str(message.get("text") or "")}
+
+
+# -- both ------------------------------------------------------------------------------------------------
+
+
+def _choose_model(spec: AgentSpec, config: Mapping[str, Any], model: str) -> ModelChoice:
+    """The entry of the agent that a request describes, with a model of it.
+
+    Raises:
+        Refusal: 400; there is none such, or the request names no model.
+    """
+    if not isinstance(config.get("provider"), str) or not model.strip():
+        raise Refusal(400, "Missing required parameters: provider_config with a provider, model")
+    name = find_entry(spec.llms, config)
+    if name is None:
+        raise Refusal(400, explain_no_entry("llms", spec.llms))
+    return ModelChoice(llm=name, model=model)
+
+
+def _refuse_failure(result: TurnResult, name: str) -> None:
+    """Refuse to answer a test whose model could not be asked.
+
+    Raises:
+        Refusal: 502.
+    """
+    error = result.result_errors.get(name) or result.error
+    if error is not None and error.kind not in _UNREADABLE_KINDS:
+        text = f"The model could not be asked for the {name}: {hide_secrets(error.message)}"
+        raise Refusal(502, text, details={"errorType": error.kind})
+
+
+async def _find_context(
+    site: Site, spec: AgentSpec, message: str, variables: Mapping[str, Any], function: Any
+) -> TurnResult:
+    """The turn in which the context was found, by the chart of a spec."""
+    name = f"test-{generate_conversation_id()}"
+    with site.turns.hold():
+        async with open_side_engine(site, spec, _list_llms(spec), functions=[function]) as engine:
+            return await engine.arun(message, conversation=name, variables=dict(variables))
 
 
 def _list_llms(spec: AgentSpec) -> set[str]:
@@ -151,9 +325,9 @@ ROUTES = RouteGroup(
             method="POST",
             path="/api/connections/rag/test",
             role="chat",
-            answer=try_search,
+            answer=try_service,
             body=SearchForm,
-            summary="Search a document service of the agent.",
+            summary="Tell whether a document service of the agent answers, and what it has.",
         ),
         Endpoint(
             method="POST",
@@ -168,8 +342,8 @@ ROUTES = RouteGroup(
             path="/api/connections/topic/test",
             role="chat",
             answer=try_topic,
-            body=IntentForm,
-            summary="Find the topic of a message.",
+            body=TopicForm,
+            summary="Find the topic of each message of a conversation.",
         ),
     ),
 )

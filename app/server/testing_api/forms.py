@@ -42,25 +42,36 @@ class ChatForm(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None = None
 
 
-class ConfigForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration to be checked."""
-
-    config: Any = None
-
-
 class SearchForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The document service to be searched: by its name, or by its configuration."""
+    """The document service whose collections are wanted: by its configuration."""
 
-    service: str = ""
     provider: str = ""
     config: dict[str, Any] = {}
-    collection: str = ""
-    query: str = "test"
+
+
+class CollectionQueryForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A search in one collection."""
+
+    service: str = ""
+    query: str = ""
+    top_k: int | None = None
 
 
 class IntentForm(msgspec.Struct, frozen=True, kw_only=True):
-    """A message whose intent or topic is wanted."""
+    """A message whose intent is wanted, with the model that is asked and what it may choose."""
 
     query: str = ""
-    config: dict[str, Any] = {}
-    previousMessages: list[dict[str, Any]] = []  # noqa: N815
+    provider_config: dict[str, Any] = {}
+    model: str = ""
+    working_config: dict[str, Any] = {}
+    """The configuration of the page; of it `intent.detection` is read."""
+    selected_collections: list[dict[str, Any]] = []
+
+
+class TopicForm(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation whose topics are wanted, with the model that is asked."""
+
+    provider_config: dict[str, Any] = {}
+    model: str = ""
+    messages: list[dict[str, Any]] = []
+    custom_prompt: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import Site, get_site
-from toolchart.app.server.testing_api.bench import find_entry
+from toolchart.app.server.testing_api.entries import explain_no_entry, find_entry
 from toolchart.app.server.testing_api.forms import DiscoveryForm
 from toolchart.app.server.testing_api.tools import get_bench
 from toolchart.providers.hosts import find_host
@@ -54,21 +55,43 @@ async def list_offered(request: Request) -> Response:
     llms, name = get_site(request).engine.spec.llms, str(request.path_params["llm"])
     if name not in llms:
         raise Refusal(404, f"the agent has no `llms` entry {name!r}; entries: {', '.join(llms)}")
-    resolve = partial(resolve_environment, where=f"llms.{name}")
-    source = get_site(request).engine.spec.source
-    folder = Path(source).parent if source else None
-    models = await asyncio.to_thread(list_models, llms[name], resolve, folder)
+    models = await _list_models(get_site(request), name)
     return JsonAnswer({"llm": name, "models": to_builtins(models), "count": len(models)})
 
 
 async def try_host(request: Request) -> Response:
-    """Whether a host of the agent answers."""
-    form = await read_form(request, DiscoveryForm)
+    """Whether a host of the agent answers; one without a list of models is not asked.
+
+    Raises:
+        Refusal: 400; it does not, or the configuration is none of the agent's entries.
+    """
+    form, site = await read_form(request, DiscoveryForm), get_site(request)
+    begin_s = time.monotonic()
     try:
-        models = await _ask_host(get_site(request), form)
+        name = _find_named_entry(site, form)
+        entry = site.engine.spec.llms[name]
+        if find_host(entry.provider).can_list_models(entry.extra_options()):
+            count = len(await _list_models(site, name))
+            method, details = "list_models", {"llm": name, "models": count}
+            message = f"The host of {name!r} answers and offers {count} models."
+        else:
+            site.engine.hosts.get_provider(name)
+            method, details = "configuration", {"llm": name}
+            message = f"The entry {name!r} can be used. Its host has no list of models, so it was not asked."
     except (SpecError, ProviderError) as error:
-        return JsonAnswer({"success": False, "provider": form.provider, "error": str(error)})
-    return JsonAnswer({"success": True, "provider": form.provider, "models": len(models)})
+        kind = error.kind if isinstance(error, ProviderError) else "configuration"
+        raise Refusal(400, str(error), details={"success": False, "errorType": kind}) from None
+    return JsonAnswer(
+        {
+            "success": True,
+            "message": message,
+            "provider": form.provider,
+            "type": "llm",
+            "duration": round((time.monotonic() - begin_s) * 1000),
+            "method": method,
+            "details": details,
+        }
+    )
 
 
 async def _ask_host(site: Site, form: DiscoveryForm) -> list[OfferedModel]:
@@ -78,14 +101,33 @@ async def _ask_host(site: Site, form: DiscoveryForm) -> list[OfferedModel]:
         SpecError: the agent has no such entry, or its host has no list.
         ProviderError: the host cannot be reached.
     """
+    return await _list_models(site, _find_named_entry(site, form))
+
+
+def _find_named_entry(site: Site, form: DiscoveryForm) -> str:
+    """The entry that a request describes.
+
+    Raises:
+        SpecError: the agent has no such entry.
+    """
     llms = site.engine.spec.llms
     name = find_entry(llms, {"provider": form.provider, **form.config})
     if name is None:
-        known = ", ".join(f"{name} ({entry.provider})" for name, entry in llms.items())
-        raise SpecError("this host is no entry of the agent's `llms`", hint=f"entries: {known}")
+        raise SpecError(explain_no_entry("llms", llms))
+    return name
+
+
+async def _list_models(site: Site, name: str) -> list[OfferedModel]:
+    """The models that the host of an entry offers.
+
+    Raises:
+        SpecError: its host has no list.
+        ProviderError: the host cannot be reached.
+    """
+    spec = site.engine.spec
     resolve = partial(resolve_environment, where=f"llms.{name}")
-    source = site.engine.spec.source
-    return await asyncio.to_thread(list_models, llms[name], resolve, Path(source).parent if source else None)
+    folder = Path(spec.source).parent if spec.source else None
+    return await asyncio.to_thread(list_models, spec.llms[name], resolve, folder)
 
 
 def _describe_model(model: OfferedModel) -> dict[str, Any]:
@@ -98,21 +140,6 @@ def _describe_model(model: OfferedModel) -> dict[str, Any]:
         "maxTokens": model.context,
         "description": "",
     }
-
-
-async def list_hosts(request: Request) -> Response:
-    """The hosts of the agent, without their keys."""
-    llms = get_site(request).engine.spec.llms
-    rows = [
-        {
-            "name": name,
-            "provider": entry.provider,
-            "model": entry.model,
-            "has_models": find_host(entry.provider).can_list_models(entry.extra_options()),
-        }
-        for name, entry in llms.items()
-    ]
-    return JsonAnswer({"providers": rows, "count": len(rows)})
 
 
 ROUTES = RouteGroup(
@@ -147,13 +174,6 @@ ROUTES = RouteGroup(
             answer=try_host,
             body=DiscoveryForm,
             summary="Tell whether a host of the agent answers.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/connections/providers",
-            role="read",
-            answer=list_hosts,
-            summary="List the hosts of the agent.",
         ),
     ),
 )

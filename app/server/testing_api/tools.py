@@ -22,9 +22,9 @@ from toolchart.app.server.testing_api.bench import (
     BenchQuery,
     encode_call,
     explain_failure,
-    find_entry,
     select_names,
 )
+from toolchart.app.server.testing_api.entries import find_entry
 from toolchart.app.server.testing_api.forms import RunToolForm, TryForm
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
