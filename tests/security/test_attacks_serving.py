@@ -417,7 +417,8 @@ async def test_an_unexpected_error_shows_nothing(caplog: pytest.LogCaptureFixtur
     """A fault answers 500 with a request id only; the server's log has the id and the reason."""
     async with open_client(make_site()) as client:
         answer = await client.get("/test/fail")
-    assert answer.json() == {"error": "internal error", "request_id": answer.headers["x-request-id"]}
+    text, request_id = "internal error", answer.headers["x-request-id"]
+    assert answer.json() == {"error": text, "message": text, "request_id": request_id}
     (record,) = [record for record in caplog.records if record.name == "toolchart.server"]
     assert answer.headers["x-request-id"] in record.getMessage()
     assert "a detail" in str(record.exc_info)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer, Refusal, describe_error
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import get_request_id, get_site
 from toolchart.app.server.testing_api.forms import ChatForm
 from toolchart.engine.log.family import name_context
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -40,7 +40,7 @@ async def chat(request: Request) -> Response:
         details = {"response": sentence, "status": "error", **details}
         raise Refusal(status, text, headers=headers, details=details) from None
     except Exception as error:
-        log.error("POST /chat/api: %s", type(error).__name__, exc_info=error)
+        log.error("POST /chat/api [%s]: %s", get_request_id(request), type(error).__name__, exc_info=error)
         details = {"response": f"{_FAILED}the server has failed", "status": "error"}
         raise Refusal(500, "internal error", details=details) from None
 

@@ -21,7 +21,8 @@ from agents import make_spec, reply_with_calls
 from served import make_site, open_client
 from web import WebAnswer, serve_web
 
-from toolchart.app.server.site import SiteSettings
+from toolchart.app.server.access.tokens import make_tokens
+from toolchart.app.server.site import Site, SiteSettings
 from toolchart.app.server.testing_api.context_tests import MAX_MESSAGES
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -872,3 +873,25 @@ async def test_a_chat_that_waits_for_an_approval_has_a_sentence(settings: SiteSe
     assert answer["status"] == "waiting"
     assert "(echo)" in answer["response"]
     assert f"/chat/{answer['conversation']}" in answer["response"]
+
+
+async def test_the_token_without_options_may_do_all_of_it(host: Any, settings: SiteSettings) -> None:
+    """Row 18: who signs in on the server's page with the token `owner`, which a server has without `--token`,
+    uses the pages of a front end on the same site with the session alone: the tools test and the rest."""
+    (default,) = make_tokens(())
+    assert default.access.roles >= {"read", "chat", "debug"}
+    call = reply_with_calls(("weather", {"city": "Oslo"}))
+    engine = Engine(
+        make_config(host.url), log="memory", providers={"model": ScriptedProvider([call, "blue"])}
+    )
+    site = Site(engine, [default], settings=settings)
+    async with open_client(site, None) as client:
+        client.headers["Origin"] = "http://127.0.0.1:8765"
+        pages = FrontEnd(client)
+        await pages.get("/api/ui-config", "error", 401)
+        signed_in = await client.post("/sign-in", data={"token": default.value})
+        assert signed_in.status_code == 200
+        await pages.get("/api/ui-config", "ui-config")
+        body = {"llm": "model", "model": "m", "query": "How is Oslo?"}
+        await pages.send("/api/tools/test", body, "tools test")
+        await pages.send("/api/config/reload", await pages.export(), "reload")

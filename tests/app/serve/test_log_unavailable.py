@@ -48,6 +48,7 @@ WITHOUT_LOG = (
     "/api/tools/",
     "/tools",
     "/api/models",
+    "/api/collections",
     "/api/config",
     "/api/connections",
     "/api/ui-config",
