@@ -25,7 +25,7 @@ from toolchart.states.events import Decided, Event, Replied
 from toolchart.states.messages import Delta, TextDelta
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.dependencies import Observer
+    from toolchart.app.cli.terminal.live_steps import StepDisplay
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.result import PendingApproval, TurnResult
     from toolchart.states.core.step import Step
@@ -67,7 +67,7 @@ class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class TurnObserver:
     """An observer that keeps the streamed text, and passes each step to a display."""
 
-    def __init__(self, display: Observer | None = None) -> None:
+    def __init__(self, display: StepDisplay | None = None) -> None:
         self._display = display
         self.streamed = ""
         """Text of the newest reply, if it was streamed to stdout."""
@@ -80,12 +80,15 @@ class TurnObserver:
 
     def __call__(self, event: Event, step: Step) -> None:
         """End the line of a streamed reply, and pass the step to the display."""
+        is_streamed = isinstance(event, Replied) and bool(self.streamed)
         if isinstance(event, Replied) and self.streamed:
             click.echo()
             if event.reply.tool_calls:  # this text was not the final answer
                 self.streamed = ""
         if self._display is not None:
-            self._display(event, step)
+            # A person who sees both streams reads the text once.
+            sees_both = is_terminal(sys.stdout) and is_terminal(sys.stderr)
+            self._display.show(event, step, is_text_shown=is_streamed and sees_both)
 
 
 def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:

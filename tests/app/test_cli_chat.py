@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +20,11 @@ import pytest
 from chat_terminal import ChatTerminal
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
+from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.terminal.markdown_blocks import BlockSplitter
+from toolchart.states.messages import TextDelta
 
 RunCli = Callable[..., Any]
 
@@ -148,3 +160,271 @@ def test_a_piped_line_that_is_no_text_is_left_out(run_cli: RunCli, work_dir: Pat
     done = run_cli("chat", "agent.yaml", stdin=b"one \xff\ntwo\n")
     assert (done.code, done.out.strip()) == (0, "heard **two**")
     assert "line 1 is not UTF-8 text" in done.err
+
+
+class GatedHost:
+    """A host of the ollama API on loopback that sends an answer word by word, each when the test lets it."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words, self.gate = words, threading.Semaphore(0)
+        host = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                """Print nothing."""
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(200)
+                self.send_header("Content-Type", "application/x-ndjson")
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for word in host.words:
+                    host.gate.acquire(timeout=120)
+                    self.send_piece({"message": {"role": "assistant", "content": word}, "done": False})
+                end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop"}
+                self.send_piece(end)
+                self.wfile.write(b"0\r\n\r\n")
+
+            def send_piece(self, piece: dict[str, Any]) -> None:
+                line = json.dumps({"model": "m", **piece}).encode() + b"\n"
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.agent = (
+            f"llms: {{m: {{provider: ollama, model: m, base_url: 'http://127.0.0.1:{self.server.server_port}'}}}}\n"
+            "responses: [{llm: m}]\n"
+        )
+
+    def let(self, count: int) -> None:
+        """Let the host send some more words."""
+        self.gate.release(count)
+
+    def close(self) -> None:
+        """End the server."""
+        self.gate.release(len(self.words))
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("term", "columns"), [("xterm", 120), ("xterm", 24), ("dumb", 80)])
+def test_words_are_seen_as_they_come(tmp_path: Path, term: str, columns: int) -> None:
+    """S3.13: the first words of a paragraph are seen before the host has sent the last ones, in narrow
+    terminals and in ones that cannot redraw too; what stands there in the end is the answer, once."""
+    words = ["The ", "**first** ", "words ", "世界", "世界 ", "and ", "the ", "rest ", "of ", "it."]
+    host = GatedHost(words)
+    chat = ChatTerminal(tmp_path, host.agent, term, columns)
+    try:
+        chat.wait_for("/help lists")
+        chat.type("hi\r")
+        host.let(3)
+        chat.wait_for("words")
+        host.let(2)
+        chat.wait_for("世界世界")
+        host.let(4)
+        chat.wait_for("of")
+        host.let(1)
+        rest = chat.read_until("finished")
+        if term == "dumb":
+            assert rest.split("\n")[0].strip() == "it."
+        else:
+            printed = " ".join(rest[rest.rindex("The") :].split())
+            assert printed.startswith("The first words 世界世界 and the rest of it. ")
+        assert chat.leave() == 0
+    finally:
+        chat.close()
+        host.close()
+
+
+PREVIEWED = [
+    "a ",
+    "**b** ",
+    "`c` ",
+    "世界",
+    "😀",
+    "\n",
+    "- d\n",
+    "```py\n",
+    "x = 1\n",
+    "| e | f |\n",
+    "|---|---|\n",
+]
+
+
+@given(st.lists(st.sampled_from(PREVIEWED), max_size=30), st.integers(10, 60), st.integers(1, 8))
+def test_a_preview_fits(pieces: list[str], width: int, height: int) -> None:
+    """A preview of an unfinished block is never wider or higher than there is room for, whatever it holds."""
+    screen = Screen(is_plain=False, on_preview=lambda: None)
+    with redirect_stdout(io.StringIO()):
+        for piece in pieces:
+            screen.show(TextDelta(text=piece))
+            drawn = screen.draw_preview(width, height)
+            lines = re.sub(r"\x1b\[[0-9;]*m", "", drawn).split("\n")
+            assert len(lines) <= height
+            assert max(map(cell_len, lines)) <= width
+
+
+TALKATIVE = """
+llms:
+  m:
+    provider: scripted
+    model: tiny
+    replies: [{content: "Let me pay.", tool_calls: [{name: pay, arguments: {n: 1}}]}, "It is paid."]
+tools: {registry: [{name: pay, implementation: {type: mock, mock_response: ok}}]}
+responses: [{llm: m, tools: {enabled: true}}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_text_before_calls_is_shown_once(tmp_path: Path, term: str) -> None:
+    """Text that a model writes before its calls stands on the screen once, and so does the answer."""
+    chat = ChatTerminal(tmp_path, TALKATIVE, term)
+    try:
+        chat.wait_for("/help lists")
+        chat.type("hi\r")
+        shown = chat.read_until("executing")
+        assert shown[shown.rindex("prompting") :].count("Let me pay.") == 1
+        shown = chat.read_until("finished")
+        assert shown[shown.rindex("prompting") :].count("It is paid.") == 1
+        assert chat.leave() == 0
+    finally:
+        chat.close()
+
+
+@pytest.mark.slow
+def test_run_at_a_terminal_shows_text_before_calls_once(tmp_path: Path) -> None:
+    """`run` prints the text before calls as it streams; where one person reads both streams, the display of
+    the steps does not repeat it. In a file of its own the display has it."""
+    (tmp_path / "agent.yaml").write_text(TALKATIVE, "utf-8")
+    words = [sys.executable, "-m", "toolchart", "run", "-v", "agent.yaml", "hi"]
+    for has_file, expected in ((False, 1), (True, 2)):
+        own, theirs = pty.openpty()
+        notes = tmp_path / "notes"
+        with notes.open("wb") as file:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=theirs,
+                stderr=file if has_file else theirs,
+                cwd=tmp_path,
+            )
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # Linux: the terminal is gone with the process
+            while piece := os.read(own, 4096):
+                shown += piece
+        assert process.wait() == 0
+        os.close(own)
+        assert (shown + notes.read_bytes()).count(b"Let me pay.") == expected
+
+
+WAITING = """
+chart: approval
+llms:
+  m:
+    provider: scripted
+    model: tiny
+    rules:
+      - match: 'pay (?P<n>\\d+)'
+        call: {name: pay, arguments: {n: "{n}"}}
+        reply: "paid: {result}"
+        on_error: "not paid: {error}"
+      - {match: '(?P<all>.*)', reply: "heard {all}"}
+tools:
+  registry:
+    - name: pay
+      parameters: {type: object, properties: {n: {type: string, maxLength: 3}}, required: [n]}
+      implementation: {type: mock, mock_response: ok}
+      requires_approval: true
+responses: [{llm: m, tools: {enabled: true}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("decision", "answer", "arguments"),
+    [
+        ("/approve", "paid: ok", None),
+        ("/reject", "not paid: not executed", None),
+        ("/reject too much", "not paid: not executed: too much", None),
+        ('/approve {"n": "2"}', "paid: ok", {"n": "2"}),
+    ],
+)
+def test_a_waiting_call_is_decided_in_the_chat(
+    run_cli: RunCli, work_dir: Path, decision: str, answer: str, arguments: dict[str, str] | None
+) -> None:
+    """S5.3: messages that are sent while a call waits say so and lose nothing; after /approve or /reject the
+    turn ends and they are answered, in their order."""
+    (work_dir / "agent.yaml").write_text(WAITING, "utf-8")
+    lines = f"pay 1\none\ntwo\n/waiting\n{decision}\nthree\n"
+    done = run_cli("chat", "agent.yaml", "--conversation", "c", stdin=lines.encode())
+    answers = [line for line in done.out.splitlines() if line and not line.startswith("(waiting")]
+    assert [answers[0].startswith(answer), *answers[1:]] == [True, "heard one", "heard two", "heard three"]
+    assert done.code == 0
+    assert "waits until the open turn is over: two" in done.err
+    events = [json.loads(line)["event"] for line in run_cli("show", "c", "--json").out.splitlines()]
+    assert [e.get("arguments") for e in events if e["type"] == "decided"] == [arguments]
+
+
+def test_messages_that_still_wait_at_the_end_are_named(run_cli: RunCli, work_dir: Path) -> None:
+    """A chat that ends while a call waits names each message that was not sent, and does not exit with 0; a
+    chat that goes on says what waits, and decides it."""
+    (work_dir / "agent.yaml").write_text(WAITING, "utf-8")
+    done = run_cli("chat", "agent.yaml", "--conversation", "c", stdin=b"pay 1\nlater then\n")
+    assert done.code == 1
+    assert "not sent" in done.err
+    assert "later then" in done.err.rsplit("not sent", 1)[1]
+    again = run_cli("chat", "agent.yaml", "--conversation", "c", stdin=b"/approve\nnext\n")
+    assert "waiting for approval: pay" in again.err
+    assert again.out.splitlines() == ["paid: ok", "heard next"]
+    assert again.code == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (b"/approve\n", "no call waits"),
+        (b"/resume\n", "no turn is open"),
+        (b"pay 1\n/approve {\n", "the call still waits"),
+        (b'pay 1\n/approve {"n": "1234"}\n', "the call still waits"),
+        (b'pay 1\n/approve {"m": 1}\n', "the call still waits"),
+    ],
+)
+def test_a_wrong_decision_changes_nothing(
+    run_cli: RunCli, work_dir: Path, lines: bytes, message: str
+) -> None:
+    """A decision that cannot be taken says why, and the chat goes on."""
+    (work_dir / "agent.yaml").write_text(WAITING, "utf-8")
+    done = run_cli("chat", "agent.yaml", "--conversation", "c", stdin=lines + b"/waiting\n")
+    assert message in done.err
+    assert ("waiting for approval: pay" if b"pay" in lines else "nothing waits") in done.out
+
+
+@pytest.mark.slow
+def test_later_is_no_dead_end(tmp_path: Path) -> None:
+    """S5.3: at a terminal `l` leaves a call undecided; /resume asks again, and what was said meanwhile is
+    answered after the decision."""
+    chat = ChatTerminal(tmp_path, WAITING)
+    try:
+        chat.wait_for("/help lists")
+        chat.type("pay 1\r")
+        chat.wait_for("needs approval: pay")
+        chat.type("l\r")
+        chat.wait_for("/approve")
+        chat.type("meanwhile\r")
+        chat.wait_for("waits until the open turn is over: meanwhile")
+        chat.type("/resume\r")
+        chat.wait_for("needs approval: pay")
+        chat.type("/later\r")
+        chat.wait_for("/reject")
+        chat.type("/approve\r")
+        chat.wait_for("paid: ok")
+        chat.wait_for("heard meanwhile")
+        chat.wait_for("finished")
+        assert chat.leave() == 0
+    finally:
+        chat.close()

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import codecs
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 import tty
 from contextlib import suppress
 from pathlib import Path
+
+_SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class ChatTerminal:
@@ -21,15 +26,18 @@ class ChatTerminal:
 
     Args:
         agent: text of the agent spec, which is written into the folder.
+        terminal: value of `TERM`.
+        columns: width of the terminal.
     """
 
-    def __init__(self, folder: Path, agent: str) -> None:
+    def __init__(self, folder: Path, agent: str, terminal: str = "xterm", columns: int = 120) -> None:
         (folder / "agent.yaml").write_text(agent, "utf-8")
         self._own, theirs = pty.openpty()
         # As the editor sets it while it reads: nothing that is typed between two prompts is lost or echoed.
         tty.setraw(theirs)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         words = [sys.executable, "-m", "toolchart", "chat", "agent.yaml", "--conversation", "c"]
-        environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "120"}
+        environment = {**os.environ, "TERM": terminal, "NO_COLOR": "1", "COLUMNS": str(columns)}
         environment["PROMPT_TOOLKIT_NO_CPR"] = "1"
         self.process = subprocess.Popen(
             words,
@@ -43,6 +51,8 @@ class ChatTerminal:
         os.close(theirs)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._received = ""
+        self._shown = ""
+        """What was received before the words that were found last, and these."""
 
     def type(self, text: str) -> None:
         """Type text."""
@@ -51,6 +61,11 @@ class ChatTerminal:
     def wait_for(self, words: str) -> None:
         """Wait until new output contains the words; what was shown before is new no longer."""
         assert self._is_shown(words, 120), f"{words!r} was not shown in:\n{self._received!r}"
+
+    def read_until(self, words: str) -> str:
+        """Wait as `wait_for` does; the output up to the words, without sequences that move or colour."""
+        self.wait_for(words)
+        return _SEQUENCE.sub("", self._shown)
 
     def interrupt(self, words: str) -> None:
         """Press Ctrl-C, and wait for words.
@@ -80,7 +95,7 @@ class ChatTerminal:
                 return False
             if select.select([self._own], [], [], 0.1)[0]:
                 self._received += self._decoder.decode(os.read(self._own, 4096))
-        self._received = self._received[match.end() :]
+        self._shown, self._received = self._received[: match.end()], self._received[match.end() :]
         return True
 
     def close(self) -> None:
@@ -93,4 +108,4 @@ class ChatTerminal:
 
 def _spell(words: str) -> re.Pattern[str]:
     """The words, with sequences that move or colour anywhere between their letters."""
-    return re.compile(r"(?:\x1b\[[0-9;?]*[A-Za-z])*".join(map(re.escape, words)))
+    return re.compile(rf"(?:{_SEQUENCE.pattern})*".join(map(re.escape, words)))

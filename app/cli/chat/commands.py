@@ -1,4 +1,4 @@
-"""The slash commands of a chat: `/help`, `/tools`, `/model`, `/show`, `/draw`, `/fork`, `/save`."""
+"""The slash commands of a chat: decisions about what waits, and looking at the conversation."""
 
 from __future__ import annotations
 
@@ -9,29 +9,48 @@ from typing import TYPE_CHECKING
 import click
 
 from toolchart.app.cli.commands.reading.show import format_record
-from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text, shorten
+from toolchart.app.cli.terminal.approval_prompt import parse_decision
+from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text, shorten
+from toolchart.app.cli.turn_output import format_answer_command
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.reading.visited_path import draw_conversation_path
-from toolchart.states.canonical_json import encode_escaped_json
+from toolchart.states.canonical_json import encode_canonical_text, encode_escaped_json
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.messages import ToolCall
 
 if TYPE_CHECKING:
     from toolchart.app.cli.chat.state import ChatState
     from toolchart.engine.runtime.engine import Engine
+    from toolchart.engine.runtime.result import PendingApproval, TurnResult
+    from toolchart.states.events import Decided
 
 CommandHandler = Callable[[str], Awaitable[None]]
 
 
 class ChatCommands:
-    """Runs slash commands on the engine and the state of a chat."""
+    """Runs slash commands on the engine and the state of a chat.
 
-    def __init__(self, engine: Engine, state: ChatState) -> None:
+    Args:
+        go_on: goes on with the open turn and shows it, with a decision if there is one.
+    """
+
+    def __init__(
+        self, engine: Engine, state: ChatState, go_on: Callable[[Decided | None], Awaitable[None]]
+    ) -> None:
         self._engine = engine
         self._state = state
+        self._go_on = go_on
         self._handlers: dict[str, tuple[str, CommandHandler]] = {
             "help": ("list the commands", self._print_help),
+            "waiting": ("show what the open turn waits for", self._print_waiting),
+            "approve": ("[CALL] [{ARGUMENTS}]: let a call run that waits for approval", self._approve_call),
+            "reject": (
+                "[CALL] [REASON]: refuse a call that waits; the model reads the reason",
+                self._reject_call,
+            ),
+            "resume": ("go on with the open turn; open questions are asked again", self._resume_turn),
             "tools": ("list the tools that the model may call", self._print_tools),
             "model": ("[NAME]: show the model, or use another one from now on", self._select_model),
             "show": ("show every step of this conversation", self._print_steps),
@@ -58,7 +77,56 @@ class ChatCommands:
     async def _print_help(self, rest: str) -> None:
         rows = [(f"/{name}", help_text) for name, (help_text, _) in self._handlers.items()]
         for name, help_text in [*rows, ("/quit", "leave the chat (also Ctrl-D)")]:
-            click.echo(f"{name:8} {help_text}")
+            click.echo(f"{name:9} {help_text}")
+
+    async def _print_waiting(self, rest: str) -> None:
+        open_turn = find_open_turn(self._engine, self._state.conversation)
+        print_text("nothing waits" if open_turn is None else format_waiting(open_turn))
+
+    async def _approve_call(self, rest: str) -> None:
+        call, arguments = self._find_call(rest)
+        await self._decide(call, f"edit {arguments}" if arguments else "yes")
+
+    async def _reject_call(self, rest: str) -> None:
+        call, reason = self._find_call(rest)
+        await self._decide(call, f"no {reason}")
+
+    async def _decide(self, call: PendingApproval, line: str) -> None:
+        """Go on with a decision.
+
+        Raises:
+            SpecError: changed arguments do not match the tool's schema; the call still waits.
+        """
+        asked = ToolCall(id=call.id, name=call.tool, arguments=call.params)
+        try:
+            decision = parse_decision(asked, line, self._engine.tools)
+        except ValueError as error:
+            raise SpecError(str(error), hint="nothing was decided; the call still waits") from None
+        await self._go_on(decision)
+
+    def _find_call(self, rest: str) -> tuple[PendingApproval, str]:
+        """The waiting call that a line begins with the id of, else the only one; and the rest of the line.
+
+        Raises:
+            SpecError: no call waits, or several do and none is named.
+        """
+        open_turn = find_open_turn(self._engine, self._state.conversation)
+        calls = open_turn.pending_approvals if open_turn is not None else []
+        word, _, words = rest.partition(" ")
+        named = [call for call in calls if call.id == word]
+        if named:
+            return named[0], words.strip()
+        if len(calls) == 1:
+            return calls[0], rest
+        if not calls:
+            raise SpecError("no call waits for a decision", hint="/waiting shows what the turn waits for")
+        ids = ", ".join(escape_line(call.id) for call in calls)
+        raise SpecError(f"{len(calls)} calls wait for a decision", hint=f"name one of them: {ids}")
+
+    async def _resume_turn(self, rest: str) -> None:
+        if find_open_turn(self._engine, self._state.conversation) is None:
+            raise SpecError("no turn is open")
+        await self._go_on(None)
 
     async def _print_tools(self, rest: str) -> None:
         for tool in self._engine.tools.definitions():
@@ -109,3 +177,31 @@ class ChatCommands:
         if self._engine.store.read_last_line(self._state.conversation) is None:
             raise SpecError("this conversation has no messages yet")
         return self._state.conversation
+
+
+def find_open_turn(engine: Engine, conversation: str) -> TurnResult | None:
+    """The newest turn of a conversation, if it is open: its next message would not begin another one."""
+    if engine.store.read_last_line(conversation) is None:
+        return None
+    try:
+        newest = engine.describe_turn(conversation)
+    except SpecError:  # a fork that has no turn yet
+        return None
+    return None if newest.is_over or newest.awaits_user else newest
+
+
+def format_waiting(turn: TurnResult) -> str:
+    """What an open turn waits for, and the commands of the chat that go on with it."""
+    until = f" until {turn.due}" if turn.due else ""
+    lines = [
+        f"(waiting for approval{until}: {call.tool} {shorten(encode_canonical_text(call.params), 120)}; "
+        f"/approve {call.id}, or /reject {call.id} REASON)"
+        for call in turn.pending_approvals
+    ]
+    for question in turn.questions:
+        command = format_answer_command(question.get("conversation", turn.conversation), question)
+        text = shorten(question["question"], 120)
+        lines.append(f"(waiting for an answer{until}: {text}; /resume asks again, or elsewhere: {command})")
+    if not lines:
+        lines.append(f"(the turn is open in state {turn.state}{until}; /resume goes on with it)")
+    return "\n".join(lines)

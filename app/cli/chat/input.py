@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, Protocol
 
 from toolchart.app.cli.terminal.text import print_notice
@@ -44,6 +44,20 @@ class PipeSource:
         return nullcontext()
 
 
+def can_redraw() -> bool:
+    """Whether the terminal can draw lines again, and so show a preview."""
+    from prompt_toolkit.utils import is_dumb_terminal
+
+    return not is_dumb_terminal()
+
+
+_REDRAW_INTERVAL_S = 0.03
+"""Seconds between two drawings of the line and what stands above it: an answer comes in many small pieces."""
+
+_TYPING_LINES = 4
+"""Lines of the terminal that a preview leaves free for what is typed."""
+
+
 class TerminalSource:
     """Messages typed at a terminal. Output appears above the one that is being typed.
 
@@ -55,6 +69,8 @@ class TerminalSource:
         on_interrupt: called for Ctrl-C; returns whether the chat continues.
         prompt: returns the text before the message.
         list_earlier: returns what the person has sent before, the oldest first.
+        draw_preview: returns what stands above the prompt, for this many columns and at most so many lines;
+            it may have sequences that colour.
     """
 
     def __init__(
@@ -62,10 +78,13 @@ class TerminalSource:
         on_interrupt: Callable[[], bool],
         prompt: Callable[[], str],
         list_earlier: Callable[[], Sequence[str]] = tuple,
+        draw_preview: Callable[[int, int], str] = lambda width, height: "",
     ) -> None:
         self._on_interrupt = on_interrupt
         self._prompt = prompt
         self._list_earlier = list_earlier
+        self._draw_preview = draw_preview
+        self._session: Any = None
 
     async def read_lines(self) -> AsyncGenerator[str, None]:
         """Yield every message that is not empty, until Ctrl-D or a Ctrl-C that ends the chat."""
@@ -73,12 +92,14 @@ class TerminalSource:
         from prompt_toolkit.history import InMemoryHistory
 
         session: PromptSession[str] = PromptSession(
-            self._prompt,
+            self._format_prompt,
             multiline=True,
             prompt_continuation="  ",
             key_bindings=_bind_enter(),
             history=InMemoryHistory(list(self._list_earlier())),
         )
+        session.app.min_redraw_interval = _REDRAW_INTERVAL_S
+        self._session = session
         while True:
             try:
                 line = await session.prompt_async(handle_sigint=False)
@@ -91,11 +112,32 @@ class TerminalSource:
             if line.strip():
                 yield line
 
-    def protect_prompt(self) -> Any:
-        """Return a context that sends output through the editor, which redraws its line below it."""
-        from prompt_toolkit.patch_stdout import patch_stdout
+    def redraw(self) -> None:
+        """Draw the preview again."""
+        if self._session is not None:
+            self._session.app.invalidate()
 
-        return patch_stdout(raw=True)
+    def _format_prompt(self) -> Any:
+        """The preview, and below it the text before the message."""
+        from prompt_toolkit.formatted_text import ANSI
+
+        app = self._session.app
+        if app.is_done:  # a line that was sent stays on the screen, and a preview does not
+            return self._prompt()
+        size = app.output.get_size()
+        preview = self._draw_preview(size.columns, size.rows - _TYPING_LINES)
+        return ANSI(f"{preview}\n{self._prompt()}" if preview else self._prompt())
+
+    @contextmanager
+    def protect_prompt(self) -> Iterator[None]:
+        """A context that sends output through the editor, which redraws its line below it."""
+        from prompt_toolkit.patch_stdout import StdoutProxy
+
+        # The usual delay between two outputs (0.2 s) would be seen each time a preview becomes a block.
+        with StdoutProxy(raw=True, sleep_between_writes=_REDRAW_INTERVAL_S) as proxy:
+            output: Any = proxy
+            with redirect_stdout(output), redirect_stderr(output):
+                yield
 
 
 def _bind_enter() -> Any:

@@ -1,8 +1,15 @@
-"""Output of a chat: answers as streamed Markdown; states, tool calls and results as they happen."""
+"""Output of a chat: answers as streamed Markdown; states, tool calls and results as they happen.
+
+A block of Markdown can be formatted for good only when it is complete. Until then it stands as a preview
+above the line that is typed, and grows with each word. Where the terminal cannot redraw lines, words are
+printed as they come, unformatted.
+"""
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.markdown import Markdown
@@ -12,8 +19,11 @@ from toolchart.app.cli.terminal.markdown_blocks import BlockSplitter
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.states.events import Replied
+from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Delta, TextDelta
+
+_PREVIEW_LINES = 200
+"""Lines of an unfinished block that are formatted for a preview: its last ones, since only these fit."""
 
 
 class Screen:
@@ -21,13 +31,18 @@ class Screen:
 
     Args:
         is_plain: whether to print answers unformatted, for programs.
+        on_preview: called when the preview has changed; None where it cannot be shown, so that words are
+            printed as they come.
     """
 
-    def __init__(self, *, is_plain: bool) -> None:
+    def __init__(self, *, is_plain: bool, on_preview: Callable[[], None] | None = None) -> None:
         self.is_plain = is_plain
+        self._on_preview = on_preview
         self._blocks = BlockSplitter()
         self._streamed_text = ""
-        """Text of the reply that is being streamed."""
+        """Text that was streamed in this turn."""
+        self._has_streamed_reply = False
+        """Whether text of the reply that comes now was streamed."""
 
     def show(self, piece: StepTaken | Delta | TurnResult) -> None:
         """Show a step, a piece of text, or the result of the turn."""
@@ -36,35 +51,76 @@ class Screen:
         elif self.is_plain:
             return
         elif isinstance(piece, TextDelta):
-            self._streamed_text += piece.text
-            for block in self._blocks.add_text(piece.text):
-                self._print_markdown(block)
+            self._show_words(piece.text)
         elif isinstance(piece, StepTaken):
-            if isinstance(piece.event, Replied):
-                self._print_markdown(self._blocks.finish())
-            StepDisplay(self._open_console(sys.stderr))(piece.event, piece.step)
+            is_text_shown = self._has_streamed_reply
+            if isinstance(piece.event, Replied | Failed):  # what follows a failure is another reply
+                self._finish_reply()
+            display = StepDisplay(self._open_console(sys.stderr))
+            display.show(piece.event, piece.step, is_text_shown=is_text_shown)
+
+    def draw_preview(self, width: int, height: int) -> str:
+        """The unfinished block as it looks until now, with escape sequences of colours; empty without one.
+
+        Args:
+            width: columns of the terminal.
+            height: how many lines there is room for: the last ones are shown.
+        """
+        text = "" if self._on_preview is None else self._blocks.peek()
+        if not text.strip() or height < 1:
+            return ""
+        first, *lines = text.strip("\n").split("\n")
+        text = "\n".join([first, *lines[-_PREVIEW_LINES:]])  # the first line may open a code fence
+        console = Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False)
+        console.print(_build_markdown(text))
+        drawn = console.file.getvalue()  # type: ignore[attr-defined]
+        return "\n".join(drawn.rstrip("\n").split("\n")[-height:])
+
+    def discard_reply(self) -> None:
+        """Show what arrived of a cancelled reply, then forget it."""
+        self._finish_reply()
+        self._streamed_text = ""
+
+    def _show_words(self, text: str) -> None:
+        self._streamed_text += text
+        self._has_streamed_reply = True
+        blocks = self._blocks.add_text(text)
+        if self._on_preview is None:
+            sys.stdout.write(escape_controls(text))
+            sys.stdout.flush()
+            return
+        for block in blocks:
+            self._print_markdown(block)
+        self._on_preview()
+
+    def _finish_reply(self) -> None:
+        """Print what is left of a streamed reply; what comes next is another one."""
+        rest = self._blocks.finish()
+        if self._on_preview is not None:
+            self._print_markdown(rest)
+        elif self._has_streamed_reply and not self._streamed_text.endswith("\n"):
+            print(flush=True)  # its words stand there already
+        self._has_streamed_reply = False
 
     def _show_result(self, result: TurnResult) -> None:
         if self.is_plain:
             print(result.content, flush=True)
             return
-        self._print_markdown(self._blocks.finish())
+        self._finish_reply()
         if result.is_over and result.content.strip() not in self._streamed_text:
             self._print_markdown(result.content)  # not streamed: the text of a limit or an error
         self._streamed_text = ""
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            # Without hyperlinks an address is printed beside its text, so that no link lies about its target.
-            markdown = Markdown(escape_controls(text.strip("\n")), hyperlinks=False)
-            self._open_console(sys.stdout).print(markdown)
+            self._open_console(sys.stdout).print(_build_markdown(text))
 
     @staticmethod
     def _open_console(stream: object) -> Console:
         # A new console for each use: while a line is typed, the streams are replaced.
         return Console(file=stream, highlight=False)  # type: ignore[arg-type]
 
-    def discard_reply(self) -> None:
-        """Show what arrived of a cancelled reply, then forget it."""
-        self._print_markdown(self._blocks.finish())
-        self._streamed_text = ""
+
+def _build_markdown(text: str) -> Markdown:
+    # Without hyperlinks an address is printed beside its text, so that no link lies about its target.
+    return Markdown(escape_controls(text.strip("\n")), hyperlinks=False)

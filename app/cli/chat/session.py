@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from toolchart.app.cli.chat.commands import ChatCommands
+from toolchart.app.cli.chat.commands import ChatCommands, find_open_turn, format_waiting
 from toolchart.app.cli.chat.input import LineSource
 from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS, exit_code
-from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
 from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten
-from toolchart.app.cli.turn_output import format_answer_command, format_turn_error
+from toolchart.app.cli.turn_output import format_turn_error
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.flows.events import Answered
-from toolchart.states.messages import ToolCall
+from toolchart.states.messages import Delta, ToolCall
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.engine import Engine
@@ -42,13 +44,15 @@ class ChatSession:
         self.engine = engine
         self.state = state
         self._source = source
-        self._screen = screen
+        self.screen = screen
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
         self._pending_answer: asyncio.Future[str | None] | None = None
         """Receives the next line, while a person is asked; None at the end of the input."""
         self._is_leaving = False
-        self._commands = ChatCommands(engine, state)
+        self._held_messages: deque[str] = deque()
+        """Messages of the user that the open turn did not take; they are sent when it is over."""
+        self._commands = ChatCommands(engine, state, self._go_on)
 
     async def run(self) -> int:
         """Handle lines until there are no more. Returns the exit code of the newest turn."""
@@ -56,11 +60,14 @@ class ChatSession:
             reader = asyncio.ensure_future(self._queue_lines())
             try:
                 while (line := await self._lines.get()) is not None:
+                    await self._send_held_messages()  # the turn may have gone on elsewhere
                     if not await self._handle_line(line):
                         break
+                    await self._send_held_messages()
             finally:
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
+                self._report_unsent_messages()
         if not reader.cancelled():
             reader.result()  # raises what has ended the input, if it was no end of the file
         return self.state.code
@@ -99,7 +106,7 @@ class ChatSession:
                     continue
                 if await self._say_during_turn(line):
                     continue
-                if not self._screen.is_plain and self._turn is not None and not self._turn.done():
+                if not self.screen.is_plain and self._turn is not None and not self._turn.done():
                     print_notice(f"(queued: {shorten(line, 60)})")
                 self._lines.put_nowait(line)
         finally:  # also after an error: the chat must not wait for lines that nobody reads any more
@@ -109,7 +116,7 @@ class ChatSession:
 
     async def _say_during_turn(self, line: str) -> bool:
         """Send a line to the turn that runs, where a message of the user interrupts it now."""
-        if self._screen.is_plain or line.startswith("/"):
+        if self.screen.is_plain or line.startswith("/"):
             return False
         if not self.engine.can_interrupt(self.state.conversation):
             return False
@@ -121,47 +128,81 @@ class ChatSession:
         try:
             if line.startswith("/"):
                 return await self._commands.run(line)
-            self._turn = asyncio.ensure_future(self._run_turn(line))
-            with suppress(asyncio.CancelledError):
-                await self._turn
+            await self._run_cancellable(self._send_message(line))
         except ToolchartError as error:
             self.state.code = exit_code(error)
             print_notice(f"toolchart: {error}")
         return True
 
-    async def _run_turn(self, message: str) -> None:
-        """Run one turn and show it."""
+    async def _run_cancellable(self, turn: Coroutine[Any, Any, None]) -> None:
+        """Run a turn that Ctrl-C cancels."""
+        self._turn = asyncio.ensure_future(turn)
+        with suppress(asyncio.CancelledError):
+            await self._turn
+
+    async def _send_message(self, message: str) -> None:
+        """Run the turn of a message; keep the message where a turn is open that does not take it."""
         state = self.state
         pieces = self.engine.stream(
             message, conversation=state.conversation, llm=state.llm, model=state.model
         )
         try:
+            await self._show_turn(pieces)
+        except SpecError:
+            open_turn = find_open_turn(self.engine, state.conversation)
+            if open_turn is None or self.engine.is_running(state.conversation):
+                raise
+            self._held_messages.append(message)
+            print_notice(f"(waits until the open turn is over: {shorten(message, 60)})")
+            print_notice(format_waiting(open_turn))
+
+    async def _go_on(self, decision: Decided | None) -> None:
+        """Go on with the open turn, with a decision if there is one."""
+        pieces = self.engine.stream_resume(self.state.conversation, decision)
+        await self._run_cancellable(self._show_turn(pieces))
+
+    async def _show_turn(self, pieces: AsyncGenerator[StepTaken | Delta | TurnResult, None]) -> None:
+        """Show a turn while it runs."""
+        try:
             async for piece in pieces:
-                self._screen.show(piece)
+                self.screen.show(piece)
                 if isinstance(piece, TurnResult):
                     self._report_turn(piece)
         except asyncio.CancelledError:
-            self._screen.discard_reply()
-            state.code = CANCELLED
+            self.screen.discard_reply()
+            self.state.code = CANCELLED
             print_notice("(cancelled; the log has every step until now)")
             raise
         finally:
             await pieces.aclose()
+
+    async def _send_held_messages(self) -> None:
+        """Send what waited for the open turn, once that is over."""
+        while self._held_messages and find_open_turn(self.engine, self.state.conversation) is None:
+            message = self._held_messages.popleft()
+            if not self.screen.is_plain:
+                print_notice(f"(sent now: {shorten(message, 60)})")
+            await self._handle_line(message)
+
+    def _report_unsent_messages(self) -> None:
+        """Name the messages that still wait when the chat ends: they stand nowhere else."""
+        for message in self._held_messages:
+            self.state.code = self.state.code or NEGATIVE
+            print_notice(f"(not sent, since the turn is still open: {message})")
+
+    def print_waiting(self) -> None:
+        """Print what an open turn of the conversation waits for; nothing where none is open."""
+        open_turn = find_open_turn(self.engine, self.state.conversation)
+        if open_turn is not None:
+            print_notice(format_waiting(open_turn))
 
     def _report_turn(self, result: TurnResult) -> None:
         is_success = result.is_over and result.error is None
         self.state.code = LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
-        until = f" until {result.due}" if result.due else ""
-        for call in result.pending_approvals:
-            conversation = call.conversation or result.conversation
-            command = format_command("approve", conversation, call.id)
-            print_notice(f"(waiting for approval{until}: {call.tool}; {command})")
-        for question in result.questions:
-            conversation = question.get("conversation", result.conversation)
-            command = format_answer_command(conversation, question)
-            print_notice(f"(waiting for an answer{until}: {shorten(question['question'], 120)}; {command})")
+        if result.pending_approvals or result.questions:
+            print_notice(format_waiting(result))
         if result.error is not None:
             print_notice(f"the turn ended in error; {format_turn_error(result.error)}")
 
@@ -172,6 +213,7 @@ class ChatSession:
         lines = [escape_line(line) for line in question.list_lines(call.arguments)]
         print_notice("\n  ".join([f"needs approval: {call.name} {arguments}", *lines, DECISION_HELP]))
         while (line := await self._read_answer()) is not None:
+            line = line.strip().removeprefix("/")
             try:
                 return parse_decision(call, line, self.engine.tools)
             except ValueError as error:

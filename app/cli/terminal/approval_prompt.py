@@ -86,9 +86,9 @@ def parse_decision(call: ToolCall, line: str, tools: ToolExecutor) -> Decided | 
     word, _, rest = line.strip().partition(" ")
     decision = Decided(call_id=call.id, approved=True, by=DECIDED_BY)
     match word.lower():
-        case "y" | "yes":
+        case "y" | "yes" | "approve":
             return decision
-        case "n" | "no":
+        case "n" | "no" | "reject" | "deny":
             return replace(decision, approved=False, reason=rest.strip() or None)
         case "l" | "later" | "":
             return None

@@ -34,9 +34,17 @@ class StepDisplay:
 
     def __call__(self, event: Event, step: Step) -> None:
         """Print the event, then the state that the machine entered."""
+        self.show(event, step)
+
+    def show(self, event: Event, step: Step, *, is_text_shown: bool = False) -> None:
+        """Print the event, then the state that the machine entered.
+
+        Args:
+            is_text_shown: whether the person has read the text of the reply already, as it was streamed.
+        """
         match event:
             case Replied():
-                self._show_reply(event)
+                self._show_reply(event, is_text_shown=is_text_shown)
             case Reviewed():
                 self._show_review(event)
             case ToolFinished():
@@ -55,9 +63,9 @@ class StepDisplay:
         self._print_detail(f"[magenta]{_escape_text(conversation)}[/magenta]")
         return StepDisplay(self._console, is_verbose=self._is_verbose, margin=f"{self._margin}    ")
 
-    def _show_reply(self, event: Replied) -> None:
+    def _show_reply(self, event: Replied, *, is_text_shown: bool) -> None:
         reply = event.reply
-        if reply.tool_calls and reply.content:
+        if reply.tool_calls and reply.content and not is_text_shown:
             self._print_detail(f"[italic]{self._fit_line(reply.content, 0)}[/italic]")
         for call in reply.tool_calls:
             arguments = self._fit_line(encode_arguments(call), len(call.name))

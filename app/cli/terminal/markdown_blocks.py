@@ -27,9 +27,13 @@ class BlockSplitter:
         *lines, self._partial_line = (self._partial_line + text).split("\n")
         return [block for line in lines if (block := self._add_line(line + "\n"))]
 
+    def peek(self) -> str:
+        """Return the incomplete last block, to which more text may come."""
+        return "".join(self._lines) + self._partial_line
+
     def finish(self) -> str:
         """Return the incomplete last block when no more text comes."""
-        block = "".join(self._lines) + self._partial_line
+        block = self.peek()
         self._lines, self._partial_line, self._fence = [], "", None
         return block
 

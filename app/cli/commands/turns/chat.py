@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource
+from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource, can_redraw
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.app.cli.parameters.options import durability_option, log_option
@@ -43,10 +43,11 @@ def command(
 ) -> int:
     """Chat with the agent SPEC. Answers, tool calls and states appear as they happen.
 
-    Lines typed during a turn interrupt it where its chart says so; elsewhere they are queued. Ctrl-C cancels
-    the turn, not the chat. Alt-Enter begins another line of a message, arrow up brings back earlier ones.
-    /help lists the chat's commands. If standard input is not a terminal, each line is a message and answers
-    are plain text.
+    Lines typed during a turn interrupt it where its chart says so; elsewhere they are queued. /approve and
+    /reject decide a call that waits; messages that the open turn does not take wait for its end. Ctrl-C
+    cancels the turn, not the chat. Alt-Enter begins another line of a message, arrow up brings back earlier
+    ones. /help lists the chat's commands. If standard input is not a terminal, each line is a message and
+    answers are plain text.
 
     \b
     Example:  toolchart chat quickstart
@@ -63,15 +64,21 @@ def command(
 
     async def run_chat() -> int:
         chats: list[ChatSession] = []
-        source: LineSource = _make_terminal_source(chats) if is_interactive else PipeSource()
+        source: LineSource = PipeSource()
+        screen = Screen(is_plain=True)
+        if is_interactive:
+            source = terminal = _make_terminal_source(chats)
+            screen = Screen(is_plain=False, on_preview=terminal.redraw if can_redraw() else None)
         approver = ChatApprover(chats) if is_interactive else None
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
         people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
         async with Engine(spec, log=log, durability=durability, **people) as engine:
-            chats.append(ChatSession(engine, state, source, Screen(is_plain=not is_interactive)))
+            chats.append(ChatSession(engine, state, source, screen))
             _stop_chat_on_signals(engine)
             if is_interactive:
                 print_notice(f"conversation {state.conversation}; /help lists the commands")
+            if conversation:
+                chats[0].print_waiting()
             return await chats[0].run()
 
     try:
@@ -92,6 +99,7 @@ def _make_terminal_source(chats: Sequence[ChatSession]) -> TerminalSource:
         lambda: chats[0].handle_interrupt(),
         lambda: chats[0].prompt(),
         lambda: chats[0].list_earlier_messages(),
+        lambda width, height: chats[0].screen.draw_preview(width, height),
     )
 
 
