@@ -180,4 +180,6 @@ def main() -> None:
     # Pydantic reads the metadata of every installed package for plug-ins of its own, and ends with the first
     # that it cannot parse. No command has a use for them.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    if "_TOOLCHART_COMPLETE" in os.environ:
+        load_reference("toolchart.app.cli.parameters.completion:use_own_scripts")()
     sys.exit(flush_output(run_to_exit_code(lambda: cli.main(standalone_mode=False, prog_name="toolchart"))))

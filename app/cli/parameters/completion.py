@@ -2,6 +2,8 @@
 
 A parameter is completed by its name: `spec` alike in every command. Whatever goes wrong, there is no
 suggestion and no message.
+
+Click's script for bash forgets all suggestions when files may stand there too, so it has one of its own here.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
 from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.specs.charts import list_shipped_charts
@@ -85,6 +87,48 @@ _COMPLETERS: dict[str, tuple[Completer, bool]] = {
 """By the name of a parameter: what completes it, and whether files do too."""
 
 
+class _BashScript(BashComplete):
+    """The script for bash: names and files are suggested together.
+
+    `-o default` lets bash look for files itself where nothing is suggested: it knows `~` and `$HOME`.
+    """
+
+    source_template = """\
+%(complete_func)s() {
+    local IFS=$'\\n'
+    local response completion type value file
+
+    response=$(env COMP_WORDS="${COMP_WORDS[*]}" COMP_CWORD=$COMP_CWORD %(complete_var)s=bash_complete $1)
+
+    while IFS=',' read -r type value; do
+        if [[ $type == 'dir' ]]; then
+            compopt -o dirnames
+        elif [[ $type == 'file' ]]; then
+            compopt -o default -o filenames
+            while IFS= read -r file; do
+                COMPREPLY+=("$file")
+            done < <(compgen -f -- "$value")
+        elif [[ $type == 'plain' ]]; then
+            COMPREPLY+=("$value")
+        fi
+    done <<< "$response"
+
+    return 0
+}
+
+%(complete_func)s_setup() {
+    complete -o nosort -F %(complete_func)s %(prog_name)s
+}
+
+%(complete_func)s_setup;
+"""
+
+
+def use_own_scripts() -> None:
+    """Let click print the scripts of this module when a shell asks for one."""
+    add_completion_class(_BashScript)
+
+
 def add_completion(command: click.Command) -> click.Command:
     """Let the parameters of a command complete; those that complete themselves keep their way."""
     for parameter in command.params:
@@ -104,4 +148,5 @@ def _complete(
     except Exception:  # a wrong spec, no log: then there is nothing to suggest
         names = []
     items = [CompletionItem(name) for name in names[:MAX_SUGGESTIONS]]
-    return [*items, CompletionItem(incomplete, type="file")] if completes_files else items
+    # First: click's script for bash, which somebody may have saved, empties the list at `file`.
+    return [CompletionItem(incomplete, type="file"), *items] if completes_files else items
