@@ -1,13 +1,14 @@
 """OpenAI-style message lists: imports one into a log, and exports a log as an equal list.
 
 An imported conversation is a normal one: its messages become the events that would have produced them,
-the core derives every step from these events, and the log replays. A list that ends in the middle of a
-turn gives a conversation with an open turn.
+the core derives every step from these events, and the log replays. Nobody goes on with a recording: where a
+list ends in the middle of a turn, `import_recording` ends the turn, and `import_messages` leaves it open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from toolchart.specs.history import expand_call_messages, has_call_messages, par
 from toolchart.states.core.step import step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
 from toolchart.states.events import (
+    Cancelled,
     Configured,
     Event,
     Limits,
@@ -75,24 +77,29 @@ def import_recording(data: Any, conversation: str, at: str, source: str | None =
     """The record lines of a message list as it was recorded, whatever is unusual in it; nothing is stored.
 
     What `import_messages` refuses or would change is kept as it came, in the first turn's `variables` as
-    `imported`; the export gives it back.
+    `imported`; the export gives it back. A turn that the list leaves open ends as cancelled: no agent could
+    go on with it, and the conversation could be neither erased nor pruned.
 
     Raises:
-        SpecError: it is no list of objects, or the core cannot hold it.
+        SpecError: an entry is not understood, nobody says anything, or the core cannot hold it; names the
+            entry. Nothing of the list is kept then.
     """
-    try:
+    if not isinstance(data, list) or not data:
+        raise SpecError("expected a list of messages, and at least one", file=source)
+    entries = expand_call_messages(data) if has_call_messages(data) else data
+    system, messages = read_recorded_messages(entries, source)
+    with suppress(SpecError, IllegalEvent):
         lines = import_messages(data, conversation, at, source)
-        if _has_same_messages(export_messages(lines, conversation), data):
+        is_over = messages[-1].role == "assistant" and not messages[-1].tool_calls
+        if is_over and _has_same_messages(export_messages(lines, conversation), data):
             return lines
-    except (SpecError, IllegalEvent):
-        if not isinstance(data, list) or not data:
-            raise
-    system, messages = read_recorded_messages(data, source)
     names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
     events = [
         _build_configured(conversation, names, system),
         *build_recorded_events(messages, lambda message: _build_turn_started(message, names, system)),
     ]
+    if not isinstance(events[-1], Replied) or events[-1].reply.tool_calls:
+        events.append(Cancelled(reason="the imported messages end here"))
     imported = {"records": len(events), "messages": data}
     first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
     events[first] = replace(events[first], variables={SERVICE: imported})
@@ -138,7 +145,8 @@ def _build_events(
 ) -> Iterator[Event]:
     """The events that would have produced these messages."""
     unique_messages = _make_call_ids_unique(messages)
-    names = tuple(dict.fromkeys(call.name for m in unique_messages for call in m.tool_calls))
+    tool_names = {call.id: call.name for m in unique_messages for call in m.tool_calls}
+    names = tuple(dict.fromkeys(tool_names.values()))
     yield _build_configured(conversation, names, system)
     provider_data = iter(extras)
     is_turn_open = False
@@ -166,7 +174,7 @@ def _build_events(
                     verdicts=tuple(Verdict(call_id=c.id, ruling="run") for c in message.tool_calls)
                 )
         else:
-            yield _build_tool_finished(message)
+            yield _build_tool_finished(message, tool_names.get(message.tool_call_id))
 
 
 def _make_call_ids_unique(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -242,15 +250,15 @@ def _build_replied(message: Message, extra: dict[str, Any]) -> Replied:
     )
 
 
-def _build_tool_finished(message: Message) -> ToolFinished:
-    """The `tool_finished` event of a tool message."""
+def _build_tool_finished(message: Message, tool_name: str | None) -> ToolFinished:
+    """The `tool_finished` event of a tool message; the call says which tool it is of where it does not."""
     return ToolFinished(
         call_id=message.tool_call_id or "",
         outcome="succeeded",
         result={
             "success": True,
             "result": message.content,
-            "tool_name": message.name,
+            "tool_name": message.name or tool_name,
             "execution_time_ms": 0.0,
         },
         shown=message.content or "",

@@ -52,7 +52,7 @@ class _EventBuilder:
         if self._is_open and message.role == "assistant":
             yield from self._build_reply(message)
         elif self._is_open:
-            yield UserSaid(message=message.content or "")
+            yield UserSaid(message=message.content or "", parts=message.parts)
         elif message.role == "user" and follower in ("assistant", None):
             yield from self._open_turn(message)
         else:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from recorded_traffic import RECORDED, needs_recorded
 
 from toolchart.engine.exchange.messages import export_messages, import_recording
-from toolchart.engine.exchange.recorded_messages import find_message_lists
+from toolchart.engine.exchange.recorded_messages import NO_RESULT, find_message_lists
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
@@ -57,14 +58,29 @@ UNUSUAL = {
     "greeting alone": [ANSWER],
     "question after a result": [USER, ask(call("a")), result("a"), USER, ANSWER],
     "picture": [{"role": "user", "content": [{"type": "text", "text": "what?"}, PICTURE]}, ANSWER],
-    "unknown part": [{"role": "user", "content": [{"type": "hologram", "x": 1}]}, ANSWER],
     "no ids": [USER, ask(call(None)), result(None), ANSWER],
     "a call without a result": [USER, ask(call("a"), call("b")), result("a"), ANSWER],
     "further keys": [{**USER, "annotations": [1]}, {**ANSWER, "refusal": None}],
-    "unknown role": [{"role": "narrator", "content": "once"}, USER, ANSWER],
-    "result of no call": [USER, result("x"), ANSWER],
     "function call": [USER, {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}, ANSWER],
     "calls in a greeting": [ask(call("a")), result("a"), ANSWER, USER, ANSWER],
+}
+
+BLOCK = {"type": "tool_result", "tool_use_id": "a", "content": "3"}
+ITEM = {"type": "function_call_output", "call_id": "a", "output": "3"}
+REFUSED: dict[str, tuple[list[Any], str]] = {
+    "unknown part": ([USER, {**ANSWER, "content": [{"type": "hologram", "x": 1}]}], "[1].content[0]"),
+    "unknown role": ([{"role": "narrator", "content": "once"}, USER, ANSWER], "[0]"),
+    "result of no call": ([USER, result("x"), ANSWER], "[1]"),
+    "second result": ([USER, ask(call("a")), result("a"), result("a"), ANSWER], "[3]"),
+    "no role": ([USER, {"content": "hi"}], "[1]"),
+    "no content": ([USER, {"role": "model", "parts": [{"text": "hi"}]}], "[1]"),
+    "an item of the Responses API": ([USER, ITEM], "[1]"),
+    "a message of the Responses API": ([{**USER, "content": [{"type": "input_text", "text": "x"}]}], "[0]"),
+    "a block of the Anthropic API": ([USER, ask(call("a")), {"role": "user", "content": [BLOCK]}], "[2]"),
+    "a call without a name": ([USER, ask({"id": "a", "type": "function"})], "[1].tool_calls[0]"),
+    "calls in an object": ([USER, {**ANSWER, "tool_calls": {"a": 1}}], "[1].tool_calls"),
+    "only a system prompt": ([{"role": "system", "content": "be brief"}], "nobody says anything"),
+    "only an empty question": ([{"role": "user", "content": ""}], "nobody says anything"),
 }
 
 
@@ -85,6 +101,23 @@ def test_unusual_lists_are_kept(name: str) -> None:
     check_import(UNUSUAL[name])
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_understood_is_refused_with_its_place(name: str) -> None:
+    """An entry that no event can stand for is not left out in silence: its list is refused, by its place."""
+    messages, place = REFUSED[name]
+    with pytest.raises(SpecError, match=re.escape(place)):
+        import_recording(messages, "c", AT, "file.json")
+
+
+@pytest.mark.parametrize(
+    ("entry", "api"), [(ITEM, "Responses"), ({"role": "user", "content": [BLOCK]}, "Anthropic")]
+)
+def test_a_list_of_another_api_is_named(entry: dict[str, Any], api: str) -> None:
+    """Who imports a list of another API reads which one it looks like, and what is read."""
+    with pytest.raises(SpecError, match=f"role, content and tool_calls.*{api} API"):
+        import_recording([entry], "c", AT)
+
+
 def test_bad_arguments_are_recorded_text() -> None:
     """Arguments that are not JSON stand in the reply as they came, with the problem, and are never run."""
     line = check_import(UNUSUAL["bad arguments"])[2]
@@ -100,13 +133,50 @@ entries = st.sampled_from([entry for messages in UNUSUAL.values() for entry in m
 @settings(max_examples=120)
 @given(st.lists(entries, min_size=1, max_size=8))
 def test_any_order_of_messages_is_kept(messages: list[Any]) -> None:
-    """Messages in any order are imported, verify and come back, but for tool names that the export adds."""
-    lines = import_recording(messages, "c", AT)
+    """Messages in any order are refused, because a result answers no call or nobody speaks; or they are
+    imported, verify and come back, but for tool names that the export adds, and every text and call of theirs
+    stands in an event."""
+    try:
+        lines = import_recording(messages, "c", AT)
+    except SpecError as error:
+        event("refused")
+        if not any(words in str(error) for words in ("a result that answers", "nobody says anything")):
+            raise
+        return
     verify_conversation(lines, "c")
     exported = export_messages(lines, "c")
     assert [
         m if "name" in o else without_name(m) for m, o in zip(exported, messages, strict=True)
     ] == messages
+    assert list_said(lines) == sorted(
+        [text for m in messages if (text := m["content"] if isinstance(m.get("content"), str) else "")]
+        + ["what?" for m in messages if isinstance(m.get("content"), list)]
+        + [c["function"]["name"] for m in messages for c in m.get("tool_calls") or ()]
+        + [m["function_call"]["name"] for m in messages if "function_call" in m]
+    )
+
+
+def list_said(lines: list[bytes]) -> list[str]:
+    """The texts of people, models and tools in the events of a log, and the names of the called tools."""
+    found: list[str] = []
+    for line in lines:
+        data = json.loads(line)["event"]
+        if data["type"] == "turn_started":
+            found += [data["message"], data.get("system") or ""]
+            for message in data.get("history", ()):
+                found += [message.get("content") or "", *(c["name"] for c in message.get("tool_calls", ()))]
+        elif data["type"] == "user_said":
+            found.append(data["message"])
+        elif data["type"] == "replied":
+            reply = data["reply"]
+            found += [reply.get("content") or "", *(c["name"] for c in reply.get("tool_calls", ()))]
+        elif data["type"] == "tool_finished":
+            found.append(data["result"].get("result") or "")
+    system = json.loads(lines[1])["event"].get("system") or ""
+    turns = sum(json.loads(line)["event"]["type"] == "turn_started" for line in lines)
+    for _ in range(turns - 1 if system else 0):
+        found.remove(system)  # each turn has it
+    return sorted(text for text in found if text and text != NO_RESULT)
 
 
 def without_name(message: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +204,31 @@ def test_recorded_transcripts_of_other_programs_are_kept(path: Path) -> None:
             exported = export_messages(lines, "c")
             pairs = zip(exported, messages, strict=True)
             assert [m if "name" in o else without_name(m) for m, o in pairs] == messages
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        ([USER, ANSWER], 1),
+        ([[USER, ANSWER], [USER]], 2),
+        ([{"messages": [USER]}, [USER], {"traj": [USER]}, {"history": [USER]}], 4),
+        ({"conversation": [USER, ANSWER]}, 1),
+        ([{"messages": [USER]}, {"other": 1}], 2),
+    ],
+)
+def test_the_lists_of_a_file_are_found(data: Any, count: int) -> None:
+    """Lists, and objects with one, are conversations; what is none stands among them, to be refused."""
+    lists = find_message_lists(data)
+    assert len(lists) == count
+    assert all(isinstance(item, list) or item == {"other": 1} for item in lists)
+
+
+@pytest.mark.parametrize("turn", ["x", {"role": "user"}, {"role": "user", "text": "x", "apis": ["y"]}])
+def test_a_turn_of_tooltalk_that_is_none_is_refused(turn: Any) -> None:
+    """A broken turn is not left out: its conversation is refused."""
+    (messages,) = find_message_lists([{"conversation": [{"role": "user", "text": "1?"}, turn]}])
+    with pytest.raises(SpecError, match=re.escape("[1]")):
+        import_recording(messages, "c", AT)
 
 
 def test_tooltalk_turns_are_calls_results_and_a_text() -> None:

@@ -29,11 +29,14 @@ from toolchart.states.errors import SpecError
 @log_option
 def command(file: str, conversation: str | None, durability: str | None, log: str | None) -> int:
     """Import FILE: a JSON list of OpenAI-style messages, or conversations of tau-bench (`traj`), SWE-agent
-    (`history`) or ToolTalk.
+    (`history`) or ToolTalk. A list of lists or of such objects is several conversations, and so are the lines
+    of a JSON Lines file; lines that are messages are one.
 
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
-    kept as it came; secrets of the environment are struck. A conversation that cannot be kept is reported and
-    does not affect the others: exit code 1. Prints the ids of the conversations.
+    kept as it came; secrets of the environment are struck. A turn that the list leaves open ends as
+    cancelled. A conversation with anything that is not understood, such as items of the Responses API or tool
+    results of the Anthropic API, is refused whole and reported with the place, and does not affect the
+    others: exit code 1, or 2 where none is imported. Prints the ids of the conversations.
 
     \b
     Example:  toolchart import chat.json --conversation old-chat
@@ -51,6 +54,8 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
         except SpecError as error:
             problems.append(error)
     if not lines_by_name:
+        for problem in problems[1:]:
+            print_notice(f"toolchart: not imported: {problem}")
         raise problems[0]
     _store_conversations(lines_by_name, log, durability)
     for problem in problems:
@@ -86,11 +91,32 @@ def _format_source(file: str, message_lists: list[Any], number: int) -> str:
 def _read_message_lists(path: Path) -> list[Any]:
     """Read the message lists of a file, without the secrets that this process knows."""
     try:
-        data = json.loads(path.read_text("utf-8-sig"))
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot be read: {error}", file=str(path)) from None
-    except ValueError as error:
-        raise SpecError(f"not JSON: {error}", file=str(path)) from None
+    data = _parse_json(text, path)
     text = json.dumps(data, ensure_ascii=False)
     safe_text = strike_secrets(text)
     return find_message_lists(data if safe_text is text else json.loads(safe_text))
+
+
+def _parse_json(text: str, path: Path) -> Any:
+    """The value of a JSON file; of JSON Lines the list of the values of all lines.
+
+    Raises:
+        SpecError: it is neither; names the line.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = SpecError(f"not JSON: {error}", file=str(path))
+    numbered = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    values = []
+    for number, line in numbered:
+        try:
+            values.append(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            if not values:  # the first line is no JSON by itself: these are no JSON Lines
+                raise problem from None
+            raise SpecError(f"this line is not JSON: {error}", file=str(path), line=number) from None
+    return values

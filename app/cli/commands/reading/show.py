@@ -171,7 +171,8 @@ def _describe_count(event: dict[str, Any]) -> str:
 def _describe_outcome(event: dict[str, Any]) -> str:
     result = event["result"]
     value = result.get("result") if result.get("success") else result.get("error")
-    return f"{result.get('tool_name')} {event['outcome']}: {encode_canonical_text(value)}"
+    tool = result.get("tool_name") or event["call_id"]
+    return f"{tool} {event['outcome']}: {encode_canonical_text(value)}"
 
 
 def _describe_erasure(event: dict[str, Any]) -> str:

@@ -1,0 +1,120 @@
+"""`toolchart import`: files in all forms that it knows, and what is done with imported conversations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RunCli = Callable[..., Any]
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"n": 1}'}}
+ASK = [
+    {"role": "user", "content": "pay the rent"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+]
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "paid at noon"}
+ANSWER = {"role": "assistant", "content": "It is paid."}
+WHOLE = [*ASK, RESULT, ANSWER]
+TALK = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
+
+FORMS = {
+    "a list": (json.dumps(WHOLE), [WHOLE]),
+    "an object": (json.dumps({"messages": WHOLE}), [WHOLE]),
+    "a list of lists": (json.dumps([WHOLE, TALK]), [WHOLE, TALK]),
+    "a list of objects": (json.dumps([{"messages": WHOLE}, {"traj": TALK}]), [WHOLE, TALK]),
+    "lines of objects": ("\n".join(json.dumps({"messages": m}) for m in (WHOLE, TALK)), [WHOLE, TALK]),
+    "lines of lists": (f"\ufeff{json.dumps(WHOLE)}\r\n\n{json.dumps(TALK)}\n", [WHOLE, TALK]),
+    "lines of messages": ("\n".join(map(json.dumps, WHOLE)), [WHOLE]),
+    "one line": (json.dumps({"messages": TALK}) + "\n", [TALK]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_and_exported_again(form: str, run_cli: RunCli, work_dir: Path) -> None:
+    """JSON and JSON Lines, one conversation or several: each is imported, verifies, replays, and its
+    export has the same texts, calls and results."""
+    text, expected = FORMS[form]
+    (work_dir / "in").write_text(text, "utf-8")
+    done = run_cli("import", "in", "--conversation", "i")
+    ids = done.out.split()
+    assert (done.code, len(ids)) == (0, len(expected))
+    for name, messages in zip(ids, expected, strict=True):
+        exported = json.loads(run_cli("export", name, "--format", "openai").out)
+        assert [{k: v for k, v in m.items() if k != "name"} for m in exported] == messages
+        assert run_cli("replay", name).code == 0
+    assert run_cli("verify").code == 0
+
+
+REFUSED = {
+    "broken line": (json.dumps({"messages": TALK}) + "\n{\n", "in:2: this line is not JSON"),
+    "no JSON": ("hello\n", "in: not JSON"),
+    "no list": ('{"user": 1}', "expected a list of messages"),
+    "an empty list": ("[]", "expected a list of messages, and at least one"),
+    "nobody speaks": ('[{"role": "system", "content": "s"}]', "nobody says anything"),
+    "items of the Responses API": (
+        '[{"type": "function_call_output", "call_id": "c", "output": "3"}]',
+        "looks like a list of the Responses API",
+    ),
+    "results of the Anthropic API": (
+        json.dumps([*TALK, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"}]}]),
+        "in: [2].content[0]",
+    ),
+    "records": ('{"seq": 0}\n{"seq": 1}\n', "in: [0]: a message without a role"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_what_is_not_understood_is_refused(form: str, run_cli: RunCli, work_dir: Path) -> None:
+    """A file that holds something else ends with exit 2 and the place, and nothing of it is in the log."""
+    text, message = REFUSED[form]
+    (work_dir / "in").write_text(text, "utf-8")
+    done = run_cli("import", "in")
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert run_cli("runs", "--json").out == ""
+
+
+def test_one_refused_conversation_does_not_affect_the_others(run_cli: RunCli, work_dir: Path) -> None:
+    """Of several conversations those that are understood are imported; each other one is named: exit 1."""
+    (work_dir / "in").write_text(json.dumps([TALK, [], WHOLE, [{"role": "bot", "content": "x"}]]), "utf-8")
+    done = run_cli("import", "in", "--conversation", "i")
+    assert (done.code, done.out.split()) == (1, ["i-0", "i-2"])
+    assert "in, conversation 1: expected a list" in done.err
+    assert "in, conversation 3: [0]: unknown role 'bot'" in done.err
+    assert "2 of 4 conversations imported" in done.err
+
+
+@pytest.mark.parametrize("messages", [WHOLE, [*ASK, RESULT], ASK, ASK[:1]])
+def test_an_imported_conversation_can_be_erased_pruned_and_gone_on_with(
+    run_cli: RunCli, work_dir: Path, messages: list[Any]
+) -> None:
+    """Wherever the list ends, no turn is left open that nobody could end: an agent goes on, content can
+    be erased, and the conversation pruned; the export is still the list."""
+    (work_dir / "in").write_text(json.dumps(messages), "utf-8")
+    for name in ("a", "b"):
+        assert run_cli("import", "in", "--conversation", name).code == 0
+    assert json.loads(run_cli("export", "a", "--format", "openai").out)[: len(ASK[:1])] == ASK[:1]
+    assert len(json.loads(run_cli("export", "a", "--format", "openai").out)) == len(messages)
+    assert run_cli("run", "quickstart", "--conversation", "b", "2+2").out == "2+2 = 4\n"
+    later = json.loads(run_cli("export", "b", "--format", "openai").out)
+    assert [m["content"] for m in later if m["role"] == "user"] == ["pay the rent", "2+2"]
+    erased = run_cli("erase", "a", "--text", "rent")
+    assert erased.code == 0, erased.err
+    assert "rent" not in run_cli("show", "a", "--json").out
+    assert run_cli("verify").code == 0
+    assert sorted(run_cli("prune", "--keep", "0").out.split()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", [None, "pay"])
+def test_show_names_imported_tools(run_cli: RunCli, work_dir: Path, name: str | None) -> None:
+    """A result in OpenAI's form says which call it answers, and not which tool: `show` names the tool."""
+    result = RESULT if name is None else {**RESULT, "name": name}
+    (work_dir / "in").write_text(json.dumps([*ASK, result, ANSWER]), "utf-8")
+    run_cli("import", "in", "--conversation", "i")
+    shown = run_cli("show", "i").out
+    assert 'calls pay {"n": 1}' in shown
+    assert 'pay succeeded: "paid at noon"' in shown
