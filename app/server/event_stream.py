@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from starlette.requests import Request
@@ -13,26 +14,47 @@ from starlette.types import Receive, Scope, Send
 from toolchart.app.server.server_events import Events, encode_event
 from toolchart.app.server.site import Site, get_site
 
+_LAST_EVENTS_S = 0.05
+"""Seconds within which the next of the last events is sent, where a stream is cut off."""
+
 _SIGN_OF_LIFE = b": still here\n\n"
 
 
 def stream_events(request: Request, events: Events) -> Response:
-    """The response that sends these events; when the reader goes, `events` is closed.
+    """The response that sends what happens to whoever watches; when the reader goes, `events` is closed.
 
-    It is refused with 429 where too many streams are open.
+    It ends when the server stops. It is refused with 429 where too many streams are open.
     """
-    return _EventStream(get_site(request), events)
+    site = get_site(request)
+    return _EventStream(site, events, slot=site.readers.hold(), end=site.closing)
+
+
+def stream_answer(request: Request, events: Events) -> Response:
+    """The response that sends an answer as it comes; when the reader goes, `events` is closed.
+
+    Its last event is that of `events`, also when the server stops. Its turn holds a slot, so that it needs
+    none as a stream.
+    """
+    return _EventStream(get_site(request), events, slot=nullcontext(), end=None)
 
 
 class _EventStream(Response):
-    """A response that holds one slot of the site while it is sent.
+    """A response of server-sent events.
+
+    Args:
+        slot: held while it is sent.
+        end: set where it is cut off.
 
     Events are taken and sent by one task, without another one for each event: with hundreds of readers the
     loop would be held up by that.
     """
 
-    def __init__(self, site: Site, events: Events) -> None:
+    def __init__(
+        self, site: Site, events: Events, *, slot: AbstractContextManager[None], end: asyncio.Event | None
+    ) -> None:
         self._site = site
+        self._slot = slot
+        self._end = end
         self._events = events
         self._count = 0
         super().__init__(media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -40,7 +62,7 @@ class _EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._site.readers.hold():
+            with self._slot:
                 await send(
                     {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
                 )
@@ -50,13 +72,14 @@ class _EventStream(Response):
             await self._events.aclose()
 
     async def _send_until_an_end(self, receive: Receive, send: Send) -> None:
-        """Send events until there are no more, the reader has gone, or the server stops."""
+        """Send events until there are no more, the reader has gone, or the stream is cut off."""
         sending = asyncio.ensure_future(self._send_events(send))
-        others = (
+        others: list[asyncio.Future[None]] = [
             asyncio.ensure_future(_wait_for_disconnect(receive)),
-            asyncio.ensure_future(self._site.closing.wait()),
             asyncio.ensure_future(self._show_life(send)),
-        )
+        ]
+        if self._end is not None:
+            others.append(asyncio.ensure_future(self._wait_for_end(self._end)))
         try:
             await asyncio.wait((sending, *others), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -69,6 +92,14 @@ class _EventStream(Response):
         async for event in self._events:
             self._count += 1
             await send({"type": "http.response.body", "body": encode_event(event), "more_body": True})
+
+    async def _wait_for_end(self, end: asyncio.Event) -> None:
+        """Wait until the stream is cut off, and what was said before that is sent."""
+        await end.wait()
+        count = -1
+        while count != self._count:
+            count = self._count
+            await asyncio.sleep(_LAST_EVENTS_S)
 
     async def _show_life(self, send: Send) -> None:
         """Send a comment after each time without an event."""

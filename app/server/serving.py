@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import h11
@@ -19,9 +21,11 @@ from toolchart.states.errors import SpecError
 
 MAX_CONNECTIONS = 2000
 """Connections at the same time; a further one is answered with 503."""
-GRACE_S = 10
-"""Seconds that running answers have to end when the server is stopped."""
+GRACE_S = 20.0
+"""Seconds that running turns have to end when the server is stopped."""
 
+CLOSING_S = 10
+"""Seconds after that in which what was sent must have been read."""
 
 HEADERS_S = 20.0
 """Seconds within which the headers of a request must have arrived."""
@@ -169,9 +173,22 @@ def open_socket(address: Address) -> socket.socket:
 
 
 class SiteServer(uvicorn.Server):
-    """The server of one site; it stops turns and streams before it waits for connections to end."""
+    """The server of one site; it stops turns and streams before it waits for connections to end.
 
-    def __init__(self, site: Site, application: ASGIApp, address: Address) -> None:
+    Args:
+        grace_s: seconds that running turns have to end when a signal stops the server.
+        on_signal: called with the number of the first signal.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        application: ASGIApp,
+        address: Address,
+        *,
+        grace_s: float = GRACE_S,
+        on_signal: Callable[[int], None] = lambda _: None,
+    ) -> None:
         # No header of a request changes its address or the client's: `proxy_headers` is off.
         config = uvicorn.Config(
             application,
@@ -184,17 +201,62 @@ class SiteServer(uvicorn.Server):
             access_log=False,
             log_config=None,
             limit_concurrency=MAX_CONNECTIONS,
-            timeout_graceful_shutdown=GRACE_S,
+            timeout_graceful_shutdown=CLOSING_S,
         )
         super().__init__(config)
         self._site = site
+        self._grace_s = grace_s
+        self._on_signal = on_signal
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signals: list[int] = []
+        """What has asked the server to stop."""
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop on a signal: while turns end, the server goes on to answer; a second one waits for nothing.
+
+        uvicorn is told afterwards: at its flag other libraries cut off the streams that they send.
+        """
+        self._signals.append(sig)
+        if self._loop is None:  # it has not begun
+            super().handle_exit(sig, frame)
+        elif len(self._signals) == 1:
+            self._loop.call_soon_threadsafe(self._begin_stop, sig)
+        else:
+            self.force_exit = True
+            self._loop.call_soon_threadsafe(self._site.hurry)
+            signal.signal(sig, signal.SIG_DFL)  # where even that hangs, a third one ends the process
+
+    def _begin_stop(self, sig: int) -> None:
+        self._on_signal(sig)
+        self._stopping = asyncio.ensure_future(self._stop(sig))
+
+    async def _stop(self, sig: int) -> None:
+        try:
+            await self._site.stop(self._grace_s)
+        finally:
+            super().handle_exit(sig, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the site, then the connections."""
-        await self._site.stop(GRACE_S)
+        await self._site.stop(self._grace_s)
         await super().shutdown(sockets)
 
 
-def serve_site(site: Site, application: ASGIApp, address: Address, listener: socket.socket) -> None:
-    """Serve until a signal ends the process."""
-    SiteServer(site, application, address).run(sockets=[listener])
+def serve_site(
+    site: Site,
+    application: ASGIApp,
+    address: Address,
+    listener: socket.socket,
+    *,
+    grace_s: float = GRACE_S,
+    on_signal: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Serve until a signal ends the process; the options are those of `SiteServer`."""
+    server = SiteServer(site, application, address, grace_s=grace_s, on_signal=on_signal)
+    server.run(sockets=[listener])

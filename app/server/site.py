@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import msgspec
@@ -17,6 +19,9 @@ from toolchart.app.server.conversations.live_turns import LiveTurns
 from toolchart.app.server.protocols.client_tools import ClientTools
 from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.runtime.engine import Engine
+
+_ERRORS_S = 2.0
+"""Seconds that the errors of stopped turns have to reach their clients."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,16 +101,65 @@ class Site:
         self.running: dict[str, Any] = {}
         """What groups of routes keep while the server runs, by their names."""
         self.closing = asyncio.Event()
-        """Set when the server begins to stop; open streams end then."""
+        """Set when the turns have ended or were stopped; streams that only watch end then."""
+        self._answers = 0
+        """Answers that are being sent, of those who must be waited for until the last byte."""
+        self._hurry = asyncio.Event()
+        """Set when whoever stops the server does not want to wait."""
 
     def _note_records(self, conversation: str) -> None:
         self.feeds.note_records(conversation)
         self.live_turns.note_records(conversation)
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no more turns begin."""
+        return self.turns.is_closed
+
     async def stop(self, grace_s: float) -> None:
-        """End open streams, and begin no more turns; what runs may end within the grace time."""
+        """Begin no more turns; those that run may come to their end within the grace time.
+
+        What is left then is stopped, stays open in the log, and its clients read the error of their protocol.
+        Streams that only watch end last. A second call waits for nothing.
+        """
+        is_first = not self.is_stopping
+        self.turns.close()
+        if is_first:
+            engines = (self.engine, *self.client_tools.list_engines())
+            for engine in engines:
+                engine.stop_recovery()
+            await self._wait_for_turns(grace_s)
+        await asyncio.gather(self.engine.astop(0.0), self.client_tools.stop(0.0))
+        if is_first:
+            self._hurry.clear()
+            await self._wait_for_turns(_ERRORS_S)
         self.closing.set()
-        await asyncio.gather(self.engine.astop(grace_s), self.client_tools.stop(grace_s))
+
+    @contextmanager
+    def hold_answer(self) -> Iterator[None]:
+        """Within the block an answer is sent for which a stopping server waits, as for a turn."""
+        self._answers += 1
+        try:
+            yield
+        finally:
+            self._answers -= 1
+
+    def hurry(self) -> None:
+        """Cut the grace time short."""
+        self._hurry.set()
+
+    async def _wait_for_turns(self, seconds: float) -> None:
+        """Wait until no turn runs and no answer is sent, at most so long, or until `hurry`."""
+        until = time.monotonic() + seconds
+        # Turns end in many ways, and stopping is rare: looking again is simplest.
+        while self._has_turns() and time.monotonic() < until:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), 0.02)
+                return
+
+    def _has_turns(self) -> bool:
+        engines = (self.engine, *self.client_tools.list_engines())
+        return self._answers > 0 or not self.turns.is_idle or any(engine.is_busy for engine in engines)
 
 
 def get_site(request: Request) -> Site:

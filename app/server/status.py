@@ -1,12 +1,14 @@
-"""`GET /health`: whether the server is there and its log can be read; the only answer that needs no token."""
+"""`GET /health`: whether the server takes on turns and its log can be read; needs no token."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 
 from starlette.requests import Request
 
 from toolchart import __version__
+from toolchart.app.server.access.rates import STOPPING_S
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
@@ -18,10 +20,14 @@ _LOG_S = 5.0
 
 
 async def report_health(request: Request) -> JsonAnswer:
-    """Say that the server runs and that its log can be used; 503 where it cannot."""
-    engine = get_site(request).engine
+    """Say that the server takes on turns and that its log can be used; 503 where it stops, or cannot."""
+    site = get_site(request)
+    engine = site.engine
     answer = {"status": "ok", "version": __version__, "config_loaded": True}
     names = {"ai_providers": list(engine.spec.llms), "rag_providers": list(engine.spec.rag_services)}
+    if site.is_stopping:
+        retry = {"Retry-After": str(math.ceil(STOPPING_S))}
+        return JsonAnswer({**answer, "status": "stopping", **names}, 503, headers=retry)
     problem = None
     try:
         await asyncio.wait_for(asyncio.to_thread(_look_at_log, engine.store), _LOG_S)
@@ -54,7 +60,7 @@ ROUTES = RouteGroup(
             path="/health",
             role=None,
             answer=report_health,
-            summary="Tell whether the server runs and its log can be read (else 503).",
+            summary="Tell whether the server takes on turns and its log can be read (else 503).",
         ),
     ),
 )

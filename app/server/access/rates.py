@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 from toolchart.app.server.answers import Refusal
 
+STOPPING_S = 2.0
+"""Seconds after which a client should ask again where the server stops: another one answers then."""
+
 MAX_CLIENTS = 10_000
 """Clients whose rates are remembered; the one that was seen longest ago is forgotten first."""
 
@@ -49,16 +52,28 @@ class Slots:
 
     def __init__(self, what: str, count: int, retry_after_s: float = 1.0) -> None:
         self._what = what
+        self._count = count
         self._retry_after_s = retry_after_s
         self.free = count
         """How many more may begin now."""
+        self.is_closed = False
+        """Whether the server stops, so that nothing more begins."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody holds one."""
+        return self.free == self._count
+
+    def close(self) -> None:
+        """Let nothing more begin; what has begun gives its slot back as always."""
+        self.is_closed = True
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Hold one slot within the block.
 
         Raises:
-            Refusal: 429; all are in use. Nothing was begun.
+            Refusal: 429; all are in use. 503; the server stops. Nothing was begun.
         """
         self.take()
         try:
@@ -70,8 +85,11 @@ class Slots:
         """Take one slot until `give_back`.
 
         Raises:
-            Refusal: 429; all are in use. Nothing was begun.
+            Refusal: 429; all are in use. 503; the server stops. Nothing was begun.
         """
+        if self.is_closed:
+            message = f"the server is stopping and begins no more {self._what}"
+            raise refuse_for_now(message, STOPPING_S, status=503)
         if self.free <= 0:
             raise refuse_for_now(f"too many {self._what} run now", self._retry_after_s)
         self.free -= 1
@@ -81,11 +99,11 @@ class Slots:
         self.free += 1
 
 
-def refuse_for_now(message: str, seconds: float) -> Refusal:
+def refuse_for_now(message: str, seconds: float, status: int = 429) -> Refusal:
     """The refusal of a request that may be sent again later."""
     retry_after = max(1, math.ceil(seconds))
     return Refusal(
-        429,
+        status,
         f"{message}; try again in {retry_after} s",
         headers={"Retry-After": str(retry_after)},
         details={"retryAfter": retry_after},

@@ -14,7 +14,7 @@ from toolchart.app.server.ag_ui.run_requests import RunForm, RunRequest, read_ru
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, require_role
-from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.protocols.served_models import ServedModel, find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, start_turn
 from toolchart.app.server.server_events import ServerEvent
@@ -41,7 +41,7 @@ async def _run_model(request: Request, model: ServedModel) -> Response:
     pieces = await _open_run(site, get_access(request), run, model.handler)
     snapshot = loaded.snapshot if loaded is not None else None
     events = RunEvents(form.thread_id, form.run_id, snapshot, site.client_tools.is_client_tool)
-    return stream_events(request, _stream_run(pieces, events))
+    return stream_answer(request, _stream_run(pieces, events))
 
 
 async def _open_run(site: Site, access: Access, run: RunRequest, handler: str | None) -> Pieces:
@@ -76,7 +76,8 @@ async def _stream_run(pieces: Pieces, events: RunEvents) -> AsyncGenerator[Serve
                 for event in events.take(piece):
                     yield ServerEvent(data=event)
     except (Refusal, ToolchartError) as error:
-        for event in events.fail(str(error)):
+        code = error.details.get("code") if isinstance(error, Refusal) else None
+        for event in events.fail(str(error), code or "error"):
             yield ServerEvent(data=event)
 
 

@@ -69,6 +69,8 @@ class RunEvents:
 
     def fail(self, message: str, code: str = "error") -> Iterator[dict[str, Any]]:
         """The events of a run that could not be carried to its end."""
+        yield from self._end_message()
+        yield from self._end_step()
         yield {"type": "RUN_ERROR", "message": message, "code": code}
 
     # -- messages --------------------------------------------------------------------------------

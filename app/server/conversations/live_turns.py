@@ -11,6 +11,7 @@ from typing import Any
 from toolchart.app.server.access.rates import Slots
 from toolchart.app.server.answers import Refusal, find_status
 from toolchart.app.server.conversations.feeds import Feeds
+from toolchart.app.server.stopped_turns import TurnStopped, require_rest
 from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.dependencies import DeltaObserver
 from toolchart.engine.runtime.engine import Engine
@@ -56,8 +57,8 @@ class LiveTurns:
         """Begin a turn; what it gives is published to those who follow it.
 
         Raises:
-            Refusal: 409 where a turn of the conversation runs, 429 where too many turns run. Nothing was
-                begun.
+            Refusal: 409 where a turn of the conversation runs, 429 where too many turns run, 503 where the
+                server stops. Nothing was begun.
         """
         if conversation in self._tasks:
             raise Refusal(409, f"a turn of conversation {conversation!r} is running")
@@ -124,6 +125,11 @@ class LiveTurns:
             self._feeds.publish_fault(conversation, "internal error")
             raise
         if isinstance(result, TurnResult):
+            try:
+                require_rest(result, self._engine, is_stopping=self._slots.is_closed)
+            except TurnStopped as stop:
+                self._feeds.publish_fault(conversation, stop.message)
+                raise
             self._feeds.publish_result(conversation, result.to_dict())
             if result.error is not None:
                 log.warning(

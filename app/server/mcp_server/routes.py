@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import cast
 
 from starlette.requests import Request
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
@@ -23,10 +23,16 @@ async def answer_mcp(request: Request) -> ASGIApp:
     Raises:
         Refusal: 501; the extra is not installed.
     """
-    application = get_site(request).running.get(NAME)
+    application = cast("ASGIApp | None", get_site(request).running.get(NAME))
     if application is None:
         raise Refusal(501, f"the MCP server needs more packages: {format_install(NAME)}")
-    return cast("ASGIApp", application)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        with ExitStack() as until_sent:
+            request.state.until_sent = until_sent
+            await application(scope, receive, send)
+
+    return answer
 
 
 @asynccontextmanager

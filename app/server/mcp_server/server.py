@@ -119,6 +119,8 @@ class _Calls:
     async def call_tool(self, context: _Context, params: types.CallToolRequestParams) -> HandlerResult:
         """Run a turn, or go on with one."""
         access = self._require(context, "chat")
+        if context.request is not None:  # over HTTP: the library that sends the answer ends with the server
+            context.request.state.until_sent.enter_context(self._site.hold_answer())
         model = self._models.get(params.name)
         if model is None:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r}")

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from toolchart.app.server.openai_api.errors import refuse_failed_turn, shape_turn_error
+from toolchart.app.server.answers import Refusal
+from toolchart.app.server.openai_api.errors import refuse_failed_turn, shape_refusal, shape_turn_error
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import AnswerText, Pieces
 from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
@@ -115,6 +116,8 @@ async def stream_completion(
                 if isinstance(piece, TurnResult):
                     for event in _list_last_events(head, piece, include_usage=include_usage):
                         yield event
+    except Refusal as refusal:
+        yield ServerEvent(data=shape_refusal(refusal))
     except ToolchartError as error:
         content = {"message": str(error), "type": "server_error", "param": None, "code": None}
         yield ServerEvent(data={"error": content})

@@ -21,6 +21,13 @@ _TYPES = {
 _CODES = {401: "invalid_api_key", 404: "not_found", 429: "rate_limit_exceeded"}
 
 
+def shape_refusal(refusal: Refusal) -> dict[str, Any]:
+    """The JSON of a refusal in the middle of a stream."""
+    shape = shape_error(refusal.status, refusal.message)
+    shape["error"]["code"] = refusal.details.get("code") or shape["error"]["code"]
+    return shape
+
+
 def shape_error(status: int, message: str) -> dict[str, Any]:
     """The JSON of an error."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")

@@ -66,8 +66,11 @@ class ResponseBuilder:
             yield from self._complete(piece)
 
     def fail(self, message: str) -> Iterator[dict[str, Any]]:
-        """The events of a turn that could not be run to its end."""
-        yield self._event("error", code="server_error", message=message, param=None)
+        """The events of a turn that could not be run to its end: the response has failed."""
+        yield from self._end_message()
+        self.response["error"] = {"code": "server_error", "message": message}
+        self.response["status"] = "failed"
+        yield self._event("response.failed", response=self._copy_response())
 
     # -- messages --------------------------------------------------------------------------------
 

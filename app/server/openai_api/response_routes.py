@@ -14,7 +14,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint
-from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import ChatTurn
 from toolchart.app.server.openai_api.errors import shape_error
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
@@ -52,7 +52,7 @@ async def create_response(request: Request) -> Response:
     }
     builder = ResponseBuilder(head, site.client_tools.is_client_tool)
     if form.stream:
-        return stream_events(request, _stream_response(opened.pieces, builder))
+        return stream_answer(request, _stream_response(opened.pieces, builder))
     async with aclosing(opened.pieces) as pieces:
         async for piece in pieces:
             for _ in builder.take(piece):
@@ -68,7 +68,7 @@ async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGen
             async for piece in pieces:
                 for event in builder.take(piece):
                     yield ServerEvent(event=event["type"], data=event)
-    except ToolchartError as error:
+    except (Refusal, ToolchartError) as error:
         for event in builder.fail(str(error)):
             yield ServerEvent(event=event["type"], data=event)
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
-from toolchart.app.server.event_stream import stream_events
+from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api import response_routes
 from toolchart.app.server.openai_api.chat_answers import build_completion, stream_completion
 from toolchart.app.server.openai_api.chat_requests import ChatTurn, CompletionForm, read_chat
@@ -44,7 +44,7 @@ async def complete_chat(request: Request) -> Response:
     if not form.stream:
         return JsonAnswer(build_completion(await finish_turn(pieces), form.model))
     include_usage = form.stream_options is not None and form.stream_options.include_usage
-    return stream_events(request, stream_completion(pieces, form.model, include_usage=include_usage))
+    return stream_answer(request, stream_completion(pieces, form.model, include_usage=include_usage))
 
 
 async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> Pieces:

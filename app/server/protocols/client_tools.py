@@ -98,6 +98,10 @@ class ClientTools:
         for key in keys:
             self._outcomes.pop(key, None)
 
+    def list_engines(self) -> list[Engine]:
+        """The engines with tools of clients that exist now."""
+        return list(self._engines.values())
+
     async def stop(self, grace_s: float) -> None:
         """Begin nothing more with any of these engines."""
         await asyncio.gather(*(engine.astop(grace_s) for engine in self._engines.values()))

@@ -14,6 +14,7 @@ from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
 from toolchart.app.server.site import Site
+from toolchart.app.server.stopped_turns import require_rest
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
@@ -58,7 +59,7 @@ async def start_turn(site: Site, engine: Engine, message: str, **options: Unpack
     """Begin a turn; closing the stream cancels it.
 
     Raises:
-        Refusal: 429; too many turns run.
+        Refusal: 429; too many turns run. 503; the server stops.
         SpecError: the turn cannot begin; nothing was written.
     """
     return await _start(_hold_slot(site, engine.stream(message, **options)))
@@ -73,7 +74,7 @@ async def continue_turn(
         output_type: the type of the turn's answer, as for `Engine.arun`.
 
     Raises:
-        Refusal: 400; something does not wait. 429; too many turns run.
+        Refusal: 400; something does not wait. 429; too many turns run. 503; the server stops.
         IllegalEvent, SpecError: an answer does not fit; those before it are applied.
     """
     return await _start(_hold_slot(site, _apply_answers(site, engine, answers, by, output_type)))
@@ -92,6 +93,8 @@ async def _hold_slot(site: Site, pieces: Pieces) -> Pieces:
     with site.turns.hold():
         async with aclosing(pieces):
             async for piece in pieces:
+                if isinstance(piece, TurnResult):
+                    require_rest(piece, site.engine, is_stopping=site.is_stopping)
                 yield piece
 
 

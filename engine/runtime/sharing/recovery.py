@@ -38,9 +38,14 @@ class Recovery:
         self._store = store
         self._ownership = ownership
         self._open_turns = open_turns
+        self._is_stopped = False
         self._foreign: dict[str, int] = {}
         """Conversations of other charts, which this engine leaves alone: each with the number of its newest
         record when that was found, because a later record may move it to this chart."""
+
+    def stop(self) -> None:
+        """Take up nothing more; what was taken up goes on."""
+        self._is_stopped = True
 
     async def recover(self, at_once: int) -> list[RecoveredTurn]:
         """Look once, and go on with every conversation that was found, at most `at_once` at a time."""
@@ -62,7 +67,7 @@ class Recovery:
                 on_turn(turn)
 
         async with asyncio.TaskGroup() as group:
-            while not self._ownership.is_stopping:
+            while not (self._ownership.is_stopping or self._is_stopped):
                 for name in await self._look():
                     if name not in busy:
                         busy.add(name)
@@ -110,7 +115,7 @@ class Recovery:
             LogConflict: another worker holds it, or has taken it over.
             ToolchartError: it cannot go on.
         """
-        if self._ownership.is_stopping or not self._is_own(conversation):
+        if self._ownership.is_stopping or self._is_stopped or not self._is_own(conversation):
             return None
         async with self._ownership.work_on(conversation) as hold:
             has_gone_on = await self._go_on_held(conversation, hold)

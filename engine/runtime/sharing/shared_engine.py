@@ -312,6 +312,16 @@ class SharedEngine:
         """Whether this engine begins nothing more."""
         return self._ownership.is_stopping
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn runs in this engine now."""
+        return bool(self._agent.list_all_running_drivers())
+
+    def stop_recovery(self) -> None:
+        """Take up no further turn that was left open, while the turns that run go on: the first half of
+        stopping."""
+        self._recovery.stop()
+
     async def astop(self, grace_s: float = GRACE_S) -> None:
         """Begin nothing more: calls that run now end and are recorded, then their turns are given back.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,15 @@ if TYPE_CHECKING:
 )
 @click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
 @click.option(
+    "--grace",
+    "grace_s",
+    type=click.FloatRange(0),
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long running turns may go on to their end when the server is stopped.",
+)
+@click.option(
     "--seals",
     type=click.Path(),
     metavar="FILE",
@@ -106,6 +116,7 @@ def command(
     allow_inline: bool,
     edit_folder: str | None,
     turns: int | None,
+    grace_s: float,
     seals: str | None,
     queue_address: str | None,
     results: str,
@@ -144,10 +155,19 @@ def command(
     settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
     with open_socket(address) as listener, open_engine(spec, log, durability, queue_address) as engine:
+
+        def report_stop(number: int) -> None:
+            name = signal.Signals(number).name
+            print_notice(
+                f"toolchart: {name}: no more turns begin; those that run may end, for {grace_s:g} s; "
+                "a second signal waits no longer"
+            )
+
         site = Site(engine, new_tokens, settings=settings, limits=Limits(turns=turns) if turns else None)
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
-            serve_site(site, build_application(site), address, listener)
+            application = build_application(site)
+            serve_site(site, application, address, listener, grace_s=grace_s, on_signal=report_stop)
     print_notice("stopped")
 
 
