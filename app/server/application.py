@@ -132,7 +132,7 @@ def _allow_origins(site: Site) -> list[Middleware]:
         CORSMiddleware,
         allow_origins=site.settings.origins,
         allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
+        allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
         allow_credentials=True,
     )
     return [cors]

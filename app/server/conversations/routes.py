@@ -27,6 +27,7 @@ from toolchart.app.server.conversations.parameters import find_named_conversatio
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import require_own_data
+from toolchart.app.server.repeated_requests import answer_once, name_by_key
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -52,11 +53,22 @@ RECOVERY_S = 5.0
 
 async def start_conversation(request: Request) -> Response:
     """Begin a conversation with a message."""
-    form = await read_form(request, NewConversation)
-    name = check_new_id(form.conversation) or generate_conversation_id()
-    if get_site(request).engine.store.read_last_line(name) is not None:
+    form, site = await read_form(request, NewConversation), get_site(request)
+    keyed = name_by_key(request) if form.conversation is None else None
+    name = check_new_id(form.conversation) or keyed or generate_conversation_id()
+    if keyed is not None and (begun := _find_begun(site, name)) is not None:
+        return begun
+    if site.engine.store.read_last_line(name) is not None:
         raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
     return await _run_message(request, name, form, form.history)
+
+
+def _find_begun(site: Site, name: str) -> Response | None:
+    """The answer to a request that has begun this conversation already, before a restart."""
+    if site.engine.store.read_last_line(name) is None:
+        return None
+    is_running = site.live_turns.is_running(name)
+    return _answer_result(name, None if is_running else _describe_newest_turn(site.engine, name))
 
 
 async def send_message(request: Request) -> Response:
@@ -248,7 +260,7 @@ ROUTES = RouteGroup(
             method="POST",
             path="/api/conversations",
             role="chat",
-            answer=start_conversation,
+            answer=answer_once(start_conversation),
             body=NewConversation,
             summary="Begin a conversation with a message.",
         ),
@@ -284,7 +296,7 @@ ROUTES = RouteGroup(
             method="POST",
             path=f"{_ONE}/messages",
             role="chat",
-            answer=send_message,
+            answer=answer_once(send_message),
             body=MessageForm,
             summary="Send a message: a turn begins, or the running one gets it.",
         ),

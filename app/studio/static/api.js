@@ -12,10 +12,16 @@ function errorText(error) {
   return typeof error === "string" ? error : error?.message;
 }
 
-export async function request(path, body) {
+// A name for one request: whatever is sent twice under it is carried out once.
+export function makeKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export async function request(path, body, headers = {}) {
   const options = body === undefined ? {} : {
     method: "POST",
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", ...headers },
     body: JSON.stringify(body),
   };
   const response = await fetch(path, options);

@@ -1,6 +1,6 @@
 // The chat: records of the log make the messages, deltas fill the one that is being written.
 
-import { conversationPath, make, request, showJson } from "/static/api.js";
+import { conversationPath, make, makeKey, request, showJson } from "/static/api.js";
 import { makeDecisionForm } from "/static/decision_form.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
@@ -14,7 +14,9 @@ let writing = null;        // the bubble that deltas fill
 let isRunning = false;
 let lastText = "";
 let newestRecord = -1;     // the number of the newest record that is shown
-let queued = [];           // messages that the running turn has not taken yet
+let queued = [];           // messages that were sent, and whose record is not there yet
+let isSending = false;
+let sent = null;           // the request that is being sent, and its key
 let calls = new Map();     // call id -> card
 let questions = new Map(); // question -> form
 
@@ -66,11 +68,20 @@ function addUserBubble(event) {
   body.after(...parts.map(showAttachment));
 }
 
-// A message that was sent while a turn runs waits until the chart takes it; its record removes the mark.
-function addQueued(text) {
+// What was sent is shown at once, with a mark that its record removes: while a turn runs it is queued until the
+// chart takes it.
+function addQueued(text, mark) {
   const bubble = addBubble("user queued", text).parentElement;
-  bubble.querySelector(".who").append(" ", make("span", { class: "badge warn" }, "queued"));
-  queued.push({ text, bubble });
+  const badge = make("span", { class: "badge warn" }, mark);
+  bubble.querySelector(".who").append(" ", badge);
+  queued.push({ text, bubble, badge });
+}
+
+function markQueued(text) {
+  const item = queued.find((entry) => entry.text === text);
+  if (item) {
+    item.badge.textContent = "queued";
+  }
 }
 
 function dropQueued(text) {
@@ -275,9 +286,9 @@ function takeDelta(delta) {
 
 function follow() {
   stream?.close();
-  messages.replaceChildren(document.getElementById("chat-empty") ?? make("p", { id: "chat-empty", hidden: true }));
+  messages.replaceChildren(document.getElementById("chat-empty") ?? make("p", { id: "chat-empty", hidden: true }),
+    ...queued.map((item) => item.bubble));
   document.getElementById("chat-empty").hidden = true;
-  queued = [];
   calls = new Map();
   questions = new Map();
   stream = new EventSource(conversationPath(conversation, "/events"));
@@ -309,38 +320,52 @@ function readFile(file) {
   });
 }
 
-async function sendNext(body) {
-  if (isRunning) {
-    addQueued(body.message); // before the request, whose record may come first
+// The same message that is sent again, after a failure, has the same key: it was perhaps taken the first time.
+function findKey(path, body) {
+  const data = JSON.stringify([path, body]);
+  if (sent?.data !== data) {
+    sent = { data, key: makeKey() };
   }
-  try {
-    await request(conversationPath(conversation, "/messages?wait=false"), body);
-  } catch (error) {
-    dropQueued(body.message);
-    throw error;
+  return sent.key;
+}
+
+async function sendMessage(body) {
+  const path = conversation ? conversationPath(conversation, "/messages?wait=false") : "/api/conversations?wait=false";
+  const answer = await request(path, body, { "Idempotency-Key": findKey(path, body) });
+  sent = null;
+  if (answer.as === "user_said") {
+    markQueued(body.message);
+  }
+  if (!conversation) {
+    conversation = answer.conversation;
+    history.replaceState(null, "", `/chat/${encodeURIComponent(conversation)}`);
+    follow();
   }
 }
 
 async function send(event) {
   event.preventDefault();
+  if (isSending) {
+    return;
+  }
   const box = document.getElementById("message");
   const files = document.getElementById("files");
+  const button = document.getElementById("send");
+  const text = box.value;
   problem.textContent = "";
+  isSending = button.disabled = true;
+  addQueued(text, isRunning ? "queued" : "sending"); // before the request, whose record may come first
+  box.value = "";
   try {
     const attachments = await Promise.all([...files.files].map(readFile));
-    const body = { message: box.value, attachments };
-    if (conversation) {
-      await sendNext(body);
-    } else {
-      const answer = await request("/api/conversations?wait=false", body);
-      conversation = answer.conversation;
-      history.replaceState(null, "", `/chat/${encodeURIComponent(conversation)}`);
-      follow();
-    }
-    box.value = "";
+    await sendMessage({ message: text, attachments });
     files.value = "";
   } catch (error) {
+    dropQueued(text);
+    box.value ||= text;
     problem.textContent = error.message;
+  } finally {
+    isSending = button.disabled = false;
   }
   box.focus();
 }

@@ -13,9 +13,14 @@ export function makeSchemaForm(schema, { submit, label, values = {} }) {
   const problem = make("p", { class: "problem", role: "alert" });
   const form = make("form", {}, ...fields.map((field) => field.element), problem,
     make("button", { type: "submit" }, label));
+  const button = form.querySelector("button[type=submit]");
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (button.disabled) { // a second click, or Enter, while the first one is on its way
+      return;
+    }
     problem.textContent = "";
+    button.disabled = true;
     const data = {};
     try {
       for (const field of fields) {
@@ -27,6 +32,8 @@ export function makeSchemaForm(schema, { submit, label, values = {} }) {
       await submit(data);
     } catch (error) {
       problem.textContent = error.message;
+    } finally {
+      button.disabled = false;
     }
   });
   return form;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 pytest.importorskip("playwright.async_api", reason="pages are tested with Playwright")
 
-from agents import make_engine, reply_with_calls
+from agents import make_engine, make_spec, reply_with_calls
 from browser import CHROMIUM, open_browser, sign_in
 from effort import IS_LONG
 from hostile_texts import HOSTILE_TEXTS
@@ -20,6 +21,7 @@ from served import make_site, serve
 
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.engine import Engine
+from toolchart.providers.scripted.provider import ScriptedProvider
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -231,3 +233,73 @@ async def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
                 ).count()
                 assert planted == 0, path
     assert alerts == []
+
+
+async def test_a_double_click_on_send_begins_one_conversation(tmp_path: Path) -> None:
+    """What is sent is shown at once, before the server has answered, and the button waits for it; a second
+    click and Enter send nothing. A message whose answer was lost is in the box again, and sent again it is
+    the same message: one conversation, one call of the model."""
+    provider = ScriptedProvider(["one", "two"])
+    engine = Engine(make_spec(), log="memory", providers={"model": provider})
+    with serve(make_served(engine, tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/chat")
+            may_go, is_lost = asyncio.Event(), True
+
+            async def hold(route: Any) -> None:
+                await may_go.wait()
+                if is_lost:  # the server takes it, and the answer does not come back
+                    await route.fetch()
+                    await route.abort()
+                else:
+                    await route.continue_()
+
+            await page.route("**/api/conversations?wait=false", hold)
+            await page.fill("#message", "go")
+            await page.dblclick("#send")
+            sent = page.locator(".bubble.user")
+            await expect(sent).to_have_text(re.compile("sending.*go"))
+            await expect(page.locator("#send")).to_be_disabled()
+            await expect(page.locator("#message")).to_have_value("")
+            may_go.set()
+            await expect(page.locator("#chat-problem")).not_to_have_text("")
+            await expect(page.locator("#message")).to_have_value("go")
+            await expect(sent).to_have_count(0)
+            is_lost = False
+            await page.locator("#send").dblclick()
+            await page.press("#message", "Enter")
+            await page.get_by_text("one").wait_for()
+            await expect(sent).to_have_count(1)
+            await expect(sent).not_to_contain_text("sending")
+            await expect(page.locator("#send")).to_be_enabled()
+            assert len(list(engine.store.list_conversations())) == 1
+            await page.fill("#message", "go")
+            await page.dblclick("#send")
+            await page.get_by_text("two").wait_for()
+            await expect(sent).to_have_count(2)
+            assert len(list(engine.store.list_conversations())) == 1
+
+
+async def test_a_double_click_runs_a_tool_once(tmp_path: Path) -> None:
+    """The button of a form made from a schema waits for its answer: a second click sends nothing."""
+    with serve(make_served(Engine("quickstart", log="memory"), tmp_path)) as url:
+        async with open_browser() as context:
+            page = await sign_in(context, url, "/tools")
+            may_go, requests = asyncio.Event(), []
+
+            async def hold(route: Any) -> None:
+                requests.append(route.request.url)
+                await may_go.wait()
+                await route.continue_()
+
+            await page.route("**/api/tools/*/run", hold)
+            card = page.locator("[data-tool=calculator]")
+            await card.locator(".try summary").click()
+            await card.locator("input").first.fill("1 + 1")
+            button = card.locator("button[type=submit]")
+            await button.dblclick()
+            await expect(button).to_be_disabled()
+            may_go.set()
+            await card.locator(".result .badge.good").wait_for()
+            await expect(button).to_be_enabled()
+            assert len(requests) == 1
