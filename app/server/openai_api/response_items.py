@@ -1,17 +1,20 @@
 """Results of turns as responses: their output items, and the events that build them up.
 
-Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the SDK 3.54.
+Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the SDK 3.54; the models
+`ResponseResource` and `...StreamingEvent` of the Open Responses specification (github.com/openresponses).
 
     response.created, response.in_progress
     a message:      output_item.added, content_part.added, output_text.delta ..., content_part.done, ...
     a tool inside:  an item `mcp_call` with its output
     what is asked:  an item `function_call` (a client's tool, a question) or `mcp_approval_request`
-    response.completed, .incomplete or .failed
+    response.completed, .incomplete or .failed, and `[DONE]`
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
@@ -20,7 +23,7 @@ from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_ite
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.events import ToolFinished
+from toolchart.states.events import Settings, ToolFinished
 from toolchart.states.messages import Delta, ToolCall, encode_arguments
 
 SERVER_LABEL = "toolchart"
@@ -45,16 +48,23 @@ class ResponseBuilder:
         """Id of that message; empty for none."""
         self._part = 0
         self._number = -1
+        self._newest_at = ""
+        """When the newest step was taken."""
         self.response: dict[str, Any] = {**_EMPTY, **head, "status": "in_progress", "output": self._output}
 
-    def begin(self) -> Iterator[dict[str, Any]]:
+    def _begin(self) -> Iterator[dict[str, Any]]:
         """The events before all others."""
         yield self._event("response.created", response=self._copy_response())
         yield self._event("response.in_progress", response=self._copy_response())
 
     def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
-        """The events of a piece; the result ends the response."""
+        """The events of a piece, the first with those that begin a response; the result ends the response."""
         words = self._text.take(piece)
+        if isinstance(piece, StepTaken) and piece.step.snapshot is self._text.steps.snapshot:
+            self._newest_at = piece.event.at
+            self.response |= _describe_options(piece.step.snapshot.settings)
+        if self._number < 0:
+            yield from self._begin()
         if self._part != self._text.part:
             self._part = self._text.part
             yield from self._end_message()
@@ -67,6 +77,8 @@ class ResponseBuilder:
 
     def fail(self, message: str) -> Iterator[dict[str, Any]]:
         """The events of a turn that could not be run to its end: the response has failed."""
+        if self._number < 0:
+            yield from self._begin()
         yield from self._end_message()
         self.response["error"] = {"code": "server_error", "message": message}
         self.response["status"] = "failed"
@@ -169,6 +181,10 @@ class ResponseBuilder:
             self.response["error"] = {"code": "server_error", "message": result.error.message}
         elif result.limit_reached:
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+        else:
+            # The time of the record, so that the response says the same when it is read from the log.
+            moment = datetime.fromisoformat(self._newest_at).timestamp() if self._newest_at else time.time()
+            self.response["completed_at"] = int(moment)
         self.response |= {"status": status, "usage": _build_usage(result), "toolchart": describe_turn(result)}
         yield self._event(f"response.{status}", response=self._copy_response())
 
@@ -201,31 +217,77 @@ def _make_text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
+def _describe_options(settings: Settings | None) -> dict[str, Any]:
+    """What the handler sets, of the options that a response names."""
+    options = settings.options if settings is not None else {}
+    return {key: options[name] for name, key in _OPTIONS.items() if options.get(name) is not None}
+
+
+def describe_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function of the client, as a response names it: with every key."""
+    return {"description": None, "parameters": None, "strict": None, **tool}
+
+
+def describe_format(format_: dict[str, Any] | None) -> dict[str, Any]:
+    """The form of the answer, as a response names it."""
+    if format_ is None or format_.get("type") != "json_schema":
+        return {"format": format_ or {"type": "text"}}
+    return {"format": {"description": None, "strict": False, **format_}}
+
+
 def _build_usage(result: TurnResult) -> dict[str, Any]:
     usage = result.usage
     prompt, answer, total = describe_usage(usage)
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached or 0},
+        "input_tokens_details": {
+            "cached_tokens": usage.cached or 0,
+            "cache_write_tokens": usage.cache_write or 0,
+        },
         "output_tokens": answer,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
         "total_tokens": total,
     }
 
 
+_OPTIONS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "logprobs": "top_logprobs",
+    "service_tier": "service_tier",
+}
+"""By option of a turn: its key of a response."""
+
 _EMPTY: dict[str, Any] = {
     "object": "response",
+    "completed_at": None,
     "error": None,
     "incomplete_details": None,
     "instructions": None,
     "metadata": {},
     "parallel_tool_calls": True,
-    "temperature": None,
-    "top_p": None,
+    # What the handler leaves to its host: the usual default, because the specification wants a number.
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_logprobs": 0,
+    "service_tier": "default",
     "tool_choice": "auto",
     "tools": [],
     "usage": None,
     "text": {"format": {"type": "text"}},
     "previous_response_id": None,
+    "reasoning": None,
+    "truncation": "disabled",
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "store": True,  # the log keeps every turn
+    "background": False,
+    "user": None,
+    "safety_identifier": None,
+    "prompt_cache_key": None,
 }
-"""Keys that the SDK expects, where this server has nothing to say."""
+"""Every key that the specification requires, as it is where this server has nothing to say."""

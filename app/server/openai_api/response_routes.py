@@ -18,7 +18,7 @@ from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import ChatTurn
 from toolchart.app.server.openai_api.errors import shape_error
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
-from toolchart.app.server.openai_api.response_items import ResponseBuilder
+from toolchart.app.server.openai_api.response_items import ResponseBuilder, describe_format, describe_tool
 from toolchart.app.server.openai_api.response_requests import ResponseForm, read_response
 from toolchart.app.server.openai_api.stored_responses import read_stored_response, require_newest
 from toolchart.app.server.protocols.served_models import find_model
@@ -48,7 +48,8 @@ async def create_response(request: Request) -> Response:
         "model": form.model,
         "previous_response_id": form.previous_response_id,
         "instructions": form.instructions,
-        "tools": form.tools,
+        "tools": [describe_tool(tool) for tool in form.tools],
+        "text": describe_format(form.text.format if form.text is not None else None),
     }
     builder = ResponseBuilder(head, site.client_tools.is_client_tool)
     if form.stream:
@@ -61,8 +62,6 @@ async def create_response(request: Request) -> Response:
 
 
 async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGenerator[ServerEvent, None]:
-    for event in builder.begin():
-        yield ServerEvent(event=event["type"], data=event)
     try:
         async with aclosing(pieces):
             async for piece in pieces:
@@ -71,6 +70,7 @@ async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGen
     except (Refusal, ToolchartError) as error:
         for event in builder.fail(str(error)):
             yield ServerEvent(event=event["type"], data=event)
+    yield ServerEvent(data="[DONE]")
 
 
 async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -> _OpenResponse:
