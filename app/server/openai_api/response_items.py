@@ -52,7 +52,7 @@ class ResponseBuilder:
         """When the newest step was taken."""
         self.response: dict[str, Any] = {**_EMPTY, **head, "status": "in_progress", "output": self._output}
 
-    def _begin(self) -> Iterator[dict[str, Any]]:
+    def _begin_response(self) -> Iterator[dict[str, Any]]:
         """The events before all others."""
         yield self._event("response.created", response=self._copy_response())
         yield self._event("response.in_progress", response=self._copy_response())
@@ -64,7 +64,7 @@ class ResponseBuilder:
             self._newest_at = piece.event.at
             self.response |= _describe_options(piece.step.snapshot.settings)
         if self._number < 0:
-            yield from self._begin()
+            yield from self._begin_response()
         if self._part != self._text.part:
             self._part = self._text.part
             yield from self._end_message()
@@ -78,7 +78,7 @@ class ResponseBuilder:
     def fail(self, message: str) -> Iterator[dict[str, Any]]:
         """The events of a turn that could not be run to its end: the response has failed."""
         if self._number < 0:
-            yield from self._begin()
+            yield from self._begin_response()
         yield from self._end_message()
         self.response["error"] = {"code": "server_error", "message": message}
         self.response["status"] = "failed"
