@@ -19,7 +19,7 @@ from paying_agent import read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.log.replay import replay
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import SpecError
@@ -237,4 +237,4 @@ def check_log(store: Store) -> None:
     """Check that each conversation of a log verifies and replays."""
     for outcome in list(verify_store(store)):
         assert isinstance(outcome, VerifiedConversation), outcome
-        replay(store, outcome.conversation)
+        assert list(replay_conversation(store, outcome.conversation))

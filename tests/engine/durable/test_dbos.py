@@ -37,7 +37,7 @@ from toolchart.app.cli.commands.fleet.submit import command as submit_command
 from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.log.replay import replay, replay_conversation
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -77,7 +77,7 @@ def check_log(address: str, count: int) -> None:
         assert [outcome for outcome in outcomes if not isinstance(outcome, VerifiedConversation)] == []
         assert len(outcomes) == count
         for outcome in outcomes:
-            replay(store, outcome.conversation)
+            assert list(replay_conversation(store, outcome.conversation))
     finally:
         store.close()
 

@@ -16,7 +16,7 @@ from paying_agent import read_waiting_calls, wait_until
 from postgres_database import create_database, restart_server, stop_server
 
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.log.replay import replay
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.events import Decided
 
@@ -86,4 +86,4 @@ async def test_an_approval_waits_across_a_restart_of_everything(server: Any, tmp
         assert marks.read_text() == "the bill\n"
         (outcome,) = verify_store(engine.store)
         assert isinstance(outcome, VerifiedConversation)
-        replay(engine.store, "c")
+        assert list(replay_conversation(engine.store, "c"))

@@ -23,7 +23,7 @@ from toolchart.engine.durable.stretches import (
     encode_stretch,
     plan_next,
 )
-from toolchart.engine.log.replay import replay, replay_conversation
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
@@ -144,7 +144,7 @@ async def test_a_stopped_stretch_goes_on_in_another_worker() -> None:
         rest = await perform_stretch(other, successor)
         types = list_types(other)
     assert (rest.outcome, payments, types.count("turn_started")) == ("over", ["begun"], 1)
-    replay(store, "c")
+    assert list(replay_conversation(store, "c"))
 
 
 async def test_a_message_waits_for_a_conversation_that_is_worked_on() -> None:
@@ -200,7 +200,7 @@ async def test_a_long_wait_is_left_to_the_host_and_costs_nothing() -> None:
         for _ in range(2):
             assert (await perform_stretch(engine, successor)).outcome == "over"
         assert list_types(engine) == [*before, "resumed", "elapsed"]
-    replay(store, "c")
+    assert list(replay_conversation(store, "c"))
 
 
 async def test_the_host_in_process_runs_a_conversation_to_its_end() -> None:
