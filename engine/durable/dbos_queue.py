@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
+from toolchart.engine.log.stores.access.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
 
 try:
     from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions
+    from sqlalchemy import Engine, create_engine, event, make_url
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError:
     raise SpecError("DBOS is not installed", hint=format_install("durable")) from None
+
+if TYPE_CHECKING:
+    import psycopg
 
 Value = TypeVar("Value")
 
@@ -30,6 +35,10 @@ APPLICATION = "toolchart"
 WORKFLOW = "toolchart.stretch"
 """Name of the workflow that performs a stretch."""
 
+
+_CONNECTIONS, _LONGEST_WAIT_S, _LONGEST_IDLE_S = 5, 30, 60
+"""Of DBOS's own client: most connections, seconds that a call waits for one, and seconds that a transaction
+may rest. Source: `DBOSClient.__init__` and `DEFAULT_IDLE_TRANSACTION_TIMEOUT_SEC`, DBOS 3.4."""
 
 _STATES_TO_COME = ("PENDING", "ENQUEUED", "DELAYED")
 """Of a workflow that runs, or will."""
@@ -60,15 +69,21 @@ class DbosQueue:
         self.name = build_queue_name(agent)
         self._clock = clock or SystemClock()
 
+        self._connections = _make_connections(address)
+
         def connect() -> DBOSClient:
             return DBOSClient(
-                system_database_url=address,
+                system_database_engine=self._connections,
                 serializer=DBOSPortableJSONSerializer(),
                 application_name=APPLICATION,
                 retry_connection_errors=retries,
             )
 
-        self._client = _call(connect)
+        try:
+            self._client = _call(connect)
+        except BaseException:
+            self._connections.dispose()
+            raise
 
     async def start(self, stretch: Stretch) -> None:
         """See `DurableHost.start`."""
@@ -138,6 +153,33 @@ class DbosQueue:
     def close(self) -> None:
         """Close the connections."""
         self._client.destroy()
+        self._connections.dispose()
+
+
+def _make_connections(address: str) -> Engine:
+    """The connections of a client of DBOS, as it makes them itself, except behind a pooler.
+
+    There it would leave its statements and its time limit in sessions that belong to others too.
+    """
+    url = make_url(address).set(drivername="postgresql+psycopg")
+    connections = create_engine(
+        url,
+        connect_args={"application_name": "dbos_transact_client"},
+        pool_size=_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_LONGEST_WAIT_S,
+        pool_pre_ping=True,
+    )
+
+    @event.listens_for(connections, "connect")
+    def prepare(db: psycopg.Connection, _: object) -> None:
+        if is_pooled(db):
+            db.prepare_threshold = None
+        else:
+            db.execute(f"SET idle_in_transaction_session_timeout = '{_LONGEST_IDLE_S}s'")
+        db.commit()
+
+    return connections
 
 
 def _call(work: Callable[[], Value]) -> Value:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import psycopg
 from dbos import DBOS, DBOSPortableJSONSerializer
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -39,6 +40,7 @@ from toolchart.engine.durable.stretches import (
     plan_next,
 )
 from toolchart.engine.durable.supervisor import Supervisor
+from toolchart.engine.log.stores.access.postgres_sessions import shares_sessions
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
 from toolchart.states.errors import DurableHostUnavailable, SpecError
@@ -64,6 +66,27 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it also looks after the fleet."""
     grace_s: float = GRACE_S
     """Seconds that running calls have to end when it is stopped."""
+
+
+def _check_sessions(address: str) -> None:
+    """Check that a worker gets sessions of its own: it holds locks in them, and is told of news in them.
+
+    Raises:
+        DurableHostUnavailable: the database cannot be reached.
+        SpecError: the address leads to a pooler that lends sessions for one transaction only.
+    """
+    try:
+        is_shared = shares_sessions(address)
+    except psycopg.Error as error:
+        raise DurableHostUnavailable(f"the queue cannot be used: {error}") from None
+    if is_shared:
+        raise SpecError(
+            "the address leads to a pooler that lends sessions for one transaction, "
+            "and a worker holds locks in sessions of its own",
+            path="--dsn",
+            hint="give workers the address of the database itself, or of a pooler that pools by session; "
+            "--log may have the pooler's, and so may `submit` and `serve --durable`",
+        )
 
 
 class DbosWorker:
@@ -111,7 +134,9 @@ class DbosWorker:
 
         Raises:
             DurableHostUnavailable: the database cannot be reached at the start.
+            SpecError: the address leads to a pooler that lends sessions for one transaction only.
         """
+        await asyncio.to_thread(_check_sessions, self._address)
         limits, presence = HostGate(self._address).share(), hold_presence(self._address, self.executor)
         async with limits, presence, self._launch() as queue:
             supervisor = self._make_supervisor(queue)

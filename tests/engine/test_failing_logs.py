@@ -229,7 +229,7 @@ async def test_whatever_a_store_does_its_callers_hear_of_it(fault: Any) -> None:
 def test_a_connection_that_stands_in_a_failed_transaction_is_not_used_again(postgres: str) -> None:
     """Whatever ends a transaction of the PostgreSQL store in the middle, the next work has a connection that
     can be used."""
-    channel = Channel(postgres, durable=True)
+    channel = Channel(postgres)
 
     def fail(db: Any) -> None:
         db.execute("BEGIN")
@@ -246,7 +246,7 @@ def test_a_server_that_vanishes_is_given_up_soon(postgres: str) -> None:
     address may name other limits."""
     mark = "&" if "?" in postgres else "?"
     for address, seconds in [(postgres, "15"), (f"{postgres}{mark}keepalives_idle=77", "77")]:
-        channel = Channel(address, durable=True)
+        channel = Channel(address)
         limits = channel.run(lambda db: db.info.get_parameters())
         channel.close()
         assert (limits["keepalives_idle"], limits["tcp_user_timeout"]) == (seconds, "30000")

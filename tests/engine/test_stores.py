@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from agents import make_engine, reply_with_calls
 from effort import mark_slow
+from pgbouncer import run_pgbouncer
 from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay
@@ -26,7 +28,10 @@ from toolchart.states.ports import CheckpointStore, Store
 
 KINDS = ("memory", "sqlite", "jsonl", "postgres", "nats")
 
-ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
+POOLED = "postgres behind PgBouncer"
+"""Its sessions are lent for one transaction, to whoever asks."""
+
+ALL_KINDS = (*KINDS, POOLED, *(f"encrypted {kind}" for kind in KINDS))
 
 KEYS = LogKeys([bytes(32)])
 
@@ -35,6 +40,8 @@ KEYS = LogKeys([bytes(32)])
 def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
     """A function that opens this test's log in a kind of store; the same log at every call."""
     open_stores: list[Store] = []
+    running = contextlib.ExitStack()
+    pooled: list[str] = []
 
     def open_fresh_store(kind: str, **options: Any) -> Store:
         if kind == "encrypted memory":
@@ -48,14 +55,20 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
             return open_stores[0]
         if kind == "postgres":
             address = create_database(request.getfixturevalue("postgres"), tmp_path)
+        if kind == POOLED:
+            server = create_database(request.getfixturevalue("postgres"), tmp_path)
+            if not pooled:
+                pooled.append(running.enter_context(run_pgbouncer(server)))
+            address = pooled[0]
         if kind == "nats":
             address = request.getfixturevalue("nats_server").build_address(tmp_path)
         open_stores.append(open_store(address, **options))
         return open_stores[-1]
 
-    yield open_fresh_store
-    for store in open_stores:
-        store.close()
+    with running:
+        yield open_fresh_store
+        for store in open_stores:
+            store.close()
 
 
 def write_log() -> list[bytes]:
@@ -233,14 +246,16 @@ def test_an_incomplete_last_line_is_cut_off(tmp_path: Path) -> None:
     assert path.read_bytes() == b"".join(line + b"\n" for line in lines)
 
 
-def test_a_broken_connection_is_opened_again(open_log: Callable[..., Store]) -> None:
+def test_a_broken_connection_is_opened_again(
+    open_log: Callable[..., Store], postgres: str, tmp_path: Path
+) -> None:
     """PostgreSQL: after the server ended the connection, the store reconnects and writes nothing twice."""
     import psycopg
 
     store: Any = open_log("postgres")
     lines = write_log()
     store.append("c", 0, lines[:3])
-    with psycopg.connect(store._address, autocommit=True) as other:
+    with psycopg.connect(create_database(postgres, tmp_path), autocommit=True) as other:
         other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE pid <> pg_backend_pid() AND datname = current_database()"

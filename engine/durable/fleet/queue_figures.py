@@ -5,9 +5,8 @@ Source: the table `dbos.workflow_status`, which DBOS documents; times are millis
 
 from __future__ import annotations
 
-import psycopg
-
 from toolchart.engine.durable.fleet.metrics import QueueFigures
+from toolchart.engine.log.stores.access.postgres_sessions import connect
 
 _STATES = {"ENQUEUED": "waiting", "DELAYED": "delayed", "PENDING": "running"}
 
@@ -36,8 +35,8 @@ def read_queue_figures(address: str, queue: str) -> list[QueueFigures]:
     Raises:
         psycopg.Error: the server cannot be reached, or the queue does not exist yet.
     """
-    options = f"-c statement_timeout={_TIMEOUT_S}s"
-    with psycopg.connect(address, autocommit=True, options=options, connect_timeout=_TIMEOUT_S) as db:
+    with connect(address, connect_timeout=_TIMEOUT_S) as db, db.transaction():
+        db.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT_S}s'")  # poolers refuse it as an option
         rows = db.execute(_QUERY, (queue,)).fetchall()
     return [
         QueueFigures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,13 +41,21 @@ class PostgresStore:
     commits_at_once = False
 
     def __init__(self, address: str, *, durable: bool = True, read_only: bool = False) -> None:
-        self._address = address
-        self._writing = tables.Channel(address, durable=durable, read_only=read_only)
-        self._reading = tables.Channel(address, durable=durable, read_only=read_only)
+        self._durable = durable
+        self._writing = tables.Channel(address, read_only=read_only)
+        self._reading = tables.Channel(address, read_only=read_only)
         if read_only:
             self._reading.run(check_tables)
         else:
             self._writing.run(tables.prepare_schema)
+
+    @contextlib.contextmanager
+    def _begin_write(self, db: psycopg.Connection[Any]) -> Iterator[None]:
+        """A transaction whose end waits for the disk where the store is durable."""
+        with db.transaction():
+            if not self._durable:
+                tables.begin_unsynced(db)
+            yield
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append lines, all or none; committed on return."""
@@ -64,9 +73,9 @@ class PostgresStore:
             """One attempt at all batches; on a retry, lines that are already there are a success."""
             nonlocal attempts
             attempts += 1
-            if attempts == 1 and append_quickly(db, batches):
+            if attempts == 1 and append_quickly(db, batches, durable=self._durable):
                 return [None] * len(batches)
-            with db.transaction():
+            with self._begin_write(db):
                 return [self._try_append(db, batch, is_retry=attempts > 1) for batch in batches]
 
         return self._writing.run(append_batches)
@@ -76,7 +85,7 @@ class PostgresStore:
 
         def rewrite(db: psycopg.Connection[Any]) -> None:
             """One attempt; on a retry, lines that are already there are a success."""
-            with db.transaction():
+            with self._begin_write(db):
                 if not self._has_lines(db, batch):
                     self._append_batch(db, batch)
                     tables.replace_lines(db, batch.conversation, lines)
@@ -245,7 +254,7 @@ class PostgresStore:
 
         def delete_all(db: psycopg.Connection[Any]) -> None:
             """Delete the records, and the parts that no other record uses."""
-            with db.transaction():
+            with self._begin_write(db):
                 for conversation in conversations:
                     _delete_rows(db, conversation)
                 db.execute("DELETE FROM toolchart_parts WHERE uses < 1")
@@ -325,7 +334,12 @@ class PostgresStore:
 
     def post(self, conversation: str, key: str, data: bytes) -> bool:
         """Add an entry to an inbox, unless its key is known; durable on return."""
-        return self._writing.run(lambda db: tables.post(db, conversation, key, data))
+
+        def post(db: psycopg.Connection[Any]) -> bool:
+            with self._begin_write(db):
+                return tables.post(db, conversation, key, data)
+
+        return self._writing.run(post)
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
         """The entries that are not taken yet, the oldest first."""
@@ -333,7 +347,12 @@ class PostgresStore:
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken."""
-        self._writing.run(lambda db: tables.mark_taken(db, numbers))
+
+        def mark(db: psycopg.Connection[Any]) -> None:
+            with self._begin_write(db):
+                tables.mark_taken(db, numbers)
+
+        self._writing.run(mark)
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""

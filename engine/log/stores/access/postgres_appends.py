@@ -47,8 +47,11 @@ SELECT number, added.seq, added.line FROM place, (VALUES {}) AS added (seq, line
 """
 
 
-def append_quickly(db: Connection, batches: Sequence[RecordBatch]) -> bool:
+def append_quickly(db: Connection, batches: Sequence[RecordBatch], *, durable: bool) -> bool:
     """Append batches in one transaction; false, with nothing written, where one has no lease or does not fit.
+
+    Args:
+        durable: whether the commit waits for the disk.
 
     Raises:
         psycopg.Error: the connection broke; the batches may have been written.
@@ -57,9 +60,9 @@ def append_quickly(db: Connection, batches: Sequence[RecordBatch]) -> bool:
         return False
     split_lines = [[split_large_parts(line) for line in batch.lines] for batch in batches]
     try:
-        if _is_one_statement(batches, split_lines):
+        if durable and _is_one_statement(batches, split_lines):
             return _insert_lines(db, batches[0], split_lines[0]).rowcount == len(batches[0].lines)
-        return _append_group(db, batches, split_lines)
+        return _append_group(db, batches, split_lines, durable=durable)
     except Exception as error:
         names = {kind.__name__ for kind in type(error).__mro__}
         if not names & {"UniqueViolation", "NotSupportedError"}:
@@ -74,9 +77,13 @@ def _is_one_statement(batches: Sequence[RecordBatch], split_lines: Sequence[Spli
     return not (others or parts or batch.checkpoint or batch.taken) and batch.first_seq > 0
 
 
-def _append_group(db: Connection, batches: Sequence[RecordBatch], split_lines: Sequence[SplitLines]) -> bool:
+def _append_group(
+    db: Connection, batches: Sequence[RecordBatch], split_lines: Sequence[SplitLines], *, durable: bool
+) -> bool:
     with db.pipeline() as pipeline:
         db.execute("BEGIN")
+        if not durable:
+            tables.begin_unsynced(db)
         # Sorted by digest, so that two writers with common parts cannot deadlock.
         if parts := sorted(part for lines in split_lines for _, parts in lines for part in parts.items()):
             with db.cursor() as cursor:

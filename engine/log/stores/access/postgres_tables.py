@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from toolchart.engine.log.sharing.lease_rules import (
     is_held,
     is_unfinished,
 )
+from toolchart.engine.log.stores.access.postgres_sessions import connect
 from toolchart.engine.log.stores.large_parts import list_part_digests, split_large_parts
 from toolchart.states.errors import (
     LogConflict,
@@ -92,30 +94,31 @@ _COLUMNS = "conversation, token, worker, since, expires, is_open, due"
 
 
 class Channel:
-    """A connection that one thread uses at a time; opened when it is needed, and again after it broke."""
+    """A connection that one thread uses at a time; opened when it is needed, and again after it broke.
 
-    def __init__(self, address: str, *, durable: bool, read_only: bool = False) -> None:
+    Nothing is set for longer than a transaction: behind a pooler the session is that of others too.
+
+    Args:
+        read_only: whether the server refuses every write.
+    """
+
+    def __init__(self, address: str, *, read_only: bool = False) -> None:
         self._address = address
         self._read_only = read_only
-        self._durable = durable
         self._lock = threading.RLock()
         self._db: psycopg.Connection[Any] | None = None
 
     def _get_connection(self) -> psycopg.Connection[Any]:
         """The open connection; a new one where there is none or it broke."""
         if self._db is None or self._db.closed or self._db.broken:
-            try:
-                import psycopg
-            except ImportError:
-                raise LogUnavailable(f"PostgreSQL needs an extra\n  {format_install('postgres')}") from None
             limits: dict[str, Any] = {
                 name: n for name, n in _LIMITS.items() if f"{name}=" not in self._address
             }
-            self._db = psycopg.connect(self._address, autocommit=True, **limits)
-            if not self._durable:
-                self._db.execute("SET synchronous_commit = off")
-            if self._read_only:
-                self._db.execute("SET default_transaction_read_only = on")
+            try:
+                self._db = connect(self._address, **limits)
+            except ImportError:
+                raise LogUnavailable(f"PostgreSQL needs an extra\n  {format_install('postgres')}") from None
+            self._db.read_only = True if self._read_only else None  # of the transactions that it begins
         return self._db
 
     def run(self, work: Callable[[psycopg.Connection[Any]], Value]) -> Value:
@@ -127,7 +130,9 @@ class Channel:
         with self._lock:
             for is_last_try in (False, True):
                 try:
-                    return work(self._get_connection())
+                    db = self._get_connection()
+                    with db.transaction() if self._read_only else nullcontext():
+                        return work(db)
                 except ToolchartError:
                     raise
                 except Exception as error:
