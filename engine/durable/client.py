@@ -7,10 +7,12 @@ from typing import Any
 
 from toolchart.engine.durable.performing import find_version
 from toolchart.engine.durable.stretches import DurableHost, Stretch, compute_version
+from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.flows.waiting import build_open_turn_error
+from toolchart.engine.runtime.sharing.open_turns import build_user_said
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided
 
@@ -39,6 +41,9 @@ class DurableClient:
     ) -> str:
         """Have a turn run by some worker.
 
+        Where a turn of the conversation waits for a person, the message is left in the inbox for that turn: a
+        row of the chart takes it, or its next request has it.
+
         Args:
             conversation: its id, to go on with or to begin; None makes one of the key, or a new one.
             key: idempotency key: a second message with it is not run.
@@ -50,7 +55,7 @@ class DurableClient:
             The id of the conversation.
 
         Raises:
-            SpecError: a turn of the conversation is open.
+            SpecError: a turn of the conversation is open, and waits for no person.
             DurableHostUnavailable: the host cannot be reached.
         """
         stretch = await self.begin_turn(
@@ -71,7 +76,12 @@ class DurableClient:
         name = conversation or key or generate_conversation_id()
         loaded = load_conversation(self._engine.store, name)
         if loaded is not None and key is None and not loaded.snapshot.is_over:
-            raise build_open_turn_error(loaded.snapshot, name)
+            if not self._engine.waits_for_person(name):
+                raise build_open_turn_error(loaded.snapshot, name)
+            attachments = decode_turn_options(options or {}).get("attachments", ())
+            return await self.wake(
+                await self._engine.apost(name, await build_user_said(message, attachments))
+            )
         stretch = Stretch(
             conversation=name,
             key=f"turn/{key or generate_conversation_id()}",

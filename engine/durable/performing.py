@@ -11,7 +11,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
-from toolchart.states.events import TurnStarted
+from toolchart.states.events import TurnStarted, UserSaid
 from toolchart.states.ports import SharedStore, Store
 
 log = logging.getLogger("toolchart.engine")
@@ -54,13 +54,16 @@ async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
 
 
 def _has_begun(engine: Engine, stretch: Stretch) -> bool:
-    """Whether the turn of a stretch was begun before: its message is the first since the stretch was made.
+    """Whether the message of a stretch was taken before: it began the first turn since the stretch was made,
+    or went to the turn that was open then.
 
     Raises:
         SpecError: another turn was begun meanwhile.
     """
     for line in engine.store.read_lines(stretch.conversation, stretch.first_seq):
         event = read_json(line)["event"]
+        if event["type"] == UserSaid.TYPE and event.get("message") == stretch.message:
+            return True
         if event["type"] == TurnStarted.TYPE:
             # A redacted log may have another text; then the first turn counts.
             if engine.spec.redact is not None or event.get("message") == stretch.message:

@@ -152,6 +152,15 @@ class Conversations:
         await self.run_driver(name, driver)
         return self.open_driver(name, service)
 
+    def find_open_turn(self, name: str) -> ReplayedConversation | None:
+        """A conversation as the log has it, where its turn is open; None where it rests or does not exist."""
+        token, kept_token = self._log.get_lease_token(name), self._resting.find_lease_token(name)
+        if kept_token is not None and (not token or kept_token == token - 1):
+            return None
+        loaded_conversation = load_conversation(self._store, name)
+        is_open = loaded_conversation is not None and not loaded_conversation.snapshot.is_over
+        return loaded_conversation if is_open else None
+
     def read_messages(self, name: str) -> Sequence[Message]:
         """The messages of a conversation so far; none where there is no such conversation."""
         messages = self._resting.find_messages(name)

@@ -393,8 +393,17 @@ class Driver:
 
     async def record_cancellation(self, reason: str) -> None:
         """Record that the turn was stopped; nothing of it is performed any more."""
-        self.apply_event(Cancelled(reason=reason))
+        await self.record_event(Cancelled(reason=reason))
+
+    async def record_event(self, event: Event) -> Step:
+        """Record an event of a turn at rest, durable on return; nothing of the turn is performed.
+
+        Raises:
+            IllegalEvent: the event does not fit the conversation; nothing was written.
+        """
+        new_step = self.apply_event(event)
         await self._finish_records()
+        return new_step
 
     async def _stop_from_outside(self) -> None:
         """Record the stop; where the chart has no row for it, the turn stays open and `resume` goes on."""

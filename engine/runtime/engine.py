@@ -20,6 +20,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.shared_engine import SharedEngine
+from toolchart.states.errors import LeaseHeld
 from toolchart.states.events import Configured, Decided
 from toolchart.states.messages import Delta
 from toolchart.states.ports import Provider, Store
@@ -163,13 +164,17 @@ class Engine(SharedEngine):
     async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn, from a user message to a state in which the chart rests.
 
+        Where a turn of the conversation waits for a person, no other one begins. The message is kept for that
+        turn: a row of the chart takes it at once, or its next request has it. The result is that of the open
+        turn, with a warning that says what the message waits for (`TurnResult.waiting_messages`).
+
         Args:
             options: `conversation`, `handler`, `variables`, `history`, `attachments`, `llm`, `model`,
                 `output_type`, `observer`, `on_delta`; `TurnOptions` describes them.
 
         Raises:
             SpecError: there is no handler, prompt or provider for this turn, or a turn of the conversation
-                runs or is open.
+                runs, or was left in the middle of its work by a crash.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         return await self._begin_turn(
@@ -179,19 +184,40 @@ class Engine(SharedEngine):
     async def _begin_turn(
         self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
     ) -> TurnResult:
-        hooks = self._open_turns.build_hooks(options)
+        if is_first:
+            return await self._begin_held_turn(name, message, options, is_first=True)
+        kept = await self._open_turns.say_to_waiting_driver(name, message, options)
+        if kept is not None:
+            return kept
+        try:
+            return await self._begin_held_turn(name, message, options)
+        except LeaseHeld:
+            kept = await self._open_turns.say_elsewhere(name, message, options)
+            if kept is None:
+                raise
+            return kept
+
+    async def _begin_held_turn(
+        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
+    ) -> TurnResult:
+        hooks, driver = self._open_turns.build_hooks(options), None
         async with self._ownership.work_on(name) as hold:
             if is_first:
                 self._open_turns.single_turns.check_first(name)
-            turn_started = await self._agent.plan_turn(name, message, options)
-            driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
-            driver.dependencies = hooks.add_to(replace(driver.dependencies, observer=self._parts.observer))
-            snapshot = await self.conversations.run_driver(name, driver, turn_started)
-            result = self._open_turns.build_result(snapshot, name, hooks)
+            result = None if is_first else await self._open_turns.say_to_open_turn(name, message, options)
+            if result is None:
+                turn_started = await self._agent.plan_turn(name, message, options)
+                driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
+                own_dependencies = replace(driver.dependencies, observer=self._parts.observer)
+                driver.dependencies = hooks.add_to(own_dependencies)
+                snapshot = await self.conversations.run_driver(name, driver, turn_started)
+                result = self._open_turns.build_result(snapshot, name, hooks)
             hold.note(result)
-        if hold.result is result:  # else, and after an error, the next turn reads the log again
+        if driver is not None and hold.result is result:
+            # Else, and after an error, the next turn reads the log again.
             self.conversations.cache_driver(name, driver)
-        return hold.result or result
+        # A message of the inbox may have begun the next turn meanwhile: its result is not this caller's.
+        return result if result.is_over else hold.result or result
 
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `arun`, with the same arguments and errors.

@@ -63,6 +63,11 @@ class RestingConversations:
     def __contains__(self, name: str) -> bool:
         return name in self._kept
 
+    def find_lease_token(self, name: str) -> int | None:
+        """Token of the lease under which a conversation was kept; None where it is not kept."""
+        kept = self._kept.get(name)
+        return None if kept is None else kept.lease_token
+
     def keep(self, name: str, driver: Driver) -> None:
         """Keep a conversation for its next turn; make the oldest large one small, drop the oldest of all."""
         self._kept[name] = driver

@@ -149,6 +149,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     resumed; None where none is open."""
     awaits_user: bool = False
     """Whether the chart goes on with the user's next message."""
+    waiting_messages: list[str] = []
+    """Messages of the user that no request has had yet: they came while the turn waited for a person, or
+    after its last request. The next request has them, in this turn or in the next one."""
     warnings: tuple[str, ...] = ()
     """What the caller should know: a limit, a cut answer or result, an unknown finish word, what a host or a
     prompt lacks."""
@@ -209,8 +212,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
             data["data"] = to_json_data(self.data)
         if self.awaits_user:
             data["awaits_user"] = True
-        optional_names = ("error", "pending_approvals", "waiting_calls", "questions", "due", "warnings")
-        for name in (*optional_names, "results", "result_errors"):
+        optional_names = ("error", "pending_approvals", "waiting_calls", "questions", "due")
+        for name in (*optional_names, "waiting_messages", "warnings", "results", "result_errors"):
             if value := getattr(self, name):
                 data[name] = to_builtins(value)
         return data
@@ -261,6 +264,7 @@ def build_turn_result(
         questions=describe_questions(snapshot),
         due=find_earliest_due(snapshot) if not snapshot.has_ended else None,
         awaits_user=snapshot.awaits_user,
+        waiting_messages=[(item if isinstance(item, str) else item.content) or "" for item in snapshot.inbox],
         warnings=(*snapshot.warnings, *list_result_warnings(snapshot)),
         error=snapshot.error,
         results=results,

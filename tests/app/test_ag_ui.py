@@ -181,6 +181,25 @@ def test_approval_is_an_interrupt(entry: dict[str, Any], wanted: str) -> None:
         assert post(address, run_id="run-3", resume=resume).status_code == 409
 
 
+def test_a_message_while_a_call_waits_ends_with_the_same_interrupt() -> None:
+    """S5.5: a run with a message in a thread that waits for an approval is no error. It ends with the same
+    interrupt; after the approval the model reads the message."""
+    tools = {"registry": [{"name": "echo", "requires_approval": True}]}
+    replies = [reply_with_calls(("echo", {"text": "a"})), "both"]
+    engine = make_engine(replies, chart="approval", tools=tools)
+    with serve(make_site(engine)) as address:
+        first = run_thread(address, messages=[say("go")])
+        second = run_thread(address, run_id="run-2", messages=[say("go"), say("and hurry")])
+        assert second[-1].outcome.type == "interrupt"
+        assert second[-1].outcome.interrupts == first[-1].outcome.interrupts
+        (interrupt,) = first[-1].outcome.interrupts
+        resume: Any = [{"interrupt_id": interrupt.id, "status": "resolved", "payload": True}]
+        last = run_thread(address, run_id="run-3", resume=resume)
+        assert read_text(last) == "both"
+    model: Any = engine.hosts.providers["model"]
+    assert model.requests[-1].messages[-1].content == "and hurry"
+
+
 ASKING: Any = {
     "chart": {
         "states": {

@@ -110,19 +110,22 @@ def test_an_answer_that_does_not_fit_changes_nothing(run_cli: RunCli, agent: Cal
 def test_resuming_a_turn_that_waits_for_a_person_only_says_so(
     run_cli: RunCli, agent: Callable[..., None]
 ) -> None:
-    """Without an answer `resume` writes nothing and exits with 1; a new message is refused, with the command
-    that answers."""
+    """Without an answer `resume` writes nothing and exits with 1. S5.5: a new message is kept, and `run` says
+    what it waits for and which command answers."""
     agent()
     run_cli(*RUN)
     before = run_cli("show", "c", "--json").out
     result = run_cli("resume", "c", "--spec", "agent.yaml")
     assert result.code == 1
     assert "waiting for an answer" in result.err
-    message = run_cli("run", "agent.yaml", "hello?", "--conversation", "c")
-    assert message.code == 2
-    assert "waits for a person's answer to 'ask_editor' (until 20" in message.err
-    assert "toolchart resume c --answer JSON" in message.err
     assert run_cli("show", "c", "--json").out == before
+    message = run_cli("run", "agent.yaml", "hello?", "--conversation", "c")
+    assert message.code == 1
+    assert "the message waits for the answer to 'ask_editor'" in message.err
+    assert "toolchart resume c --answer" in message.err
+    assert "hello?" in run_cli("show", "c").out
+    again = run_cli("run", "agent.yaml", "hurry", "--conversation", "c", "--json")
+    assert orjson.loads(again.out)["waiting_messages"] == ["hello?", "hurry"]
 
 
 def test_resume_lets_a_deadline_run_out(run_cli: RunCli, agent: Callable[..., None]) -> None:

@@ -14,7 +14,7 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim, adv
 from mcp.shared.exceptions import MCPError
 from served import make_site, make_value, serve
 
-from toolchart import Engine, load_spec
+from toolchart import Decided, Engine, load_spec
 from toolchart.app.server.access.tokens import ROLES, Access
 from toolchart.app.server.mcp_server.running_turns import TASKS
 from toolchart.app.server.mcp_server.server import build_mcp_server
@@ -194,6 +194,24 @@ async def test_without_the_role_nobody_is_asked() -> None:
     async with connect(open_agent("careful"), viewer) as client:
         with pytest.raises(MCPError, match="lacks the role 'chat'"):
             await client.call_tool("careful", {"message": "hello"})
+
+
+async def test_a_message_while_a_call_waits_is_kept() -> None:
+    """S5.5: a call that names a conversation whose turn waits is no failure: its result says what the turn
+    and the message wait for, and the next request of the turn has the message."""
+    replies = [reply_with_calls(("echo", {"text": "a"})), "both"]
+    engine = make_engine(replies, chart="approval", approval={"default": "ask"})
+    async with connect(engine) as client:
+        first = await client.call_tool("agent", {"message": "go"})
+        name = first.structured_content["conversation"]
+        kept = await client.call_tool("agent", {"message": "and hurry", "conversation": name})
+        assert not kept.is_error
+        assert "waits for ask_approval" in kept.content[0].text
+        assert kept.structured_content["waiting_messages"] == ["and hurry"]
+        (pending,) = engine.describe_turn(name).pending_approvals
+        await engine.aresume(name, Decided(call_id=pending.id, approved=True))
+    model: Any = engine.hosts.providers["model"]
+    assert model.requests[-1].messages[-1].content == "and hurry"
 
 
 async def test_client_without_forms_reads_what_the_turn_waits_for() -> None:

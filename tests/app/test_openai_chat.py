@@ -179,6 +179,29 @@ def test_turn_with_a_client_tool_can_be_decided_elsewhere() -> None:
         assert [waiting.tool for waiting in engine.describe_turn(name).waiting_calls] == ["ask_browser"]
 
 
+def test_a_message_while_a_call_waits_is_kept_for_the_open_turn() -> None:
+    """S5.5: a request that says something in place of the decision goes to the turn that waits, and is asked
+    for the same decision; after it the model reads the message."""
+    tools: Any = {"registry": [{"name": "echo", "requires_approval": True}]}
+    replies = [reply_with_calls(("echo", {"text": "a"})), "both"]
+    engine = make_engine(replies, chart="approval", tools=tools)
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        messages: list[Any] = [USER]
+        first = client.chat.completions.create(model="agent", messages=messages)
+        messages += [first.choices[0].message, {"role": "user", "content": "and hurry"}]
+        second = client.chat.completions.create(model="agent", messages=messages)
+        (call,) = second.choices[0].message.tool_calls or ()
+        assert call == (first.choices[0].message.tool_calls or ())[0]
+        output = json.dumps({"approved": True})
+        messages += [second.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": output}]
+        third = client.chat.completions.create(model="agent", messages=messages)
+        assert third.choices[0].message.content == "both"
+        model: Any = engine.hosts.providers["model"]
+        assert model.requests[-1].messages[-1].content == "and hurry"
+        assert len(list(engine.store.list_conversations())) == 1
+
+
 @pytest.mark.parametrize(("approved", "streams"), [(True, True), (True, False), (False, False)])
 def test_approval_is_a_call_to_the_client(approved: bool, streams: bool) -> None:
     """A turn that waits for an approval calls `ask_approval`; the output decides, and the turn ends as in

@@ -173,6 +173,33 @@ def test_approval_by_the_items_of_the_api() -> None:
             client.responses.create(model="careful", input=[decision])
 
 
+def make_asking_engine() -> Engine:
+    """An engine whose model calls `echo`, which needs approval, and answers `both`."""
+    tools = {"registry": [{"name": "echo", "requires_approval": True}]}
+    return make_engine([reply_with_calls(("echo", {"text": "a"})), "both"], chart="approval", tools=tools)
+
+
+def test_a_message_while_a_call_waits_is_kept_for_the_open_turn() -> None:
+    """S5.5: a message after a response that waits for approval is kept. Its response asks for the same
+    approval, can be read again, and the decision ends the turn with the message answered."""
+    engine = make_asking_engine()
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        first = client.responses.create(model="agent", input="go")
+        second = client.responses.create(model="agent", input="and hurry", previous_response_id=first.id)
+        (request,) = second.output
+        assert request == first.output[0]
+        decision: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+        third = client.responses.create(model="agent", input=[decision], previous_response_id=second.id)
+        assert third.output_text == "both"
+        for response in (first, second, third):
+            stored = client.responses.retrieve(response.id)
+            assert [item.type for item in stored.output] == [item.type for item in response.output]
+        model: Any = engine.hosts.providers["model"]
+        assert model.requests[-1].messages[-1].content == "and hurry"
+        assert len(list(engine.store.list_conversations())) == 1
+
+
 def test_question_of_a_chart_is_answered_by_its_form() -> None:
     """A question to a person is a call of `ask_person` with its form; an answer that does not fit is refused
     and the question stays open."""

@@ -14,7 +14,6 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 from toolchart.testing import TurnableClock
@@ -181,14 +180,18 @@ async def test_the_deadline_cancels_the_prompt_of_an_approver() -> None:
     list(replay_conversation(engine.store, "c"))
 
 
-def test_a_message_to_a_conversation_in_which_a_person_must_decide_is_refused() -> None:
-    """The error says who must do what, until when, and with which command."""
-    engine = make_approval_engine([TWO_CALLS], clock=TurnableClock("2027-01-04T09:00:00Z"))
-    call_id = engine.run("go", conversation="c").pending_approvals[0]["id"]
-    with pytest.raises(SpecError, match="waits for a person's decision on 'echo'") as refusal:
-        engine.run("hello?", conversation="c")
-    assert "until 2027-01-05T09:00:00.000Z" in refusal.value.message
-    assert refusal.value.hint == f"decide first: toolchart approve c {call_id} --spec SPEC"
+def test_a_message_to_a_turn_whose_deadline_has_passed_begins_the_next_turn() -> None:
+    """S5.5: the deadline of the approval comes first. The turn that it ends is over, so the message that came
+    after it begins a turn of its own."""
+    clock = TurnableClock("2027-01-04T09:00:00Z")
+    engine = make_approval_engine([TWO_CALLS, "without it", "hello"], clock=clock)
+    engine.run("go", conversation="c")
+    clock.advance("24h")
+    result = engine.run("hello?", conversation="c")
+    assert (result.content, result.is_over, result.waiting_messages) == ("hello", True, [])
+    types = list_types(engine)
+    assert types.index("elapsed") < len(types) - 1 - types[::-1].index("turn_started")
+    list(replay_conversation(engine.store, "c"))
 
 
 # -- timers on any state -----------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def _find_begun(site: Site, name: str) -> Response | None:
 
 
 async def send_message(request: Request) -> Response:
-    """Send a message: a turn begins, or the running one gets it."""
+    """Send a message: a turn begins, or the open one gets it."""
     form = await read_form(request, MessageForm)
     site, name = get_site(request), find_named_conversation(request)
     if site.engine.is_running(name):
@@ -171,7 +171,10 @@ async def resume(request: Request) -> Response:
 def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
     if result is None:
         return JsonAnswer({"conversation": name}, status_code=202)
-    return JsonAnswer({**result.to_dict(), "is_over": result.is_over})
+    row = {**result.to_dict(), "is_over": result.is_over}
+    if result.waiting_messages and not result.is_over:  # kept for the turn that waits, not answered yet
+        return JsonAnswer({**row, "as": "user_said"}, status_code=202)
+    return JsonAnswer(row)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -298,7 +301,7 @@ ROUTES = RouteGroup(
             role="chat",
             answer=answer_once(send_message),
             body=MessageForm,
-            summary="Send a message: a turn begins, or the running one gets it.",
+            summary="Send a message: a turn begins, or the open one gets it (202).",
         ),
         Endpoint(
             method="POST",

@@ -19,6 +19,11 @@ OUTPUT_SCHEMA: dict[str, Any] = {
         "content": {"type": "string"},
         "data": {"description": "The answer as data, where its handler gives data."},
         "waiting": {"type": "array", "items": {"type": "object"}, "description": "What the turn waits for."},
+        "waiting_messages": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Messages that the model reads when the turn goes on.",
+        },
         "records": {"type": "string", "description": "URI of the records."},
     },
     "required": ["conversation", "state", "is_over", "content", "records"],
@@ -42,6 +47,8 @@ def build_call_result(result: TurnResult) -> types.CallToolResult:
         data["data"] = to_json_data(result.data)
     if waiting:
         data["waiting"] = to_json_data(waiting)
+    if result.waiting_messages:
+        data["waiting_messages"] = result.waiting_messages
     text = result.content if result.is_over else _describe_waiting(result, waiting)
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)],

@@ -22,6 +22,7 @@ from toolchart.app.server.protocols.contents import (
     read_spec_error,
     require_own_data,
 )
+from toolchart.app.server.protocols.waiting import read_wire_id
 from toolchart.engine.runtime.turns.options import StreamOptions
 from toolchart.specs.history import parse_content, parse_messages
 from toolchart.states.errors import SpecError
@@ -68,6 +69,8 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     options: StreamOptions = {}
     answers: dict[str, Any] = {}
     """By wire id: what the client answers; empty for a new conversation."""
+    conversation: str | None = None
+    """The conversation that a message goes on with; None for one of its own."""
     tools: tuple[ToolDefinition, ...] = ()
     """The client's tools."""
     output_type: Any = None
@@ -95,7 +98,8 @@ def read_chat(form: CompletionForm) -> ChatTurn:
         options["variables"] = {"instructions": system}
     if output_type is not None:
         options["output_type"] = output_type
-    return ChatTurn(message=message, options=options, tools=tools)
+    conversation = _find_conversation(entries)
+    return ChatTurn(message=message, options=options, tools=tools, conversation=conversation)
 
 
 def _get_function(tool: ToolForm) -> FunctionForm:
@@ -125,6 +129,16 @@ def _read_tool_messages(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return dict(reversed(answers.items()))
 
 
+def _find_conversation(entries: Sequence[dict[str, Any]]) -> str | None:
+    """The conversation that asked for what the newest message leaves unanswered; None where nothing did.
+
+    The log has what was said in it before, so the message alone counts.
+    """
+    calls = (entries[-2].get("tool_calls") or ()) if len(entries) > 1 else ()
+    names = [read_wire_id(str(call.get("id"))) for call in calls if isinstance(call, dict)]
+    return next((name.root for name in names if name is not None), None)
+
+
 def read_output(text: str) -> Any:
     """What a client says about a call: JSON data where the text is an object, else the text."""
     if text.lstrip().startswith("{"):
@@ -141,7 +155,7 @@ def _read_message(entries: list[dict[str, Any]]) -> tuple[str, StreamOptions]:
         raise Refusal(400, "messages: the last one must be of the role user or tool")
     try:
         text, parts = parse_content(entries[-1].get("content"), None, f"[{len(entries) - 1}]")
-        history = parse_messages(entries[:-1])
+        history = parse_messages(entries[:-1]) if _find_conversation(entries) is None else ()
     except SpecError as error:
         raise read_spec_error(error, "messages") from None
     for message in history:

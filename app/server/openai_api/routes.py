@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.server.answers import JsonAnswer
+from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.event_stream import stream_answer
@@ -54,6 +54,12 @@ async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> 
         answers = read_answers(turn.answers, access)
         engine = site.client_tools.find_engine(answers[0].item.root)
         return await continue_turn(site, engine, answers, access.name, turn.output_type)
+    if turn.conversation is not None:
+        if site.engine.store.read_last_line(turn.conversation) is None:
+            raise Refusal(404, f"there is no conversation {turn.conversation!r}")
+        engine = site.client_tools.find_engine(turn.conversation)
+        own: StreamOptions = {**turn.options, "handler": model.handler, "conversation": turn.conversation}
+        return await start_turn(site, engine, turn.message, **own)
     engine = site.client_tools.get_engine(turn.tools)
     options: StreamOptions = {**turn.options, "handler": model.handler}
     return await start_turn(site, engine, turn.message, **options)

@@ -49,14 +49,15 @@ def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> Tu
 def _iterate_steps(engine: Engine, name: ResponseName) -> Iterator[ReplayedStep]:
     """The steps of a response: from its first record to where its turn ended, or rested until a later
     response took it up."""
-    has_replied = False
+    has_rested = False
     for entry in replay_conversation(engine.store, name.conversation):
         if entry.record.seq < name.seq:
             continue
         kind = entry.record.event["type"]
-        if entry.step.snapshot.turn > name.turn or (kind == "resumed" and has_replied):
+        if entry.step.snapshot.turn > name.turn or (kind == "resumed" and has_rested):
             return
-        has_replied = has_replied or kind == "replied"
+        # After a reply, or a message that waits for a person, whoever goes on does so by another response.
+        has_rested = has_rested or kind in ("replied", "user_said")
         yield entry
 
 

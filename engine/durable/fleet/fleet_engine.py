@@ -27,7 +27,7 @@ from toolchart.engine.runtime.turns.options import (
     build_hooks,
 )
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
-from toolchart.states.events import Decided
+from toolchart.states.events import Decided, UserSaid
 from toolchart.states.ports import Store
 
 if TYPE_CHECKING:
@@ -153,6 +153,12 @@ class FleetEngine(Engine):
         first_seq = self._find_next_seq(find_root(self.store, conversation))
         stretch = await self._client.cancel(conversation, reason)
         return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
+
+    async def _say_at_rest(self, conversation: str, event: UserSaid) -> bool:
+        if not self.waits_for_person(conversation):
+            return False
+        await self._client.wake(await self.apost(conversation, event))
+        return True
 
     def is_running(self, conversation: str) -> bool:
         """Whether some worker works on the conversation now."""

@@ -170,6 +170,11 @@ class Agent:
             function_sources=self._functions.list_sources(self.chart),
         )
 
+    @property
+    def clock(self) -> Clock:
+        """The source of time of the engine."""
+        return self._parts.clock
+
     def get_child(self, agent: Mapping[str, Any]) -> Agent:
         """The agent that an effect names by `handler`, `spec` or `chart`; made when it is first needed.
 

@@ -47,6 +47,14 @@ def describe_questions(snapshot: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
+def describe_people_wait(snapshot: Snapshot) -> str | None:
+    """What an open turn waits for that a person does: a decision or an answer; None where it does not."""
+    calls, questions = list_undecided_calls(snapshot), list_questions(snapshot)
+    if calls:
+        return f"the decision on {calls[0].call.name!r}"
+    return f"the answer to {questions[0].name!r}" if questions else None
+
+
 def build_open_turn_error(snapshot: Snapshot, conversation: str) -> SpecError:
     """The error for a message to a conversation whose turn is open: what it waits for, and how it goes on."""
     calls, questions = list_undecided_calls(snapshot), list_questions(snapshot)

@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import find_root, read_parent
+from toolchart.engine.log.family import find_root, read_parent, refuse_child
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, replay_conversation
 from toolchart.engine.runtime.agents.agent import Agent
-from toolchart.engine.runtime.agents.agent_tools import is_idempotent
+from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.dependencies import ChildTask
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.flows.open_children import (
     add_children,
     find_waiting_conversation,
+    iterate_open_children,
     waits_for_answer,
     waits_for_decision,
 )
-from toolchart.engine.runtime.flows.waiting import list_questions
+from toolchart.engine.runtime.flows.waiting import (
+    build_open_turn_error,
+    describe_people_wait,
+    find_earliest_due,
+    list_overdue_timers,
+    list_questions,
+)
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.sharing.entries import Message, PersonEvent
 from toolchart.engine.runtime.sharing.ownership import Ownership, build_key
 from toolchart.engine.runtime.sharing.single_turns import SingleTurns
-from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks, build_hooks
+from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks, TurnOptions, build_hooks
+from toolchart.states.content import add_text
 from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LeaseHeld, SpecError
-from toolchart.states.events import Answering, Cancelled, Decided, UserSaid
+from toolchart.states.events import Answering, Cancelled, Decided, Resumed, TurnStarted, UserSaid
 from toolchart.states.flows.events import Answered
 from toolchart.states.ports import SharedStore, Store
 from toolchart.states.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkPlan
+    from toolchart.tools.sources.attachments import Attachment
 
 LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and the turn went on without it"
 """Warning in the result of a turn that a person answered too late."""
 
 HANDED_OVER = "another worker works on the conversation: it gets this, and goes on"
 """Warning in a result where what a person said was left for the worker that holds the conversation."""
+
+
+MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
+"""Warning in the result of a turn that waits for a person, where the user has said something meanwhile."""
 
 
 class OpenTurns:
@@ -58,6 +73,7 @@ class OpenTurns:
         self._agent = agent
         self._answers = answers
         self._store = store
+        self._log = log
         self._ownership = Ownership(agent, store, log, self.take_message)
         self.single_turns = SingleTurns(agent, store, self._ownership, self)
         """Turns that are run once."""
@@ -113,6 +129,182 @@ class OpenTurns:
         await driver.post_event(desk.complete_decision(decision, driver.conversation, driver.snapshot))
         return True
 
+    # -- messages of the user ----------------------------------------------------------------------
+
+    async def keep_message(
+        self,
+        conversation: str,
+        loaded: ReplayedConversation,
+        event: UserSaid,
+        hooks: TurnHooks = NO_HOOKS,
+        entry: int = 0,
+    ) -> TurnResult | None:
+        """Give a message of the user to an open turn at rest; this engine holds its conversation.
+
+        Where a row of the chart leaves a state for it, the turn goes on at once. Otherwise the next request
+        of the conversation has it.
+
+        Args:
+            entry: number of the inbox entry that it comes from; 0 for none.
+
+        Returns:
+            The result, with a warning that says what the message waits for. None where a timer that had run
+            out has ended the turn: the message begins the next one.
+
+        Raises:
+            SpecError: the conversation is a child, or a crash has left work of its turn. An entry of the
+                inbox is kept all the same.
+        """
+        refuse_child(loaded.configured, conversation)
+        if self._has_overdue_timer(conversation, loaded.snapshot):
+            await self.go_on(conversation, loaded, None, hooks)
+            loaded = self._load_conversation(conversation)
+            if loaded.snapshot.is_over:
+                return None
+        wait = self._describe_wait(conversation, loaded.snapshot)
+        if wait is None and not entry:
+            raise build_open_turn_error(loaded.snapshot, conversation)
+        conversations = self._agent.conversations
+        driver = conversations.resume_driver(conversation, loaded)
+        driver.dependencies = hooks.add_to(driver.dependencies)
+        if driver.can_interrupt():
+            repeatable = find_repeatable_calls(loaded.snapshot, self._agent.tools, loaded.versions)
+            driver.apply_event(Resumed(repeatable=repeatable))
+        if entry:
+            driver.add_taken_entry(entry)
+        said = await driver.record_event(event)
+        has_child_moved = await self._say_to_resting_children(self._agent, driver, event)
+        if wait is not None and (said.effects or said.cancels):
+            snapshot = await conversations.run_driver(conversation, driver)
+            return self.build_result(snapshot, conversation, hooks)
+        if wait is not None and has_child_moved:
+            return await self.go_on(conversation, self._load_conversation(conversation), None, hooks)
+        return self.build_result(driver.snapshot, conversation, hooks)
+
+    async def _say_to_resting_children(self, agent: Agent, driver: Driver, event: UserSaid) -> bool:
+        """Give a message to the resting children that have taken a conversation over; whether a row of one
+        left a state for it."""
+        has_moved = False
+        for effect in driver.snapshot.open_effects:
+            if not isinstance(effect, RunAgent) or effect.result:
+                continue
+            name = ChildTask(parent=driver.conversation, effect=effect, item=0).conversation
+            loaded = load_conversation(self._store, name)
+            if loaded is None or loaded.snapshot.is_over:
+                continue
+            self._log.cover_child(name, driver.conversation)
+            child = agent.get_child(effect.agent)
+            child_driver = child.conversations.resume_driver(name, loaded)
+            said = await child_driver.record_event(event)
+            has_moved |= bool(said.effects or said.cancels)
+            has_moved |= await self._say_to_resting_children(child, child_driver, event)
+        return has_moved
+
+    async def say_at_rest(self, conversation: str, event: UserSaid) -> bool:
+        """Give a message to an open turn that rests; false where no turn is open.
+
+        Raises:
+            LeaseHeld: another worker holds the conversation.
+            SpecError: as `keep_message`.
+        """
+        if self._agent.conversations.find_open_turn(conversation) is None:
+            return False
+        async with self._ownership.work_on(conversation) as hold:
+            loaded = self._agent.conversations.find_open_turn(conversation)
+            if loaded is None:
+                return False
+            result = await self.keep_message(conversation, loaded, event)
+            hold.note(result or await self._begin_next_turn(conversation, event))
+        return True
+
+    async def say_to_open_turn(
+        self, conversation: str, message: str, options: TurnOptions
+    ) -> TurnResult | None:
+        """Give a message to an open turn that rests, of a conversation that this engine holds; None where it
+        begins a turn of its own.
+
+        Raises:
+            SpecError: as `keep_message`.
+        """
+        loaded = self._agent.conversations.find_open_turn(conversation)
+        if loaded is None:
+            return None
+        event = await build_user_said(message, options.get("attachments", ()))
+        result = await self.keep_message(conversation, loaded, event, build_hooks(options))
+        return None if result is None else _add_unused_options(result, options)
+
+    async def say_to_waiting_driver(
+        self, conversation: str, message: str, options: TurnOptions
+    ) -> TurnResult | None:
+        """Give a message to a turn that runs in this engine and waits for a person; None where none does."""
+        drivers = self._agent.list_running_drivers(conversation)
+        waits = [describe_people_wait(driver.snapshot) for driver in drivers]
+        wait = next((wait for wait in waits if wait is not None), None)
+        if wait is None:
+            return None
+        event = await build_user_said(message, options.get("attachments", ()))
+        await drivers[0].post_event(event)
+        await self._agent.say_to_children(drivers[0], message)
+        result = self.build_result(drivers[0].snapshot, conversation)
+        return _add_unused_options(result, options)
+
+    def waits_for_person(self, conversation: str) -> bool:
+        """See `SharedEngine.waits_for_person`."""
+        return self._find_people_wait(conversation) is not None
+
+    def _find_people_wait(self, conversation: str) -> str | None:
+        """What a person does before the newest turn in the log goes on; None where nobody has to."""
+        loaded = load_conversation(self._store, conversation)
+        return None if loaded is None else self._describe_people(conversation, loaded.snapshot)
+
+    async def say_elsewhere(self, conversation: str, message: str, options: TurnOptions) -> TurnResult | None:
+        """Leave a message for the worker that holds a conversation, where its turn waits for a person; None
+        where it does not."""
+        wait = self._find_people_wait(conversation)
+        if wait is None:
+            return None
+        event = await build_user_said(message, options.get("attachments", ()))
+        result = await self._hand_over(conversation, conversation, event, generate_conversation_id())
+        if not result.is_over and not result.waiting_messages:  # it is in the inbox still
+            result = replace(result, warnings=(*result.warnings, MESSAGE_WAITS.format(wait=wait)))
+        return _add_unused_options(result, options)
+
+    async def _begin_next_turn(self, conversation: str, event: UserSaid, entry: int = 0) -> TurnResult:
+        """Begin a turn with a message that came too late for the turn before, under the same settings."""
+        before = self._load_conversation(conversation).snapshot
+        assert before.settings is not None, "the turn before has settings"
+        conversations = self._agent.conversations
+        driver = await conversations.prepare_driver(conversation, before.settings.service)
+        if entry:
+            driver.add_taken_entry(entry)
+        started = TurnStarted(
+            message=event.message, parts=event.parts, settings=before.settings, variables=before.variables
+        )
+        snapshot = await conversations.run_driver(conversation, driver, started)
+        return self.build_result(snapshot, conversation)
+
+    def _describe_people(self, conversation: str, snapshot: Snapshot) -> str | None:
+        """What a person does before an open turn or a child of it goes on; None where nobody has to."""
+        children = [child for _, child in iterate_open_children(self._store, snapshot, conversation)]
+        waits = [describe_people_wait(each) for each in (snapshot, *children)]
+        return next((wait for wait in waits if wait is not None), None)
+
+    def _describe_wait(self, conversation: str, snapshot: Snapshot) -> str | None:
+        """What an open turn at rest waits for; None where a worker would go on with it."""
+        wait = self._describe_people(conversation, snapshot)
+        if wait is not None or self._agent.conversations.has_work(snapshot, conversation):
+            return wait
+        due = find_earliest_due(snapshot)
+        return f"its timer, until {due}" if due else "what comes from outside"
+
+    def _has_overdue_timer(self, conversation: str, snapshot: Snapshot) -> bool:
+        """Whether a timer of an open turn, or of a child of it, has run out."""
+        now = self._agent.clock.now()
+        children = [child for _, child in iterate_open_children(self._store, snapshot, conversation)]
+        return any(list_overdue_timers(each, now) for each in (snapshot, *children))
+
+    # -- people ------------------------------------------------------------------------------------
+
     def _has_work(self, root: str) -> bool:
         snapshot = self._load_conversation(root).snapshot
         return self._agent.conversations.has_work(snapshot, root)
@@ -129,10 +321,16 @@ class OpenTurns:
         require_waiting_call(snapshot, decision)
         return waiting, snapshot
 
-    async def _hand_over(self, root: str, waiting: str, event: PersonEvent) -> TurnResult:
-        """Leave an event for the worker that holds a conversation; take it here if nobody does now."""
+    async def _hand_over(
+        self, root: str, waiting: str, event: PersonEvent, unique: str | None = None
+    ) -> TurnResult:
+        """Leave an event for the worker that holds a conversation; take it here if nobody does now.
+
+        Args:
+            unique: for the idempotency key; None is the conversation.
+        """
         message = Message(conversation=waiting, event=event)
-        await self._ownership.post(root, message, build_key(event, waiting))
+        await self._ownership.post(root, message, build_key(event, unique or waiting))
         # Another worker holds it, or a turn of this engine has begun meanwhile: the inbox has the event.
         with suppress(LeaseHeld, SpecError):
             async with self._ownership.work_on(root, is_brief=True) as hold:
@@ -142,7 +340,7 @@ class OpenTurns:
         result = self.build_result(self._load_conversation(root).snapshot, root)
         return replace(result, warnings=(*result.warnings, HANDED_OVER))
 
-    async def post(self, conversation: str, event: Decided | Cancelled) -> str:
+    async def post(self, conversation: str, event: Decided | UserSaid | Cancelled, key: str | None) -> str:
         """See `SharedEngine.apost`."""
         snapshot, waiting = self._load_conversation(conversation).snapshot, conversation
         if isinstance(event, Decided):
@@ -151,6 +349,8 @@ class OpenTurns:
             return await self._post(waiting, event, waiting)
         if snapshot.is_over:
             raise SpecError(f"no turn of conversation {conversation!r} is open")
+        if isinstance(event, UserSaid):
+            return await self._post(conversation, event, key or generate_conversation_id())
         return await self._post(conversation, event, f"{conversation}/{snapshot.turn}")
 
     async def post_answer(
@@ -202,12 +402,11 @@ class OpenTurns:
         match event:
             case Cancelled():
                 return await self._cancel_held(conversation, event, entry)
-            case UserSaid():
-                driver = self._agent.conversations.resume_driver(conversation, target)
-                driver.apply_event(event)
-                driver.add_taken_entry(entry)
-                await driver.commit()
-                return self.build_result(driver.snapshot, conversation)
+            case UserSaid():  # one to a child too is for the conversation: the child has it from there
+                loaded, kept = self._agent.conversations.find_open_turn(conversation), None
+                if loaded is not None:
+                    kept = await self.keep_message(conversation, loaded, event, entry=entry)
+                return kept or await self._begin_next_turn(conversation, event, entry)
             case Decided():
                 require_waiting_call(target.snapshot, event)
                 desk = self._find_agent(message.conversation).decisions
@@ -349,4 +548,30 @@ class OpenTurns:
         result = build_turn_result(snapshot, conversation, self._agent.output_classes)
         if result.ok and hooks.answer_form is not None:
             result = replace(result, data=hooks.answer_form.parse(result.content)[0])
+        if snapshot.inbox and not snapshot.is_over:
+            wait = self._describe_people(conversation, snapshot)
+            warnings = (MESSAGE_WAITS.format(wait=wait),) if wait is not None else ()
+            result = replace(result, warnings=(*result.warnings, *warnings))
         return add_children(self._store, result, snapshot)
+
+
+async def build_user_said(message: str, attachments: Sequence[Attachment]) -> UserSaid:
+    """The event of a message to an open turn.
+
+    Raises:
+        SpecError: an attachment cannot be read.
+    """
+    from toolchart.tools.sources.attachments import load_attachments
+
+    return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
+
+
+def _add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
+    """The result, with a warning about options that an open turn does not take any more."""
+    unused = [name for name in ("history", "variables") if options.get(name)]
+    unused += ["llm"] if options.get("llm") not in (None, result.service) else []
+    unused += ["model"] if options.get("model") not in (None, result.model) else []
+    if not unused or result.is_over:
+        return result
+    text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"
+    return replace(result, warnings=(*result.warnings, text))

@@ -22,7 +22,7 @@ from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.entries import Message, PersonEvent, decode_message, encode_message
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
-from toolchart.states.events import Cancelled, Decided
+from toolchart.states.events import Cancelled, Decided, UserSaid
 from toolchart.states.ports import InboxEntry, SharedStore, Store
 
 log = logging.getLogger("toolchart.engine")
@@ -226,8 +226,15 @@ class Ownership:
                     event = desk.receive_decision(event, message.conversation, targets[0].snapshot)
                 await targets[0].post_event(event, entry=entry.number)
                 is_taken = True
+                if isinstance(event, UserSaid):
+                    await self._agent.say_to_children(targets[0], event.message)
         except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
-            await self._drop(entry, error)
+            # A message of the user that comes when the turn has just ended is not lost: at the end of the
+            # hold it begins the next turn.
+            if is_taken or (isinstance(error, IllegalEvent) and error.event == UserSaid.TYPE):
+                log.info("conversation %s: a message waits for the next turn", entry.conversation)
+            else:
+                await self._drop(entry, error)
         except ToolchartError as error:
             log.warning("conversation %s: its inbox waits: %s", entry.conversation, error)
         finally:

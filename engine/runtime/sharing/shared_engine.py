@@ -14,7 +14,6 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.entries import Message
 from toolchart.engine.runtime.sharing.signals import SignalWatch
-from toolchart.states.content import add_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided, UserSaid
 from toolchart.states.ports import SharedStore, Store
@@ -141,7 +140,8 @@ class SharedEngine:
         attachments: Sequence[Attachment] = (),
         key: str | None = None,
     ) -> None:
-        """Send a message of the user to a turn that runs now, in this engine or in another worker.
+        """Send a message of the user to a turn that runs now, in this engine or in another worker, or that
+        waits for a person.
 
         The event is `user_said`. Where the chart takes it, the message is part of the next model request;
         otherwise it waits for the next turn. A child that has taken the conversation over gets it too.
@@ -150,16 +150,17 @@ class SharedEngine:
             key: idempotency key: another worker gets a message with it once.
 
         Raises:
-            SpecError: no turn of this conversation runs, or an attachment cannot be read.
+            SpecError: no turn of this conversation runs or waits, or an attachment cannot be read.
         """
-        from toolchart.tools.sources.attachments import load_attachments
+        from toolchart.engine.runtime.sharing.open_turns import build_user_said
 
-        parts = await load_attachments(attachments)
-        event = UserSaid(message=message, parts=add_text(message, parts))
+        event = await build_user_said(message, attachments)
         driver = self.conversations.find_running_driver(conversation)
         if driver is None:
             if not self._is_held(conversation):
-                raise SpecError(f"no turn of conversation {conversation!r} runs now")
+                if not await self._say_at_rest(conversation, event):
+                    raise SpecError(f"no turn of conversation {conversation!r} runs now")
+                return
             unique = key or generate_conversation_id()
             posted = Message(conversation=conversation, event=event)
             await self._ownership.post(find_root(self.store, conversation), posted, f"user_said/{unique}")
@@ -167,12 +168,20 @@ class SharedEngine:
         await driver.post_event(event)
         await self._agent.say_to_children(driver, message)
 
+    async def _say_at_rest(self, conversation: str, event: UserSaid) -> bool:
+        """Give a message to an open turn that rests; false where no turn is open."""
+        return await self._open_turns.say_at_rest(conversation, event)
+
     def _is_held(self, conversation: str) -> bool:
         """Whether some worker holds a conversation now."""
         if not isinstance(self.store, SharedStore):
             return False
         root = find_root(self.store, conversation)
         return root in [lease.conversation for lease in self.store.list_leases()]
+
+    def waits_for_person(self, conversation: str) -> bool:
+        """Whether a turn of the conversation, or of a child of it, waits for a decision or an answer."""
+        return self._open_turns.waits_for_person(conversation)
 
     def describe_turn(self, conversation: str) -> TurnResult:
         """The result of the newest turn as the log has it, and what it waits for; nothing runs.
@@ -199,10 +208,15 @@ class SharedEngine:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
         return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
 
-    async def apost(self, conversation: str, event: Decided | Cancelled) -> str:
+    async def apost(
+        self, conversation: str, event: Decided | UserSaid | Cancelled, *, key: str | None = None
+    ) -> str:
         """Leave what a person says about an open turn in the inbox of the log, for a worker to go on with.
 
         Nothing runs here. The event is checked and, where the spec asks for it, signed as by `adecide`.
+
+        Args:
+            key: idempotency key of a message: a second one with it is not kept.
 
         Returns:
             The root of the conversation, with which a worker goes on.
@@ -210,7 +224,7 @@ class SharedEngine:
         Raises:
             IllegalEvent, SpecError: nothing waits for it, or the log keeps no inbox; nothing was written.
         """
-        return await self._open_turns.post(conversation, event)
+        return await self._open_turns.post(conversation, event, key)
 
     async def apost_answer(
         self,

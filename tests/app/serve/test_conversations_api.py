@@ -111,6 +111,24 @@ async def test_a_conversation_is_begun_once(sites: SiteMaker) -> None:
         assert "already" in (await post(client, "", 409, message="hi", conversation="c1"))["error"]
 
 
+async def test_a_message_while_a_call_waits_is_accepted_and_delivered(sites: SiteMaker) -> None:
+    """S5.5: a message to a turn that waits for a decision is accepted (202), and the answer says what it
+    waits for. After the decision the model reads it; the same by a worker."""
+    site = sites.make([ask_for("a"), "both"], **APPROVAL)
+    async with open_client(site) as client:
+        begun = await post(client, "", message="go", conversation="c1")
+        kept = await post(client, "/c1/messages", 202, message="and hurry")
+        overview = (await client.get("/api/conversations/c1")).json()
+        (pending,) = begun["pending_approvals"]
+        result = await post(client, "/c1/decisions", call_id=pending["id"], approved=True)
+        messages = (await client.get("/api/conversations/c1/messages")).json()["messages"]
+    assert (kept["as"], kept["is_over"], kept["waiting_messages"]) == ("user_said", False, ["and hurry"])
+    assert "the message waits for the decision on 'echo'" in kept["warnings"][-1]
+    assert overview["result"]["waiting_messages"] == ["and hurry"]
+    assert result["content"] == "both"
+    assert [message["content"] for message in messages if message["role"] == "user"] == ["go", "and hurry"]
+
+
 # -- decisions ---------------------------------------------------------------------------------------
 
 

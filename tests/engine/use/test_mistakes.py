@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agents import make_engine, make_spec, reply_with_calls
 
-from toolchart import Engine, Message, SpecError, ToolCall
+from toolchart import Engine, Message, SpecError
 
 
 def double(number: int) -> int:
@@ -63,13 +63,14 @@ async def test_a_second_message_is_refused_with_advice_that_harms_nobody() -> No
     would take the conversation from the turn that runs."""
     started, may_end = asyncio.Event(), asyncio.Event()
 
-    async def approve(call: ToolCall) -> None:
+    async def look_up(city: str) -> str:
+        """Look a city up."""
         started.set()
         await may_end.wait()
+        return city
 
-    spec: dict[str, Any] = {"approval": [{"tools": "weather", "decision": "ask"}]}
-    call = reply_with_calls(("weather", {"city": "Rome"}))
-    async with make_engine([call, "blue"], approver=approve, **spec) as engine:
+    call = reply_with_calls(("look_up", {"city": "Rome"}))
+    async with make_engine([call, "blue"], functions=[look_up], tools={}) as engine:
         turn = asyncio.create_task(engine.arun("sky?", conversation="c"))
         await asyncio.wait_for(started.wait(), 30)
         with pytest.raises(SpecError) as caught:

@@ -1,0 +1,377 @@
+"""Messages of the user while a turn waits for a person: they are kept, and delivered once."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from agents import make_engine, reply_with_calls
+from child_agents import FunctionModel
+from paying_agent import make_engine as make_paying_engine
+from paying_agent import wait_until
+
+from toolchart.engine import Engine
+from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.durable.local import LocalHost
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.entries import Message, encode_message
+from toolchart.states.content import make_part
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Decided, UserSaid
+from toolchart.states.messages import Reply, Request, ToolCall
+
+ECHO = reply_with_calls(("echo", {"text": "a"}))
+
+RISKY = {"registry": [{"name": "echo", "requires_approval": True}]}
+
+CHARTS = ("tool_loop", "approval", "full", "compacting", "planner", "resilient", "budgeted", "forced_answer")
+
+
+def make_waiting_engine(*replies: Any, **changes: Any) -> Engine:
+    """An engine whose model first calls `echo`, which needs approval."""
+    return make_engine([ECHO, *replies], **{"tools": RISKY, **changes})
+
+
+def list_types(engine: Engine, conversation: str = "c") -> list[str]:
+    """The types of a conversation's events, in order."""
+    return [orjson.loads(line)["event"]["type"] for line in engine.store.read_lines(conversation)]
+
+
+def list_requests(engine: Engine) -> list[Request]:
+    """The requests that the model has had."""
+    requests: list[Request] = engine.hosts.providers["model"].requests  # type: ignore[attr-defined]
+    return requests
+
+
+def read_request(engine: Engine) -> list[tuple[str, str | None]]:
+    """Role and text of each message of the newest request, without the prompt."""
+    messages = list_requests(engine)[-1].messages
+    return [(message.role, message.content) for message in messages if message.role != "system"]
+
+
+def approve(result: TurnResult) -> Decided:
+    """The approval of the call that a result waits for."""
+    return Decided(call_id=result.pending_approvals[0].id, approved=True)
+
+
+# -- at rest -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_message_while_a_call_waits_is_kept_and_is_part_of_the_next_request(chart: str) -> None:
+    """S5.5: under every shipped chart the result says what the message waits for. After the decision the
+    model reads it once, behind the result of the call; replay derives the same."""
+    llms = {"model": {"provider": "scripted", "model": "m", "context_limit": 100_000}}
+    with make_waiting_engine("both done", chart=chart, llms=llms) as engine:
+        first = engine.run("go", conversation="c")
+        kept = engine.run("and hurry", conversation="c")
+        assert (kept.is_over, kept.ok, kept.state) == (False, False, first.state)
+        assert kept.pending_approvals == first.pending_approvals
+        assert kept.waiting_messages == ["and hurry"]
+        assert kept.to_dict()["waiting_messages"] == ["and hurry"]
+        assert "the message waits for the decision on 'echo'" in kept.warnings[-1]
+        assert len(list_requests(engine)) == 1, "nothing was asked again"
+        result = engine.resume("c", approve(kept))
+        assert (result.content, result.waiting_messages) == ("both done", [])
+        assert [role for role, _ in read_request(engine)] == ["user", "assistant", "tool", "user"]
+        assert read_request(engine)[-1] == ("user", "and hurry")
+        assert list_types(engine).count("user_said") == 1
+        assert "waiting_messages" not in result.to_dict()
+        list(replay_conversation(engine.store, "c"))
+
+
+@pytest.mark.parametrize("store", ["log.db", "log.jsonl"])
+def test_messages_are_kept_in_their_order_by_several_processes(store: str, tmp_path: Path) -> None:
+    """S5.5: each engine on the log may take a message; the model reads all of them, in order, once."""
+    log = tmp_path / store
+    with make_waiting_engine(log=log) as engine:
+        first = engine.run("go", conversation="c")
+    for text in ("one", "two"):
+        with make_waiting_engine(log=log) as engine:
+            kept = engine.run(text, conversation="c")
+    assert kept.waiting_messages == ["one", "two"]
+    with make_engine(["done"], tools=RISKY, log=log) as engine:
+        assert engine.describe_turn("c").waiting_messages == ["one", "two"]
+        assert engine.resume("c", approve(first)).content == "done"
+        assert read_request(engine)[-2:] == [("user", "one"), ("user", "two")]
+        list(replay_conversation(engine.store, "c"))
+
+
+def test_a_message_keeps_its_attachments() -> None:
+    """S5.5: pictures and files of the message are part of the next request too."""
+    with make_waiting_engine("seen") as engine:
+        first = engine.run("go", conversation="c")
+        engine.run("look", conversation="c", attachments=[make_part(b"\x89PNG", "image/png")])
+        engine.resume("c", approve(first))
+        kinds = [type(part).__name__ for part in list_requests(engine)[-1].messages[-1].parts]
+        assert kinds == ["TextPart", "ImagePart"]
+
+
+def test_options_that_an_open_turn_does_not_take_are_named() -> None:
+    """S5.5: the turn goes on as it began. A warning names what of the message has no effect, and says nothing
+    where it asks for what the turn has."""
+    with make_waiting_engine() as engine:
+        engine.run("go", conversation="c")
+        kept = engine.run("more", conversation="c", variables={"tone": "dry"}, model="other")
+        assert "variables, model of this message have no effect" in kept.warnings[-1]
+        again = engine.run("more", conversation="c", llm="model", model="m")
+        assert again.warnings == kept.warnings[:-1]
+
+
+ASKING = {
+    "name": "asking",
+    "extends": "approval",
+    "states": {"awaiting_approval": {"transitions": [{"event": "user_said", "target": "prompting"}]}},
+}
+"""A chart in which a message takes the question back: the model is asked again."""
+
+
+def test_a_row_of_the_chart_takes_the_message_at_once() -> None:
+    """S5.5: where a row leaves the state for a message, the turn goes on at once: the call that waited is
+    `skipped`, and the model answers the message."""
+    with make_waiting_engine("never mind then", chart=ASKING) as engine:
+        first = engine.run("go", conversation="c")
+        result = engine.run("leave it", conversation="c")
+        assert (result.content, result.is_over, result.waiting_messages) == ("never mind then", True, [])
+        assert read_request(engine)[-1] == ("user", "leave it")
+        assert [call.outcome for call in result.tool_calls] == ["skipped"]
+        assert list_types(engine).count("turn_started") == 1
+        assert engine.resume("c").content == "never mind then"
+        assert first.pending_approvals
+        list(replay_conversation(engine.store, "c"))
+
+
+def test_a_message_that_no_request_of_the_turn_has_is_part_of_the_next_turn() -> None:
+    """S5.5: where the turn ends without another request, the result says that the message still waits; the
+    first request of the next turn has it, before the new message."""
+    with make_waiting_engine("hello", limits={"max_iterations": 1}) as engine:
+        first = engine.run("go", conversation="c")
+        engine.run("and hurry", conversation="c")
+        ended = engine.resume("c", approve(first))
+        assert (ended.limit_reached, ended.waiting_messages) == ("max_iterations", ["and hurry"])
+        result = engine.run("hello?", conversation="c")
+        assert (result.content, result.waiting_messages) == ("hello", [])
+        assert read_request(engine)[-2:] == [("user", "and hurry"), ("user", "hello?")]
+        list(replay_conversation(engine.store, "c"))
+
+
+async def test_a_streamed_message_yields_its_step_and_the_result() -> None:
+    """S5.5: `stream` yields the step of the message and the result of the open turn."""
+    async with make_waiting_engine() as engine:
+        await engine.arun("go", conversation="c")
+        pieces = [piece async for piece in engine.stream("more", conversation="c")]
+        assert [getattr(piece, "event", None) and piece.event.TYPE for piece in pieces] == ["user_said", None]  # type: ignore[union-attr]
+        assert isinstance(pieces[-1], TurnResult)
+        assert pieces[-1].waiting_messages == ["more"]
+
+
+async def test_saying_something_to_a_turn_that_waits_keeps_it() -> None:
+    """S5.5: `asay` takes a message for a turn at rest as it does for one that runs; where no turn is open it
+    still refuses."""
+    async with make_waiting_engine("done") as engine:
+        result = await engine.arun("go", conversation="c")
+        await engine.asay("c", "more")
+        assert engine.describe_turn("c").waiting_messages == ["more"]
+        await engine.aresume("c", approve(result))
+        with pytest.raises(SpecError, match="no turn of conversation 'c' runs now"):
+            await engine.asay("c", "more")
+
+
+def test_a_message_while_a_question_waits_is_kept_too() -> None:
+    """S5.5: a question of the chart to a person is waited for like a decision."""
+    states = {
+        "asking": {
+            "initial": True,
+            "enter": "ask_owner",
+            "transitions": [{"event": "answered", "target": "replying"}],
+        },
+        "replying": {
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    }
+    form = {"type": "object", "properties": {"yes": {"type": "boolean"}}}
+    effects = {"ask_owner": {"ask_person": {"question": "May it?", "form": form, "as": "owner"}}}
+    with make_engine(["done"], chart={"name": "asking", "states": states}, effects=effects) as engine:
+        engine.run("go", conversation="c")
+        kept = engine.run("soon?", conversation="c")
+        assert kept.waiting_messages == ["soon?"]
+        assert "waits for the answer to 'ask_owner'" in kept.warnings[-1]
+        assert engine.answer("c", {"yes": True}).content == "done"
+        assert ("user", "soon?") in read_request(engine)
+        list(replay_conversation(engine.store, "c"))
+
+
+def test_a_turn_that_a_crash_left_refuses_a_message() -> None:
+    """A turn that waits for nobody is not open for messages: the error names `resume`, as before."""
+    store = MemoryStore()
+
+    class Cut(BaseException):
+        """The end of the process."""
+
+    async def stop(request: Request) -> Reply:
+        raise Cut
+
+    model = FunctionModel(lambda said, request: "x")
+    model.complete = stop  # type: ignore[method-assign]
+    engine = Engine(
+        {"llms": {"model": {"provider": "scripted", "model": "m"}}, "responses": [{"llm": "model"}]},
+        log=store,
+        providers={"model": model},
+    )
+    with pytest.raises(Cut):
+        asyncio.run(engine.arun("go", conversation="c"))
+    with pytest.raises(SpecError, match="in the middle of a turn"):
+        make_engine(["x"], log=store).run("more", conversation="c")
+
+
+# -- while somebody is asked, in this process or in another one --------------------------------------
+
+
+async def test_a_message_while_an_approver_is_asked_goes_to_the_running_turn() -> None:
+    """S5.5: the turn runs and its call waits for the program's approver. A message to the conversation is
+    kept for that turn, and its result says so at once."""
+    asked, may_end = asyncio.Event(), asyncio.Event()
+
+    async def decide(call: ToolCall) -> Decided:
+        asked.set()
+        await may_end.wait()
+        return Decided(call_id=call.id, approved=True)
+
+    async with make_waiting_engine("both", approver=decide) as engine:
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await asked.wait()
+        kept = await engine.arun("and hurry", conversation="c")
+        assert (kept.is_over, kept.waiting_messages) == (False, ["and hurry"])
+        may_end.set()
+        assert (await turn).content == "both"
+        assert read_request(engine)[-1] == ("user", "and hurry")
+        list(replay_conversation(engine.store, "c"))
+
+
+async def test_a_message_while_another_worker_asks_goes_through_the_inbox(tmp_path: Path) -> None:
+    """S5.5: another worker holds the conversation and asks its approver. The message is left in its inbox,
+    and that worker's next request has it."""
+    asked, may_end = asyncio.Event(), asyncio.Event()
+
+    async def decide(call: ToolCall) -> Decided:
+        asked.set()
+        await may_end.wait()
+        return Decided(call_id=call.id, approved=True)
+
+    log = tmp_path / "log.db"
+    async with (
+        make_waiting_engine("both", approver=decide, log=log) as worker,
+        make_waiting_engine(log=log) as other,
+    ):
+        turn = asyncio.create_task(worker.arun("go", conversation="c"))
+        await asked.wait()
+        kept = await other.arun("and hurry", conversation="c")
+        assert not kept.is_over
+        assert "the message waits for the decision on 'echo'" in kept.warnings[-1]
+        await wait_until(lambda: "user_said" in list_types(other))
+        may_end.set()
+        assert (await turn).content == "both"
+        assert read_request(worker)[-1] == ("user", "and hurry")
+        assert list_types(worker).count("user_said") == 1
+
+
+async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_turn() -> None:
+    """S5.5: a message that was left for a running turn and came too late for it is not dropped; it begins the
+    next turn when the conversation is given back, and is answered once."""
+    store = MemoryStore()
+    may_end = asyncio.Event()
+
+    def answer(said: str, request: Request) -> Any:
+        return may_end if said == "go" else "second"
+
+    model = FunctionModel(answer)
+    spec = {
+        "chart": "tool_loop",
+        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "responses": [{"llm": "model"}],
+    }
+    async with Engine(spec, log=store, providers={"model": model}) as engine:
+
+        def leave_message(event: Any, step: Any) -> None:
+            if step.snapshot.is_over and not model.asked.count("too late"):
+                said = Message(conversation="c", event=UserSaid(message="too late"))
+                store.post("c", "user_said/1", encode_message(said))
+
+        turn = asyncio.create_task(engine.arun("go", conversation="c", observer=leave_message))
+        await model.wait_for_requests(1)
+        may_end.set()
+        assert (await turn).content == "done", "the caller gets the answer to its own message"
+        assert engine.describe_turn("c").content == "second"
+        assert model.asked == ["go", "too late"]
+        assert store.read_inbox(["c"]) == []
+        list(replay_conversation(store, "c"))
+
+
+async def test_a_message_that_is_submitted_while_a_call_waits_goes_to_the_inbox() -> None:
+    """S5.5: `submit` leaves the message to the workers; the turn has it after the decision, once."""
+    async with make_paying_engine(MemoryStore(), lambda arguments: "paid", approval=True) as engine:
+        host = LocalHost(engine)
+        client = DurableClient(engine, host)
+        await client.submit("the bill", conversation="c")
+        await host.join()
+        assert await client.submit("and a receipt", conversation="c") == "c"
+        await host.join()
+        waiting = engine.describe_turn("c")
+        assert (waiting.is_over, waiting.waiting_messages) == (False, ["and a receipt"])
+        await client.decide("c", approve(waiting))
+        await host.join()
+        assert engine.describe_turn("c").waiting_messages == []
+        assert list_types(engine).count("user_said") == 1
+        list(replay_conversation(engine.store, "c"))
+
+
+# -- children ----------------------------------------------------------------------------------------
+
+
+HANDING_OVER = {
+    "name": "handing_over",
+    "states": {
+        "working": {
+            "initial": True,
+            "enter": "hand_over",
+            "transitions": [
+                {"event": "agent_finished", "target": "finished"},
+                {"event": "agent_failed", "target": "error"},
+                {"event": "user_said"},
+            ],
+        },
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+
+
+@pytest.mark.parametrize("store", ["log.db", "log.jsonl"])
+def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(
+    store: str, tmp_path: Path
+) -> None:
+    """S5.5: a sub-agent has taken the conversation over and waits for a decision. Its next request has the
+    message, once; the conversation itself keeps it too, as for a turn that runs."""
+    effects = {"hand_over": {"run_agent": {"chart": "approval", "history": "all"}}}
+    with make_waiting_engine("both", chart=HANDING_OVER, effects=effects, log=tmp_path / store) as engine:
+        first = engine.run("go", conversation="c")
+        kept = engine.run("and hurry", conversation="c")
+        assert "the message waits for the decision on 'echo'" in kept.warnings[-1]
+        assert kept.pending_approvals == first.pending_approvals
+        assert engine.resume("c", approve(first)).content == "both"
+        assert read_request(engine)[-1] == ("user", "and hurry")
+        child = first.pending_approvals[0].conversation
+        assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
+        list(replay_conversation(engine.store, "c"))
+        list(replay_conversation(engine.store, child))
