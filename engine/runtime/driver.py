@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.engine.runtime.dependencies import Dependencies
-from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs
+from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs, stop_tasks
 from toolchart.engine.runtime.flows.waiting import find_only_work, list_overdue_timers, rests_on_timers
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.specs.secrets import strike_secret_bytes
@@ -250,10 +250,7 @@ class Driver:
 
     async def _stop_tasks(self) -> None:
         """Cancel all tasks and wait until they have ended."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_tasks(list(self._tasks.values()))
 
     def _stop_effect(self, effect_id: int) -> None:
         """Stop the work of an effect, unless it is the running work itself that stops it."""

@@ -10,7 +10,8 @@ that in their logs; if the parent's turn is suspended, they go on when it is res
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -46,10 +47,37 @@ async def run_agents(driver: DriverPort, effect: RunAgent) -> None:
             if not driver.is_open(effect):
                 return
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop_tasks(tasks)
     driver.wait_for_outside(effect)
+
+
+async def stop_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel tasks, and return when all have ended; as `wait_for_end`."""
+    for task in tasks:
+        task.cancel()
+    await wait_for_end(tasks)
+
+
+async def wait_for_end(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Return when all tasks have ended, whatever they raise.
+
+    The task that waits may be cancelled meanwhile, also several times: an effect is stopped where its state
+    is left, and once more where the turn ends. That is raised when the tasks have ended. Sooner would be
+    wrong: a child that is being suspended may have a record in flight, and whoever reads its log then, to
+    cancel it, would write a record with the same number.
+    """
+    waiting, is_cancelled = {task for task in tasks if not task.done()}, False
+    while waiting:
+        try:
+            _, waiting = await asyncio.wait(waiting)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            waiting = {task for task in waiting if not task.done()}
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # taken note of; who began the task raises it where it matters
+    if is_cancelled:
+        raise asyncio.CancelledError
 
 
 def _build_task(driver: DriverPort, effect: RunAgent, item: int) -> ChildTask:

@@ -16,6 +16,7 @@ from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls, i
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.dependencies import ChildTask
 from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.flows.agents import wait_for_end
 from toolchart.engine.runtime.flows.child_answers import build_answer, build_failure
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.models import AgentSpec, Handler
@@ -219,7 +220,7 @@ class ChildConversations:
                 snapshot = await asyncio.shield(turn)
             except asyncio.CancelledError:
                 driver.suspend()
-                await asyncio.wait({turn})
+                await wait_for_end([turn])
                 raise
         return build_answer(task, snapshot, driver.head, self._clock.now())
 

@@ -87,8 +87,11 @@ class Ownership:
             log_.leases.on_loss = self._stop_lost
 
     def is_claimed(self, conversation: str) -> bool:
-        """Whether this engine works on a conversation now."""
-        return conversation in self._claimed
+        """Whether this engine works on a conversation now, or gives it back: a caller that was cancelled
+        twice does not wait for that."""
+        leases = self._log.leases
+        is_held = leases is not None and leases.find(conversation) is not None
+        return conversation in self._claimed or is_held
 
     @asynccontextmanager
     async def work_on(self, conversation: str, *, is_brief: bool = False) -> AsyncIterator[Hold]:
