@@ -24,6 +24,7 @@ from toolchart.specs.yaml_document import Document, check_nesting, parse_documen
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
 from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.response_format import find_format_schema, require_schema
 
 _MAX_PROBLEMS = 10
 """Most problems of one document that an error lists."""
@@ -332,8 +333,23 @@ def _find_inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecE
                     yield _make_problem(
                         document, (*position, "match", key), f"not a regular expression: {error}"
                     )
+        yield from _find_broken_format(handler.response_format or {}, document, position)
     yield from _find_unknown_hosts(spec, document)
     yield from _find_duplicate_tools(spec, document)
+
+
+def _find_broken_format(
+    response_format: Mapping[str, Any], document: Document, position: SourcePosition
+) -> Iterator[SpecError]:
+    """A `response_format` whose schema is none: no answer could fit it."""
+    schema = find_format_schema(response_format)
+    if schema is None or response_format.get("type") != "json_schema":
+        return
+    try:
+        require_schema(schema)
+    except SpecError as error:
+        place = (*position, "response_format")
+        yield _make_problem(document, place, f"{error.message} (at {error.path})", error.hint)
 
 
 def _find_unknown_hosts(spec: AgentSpec, document: Document) -> Iterator[SpecError]:

@@ -283,7 +283,9 @@ class Handler(Section):
     parallel_tool_calls: bool | None = None
     """Whether one reply may ask for several calls."""
     response_format: dict[str, Any] | None = None
-    """JSON Schema of the reply, in the provider's format."""
+    """The form of the answer, as OpenAI's chat API writes it: `{type: json_object}`, or `{type: json_schema,
+    json_schema: {name: NAME, schema: SCHEMA}}`. Each answer is checked, whatever the host promises: one that
+    breaks it is `failed` of the kind `bad_output`, which charts with retries ask for again."""
     tools: HandlerTools | None = None
     """Tools of this handler."""
 

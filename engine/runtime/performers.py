@@ -19,6 +19,7 @@ from toolchart.engine.runtime.agents.decisions import review_calls
 from toolchart.engine.runtime.counting import count_tokens
 from toolchart.engine.runtime.dependencies import Approver, Dependencies, QuestionApprover, describe_request
 from toolchart.engine.runtime.flows.agents import run_agents
+from toolchart.engine.runtime.flows.answer_form import find_answer_failure, find_answer_format
 from toolchart.engine.runtime.flows.functions import call_function
 from toolchart.engine.runtime.flows.people import ask_person
 from toolchart.engine.runtime.flows.port import DriverPort
@@ -136,8 +137,11 @@ class EffectPerformer:
                 reply = dependencies.price(reply, effect.request)
             if effect.schema is not None:
                 return read_output(effect, reply, clock.now(), host, dependencies.output_classes)
-            if dependencies.answer_form is not None and not effect.result:
-                failure = dependencies.answer_form.find_failure(effect, reply, clock.now(), host)
+            # The type that the program demands is that of the turn's answer, not of a result of the chart.
+            form = None if effect.result else dependencies.answer_form
+            form = form or find_answer_format(effect.request.options)
+            if form is not None:
+                failure = find_answer_failure(form, effect, reply, clock.now(), host)
                 if failure is not None:
                     return failure
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))

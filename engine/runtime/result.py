@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import to_builtins
 
+from toolchart.engine.runtime.flows.answer_form import find_answer_format
 from toolchart.engine.runtime.flows.waiting import describe_questions, find_earliest_due, list_undecided_calls
 from toolchart.states.core.calls import build_tracked_call
 from toolchart.states.core.encoding import encode
@@ -132,8 +133,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
     usage: Usage
     data: Any = None
-    """The answer as data: an instance of `output_type`; the JSON of the answer where the handler has a
-    `response_format`; else None."""
+    """The answer as data: an instance of `output_type`; the checked JSON of the answer where the handler has
+    a `response_format`; else None."""
     limit_reached: str | None = None
     """The limit that ended the turn: `max_iterations` or the name of a budget."""
     pending_approvals: list[PendingApproval]
@@ -244,10 +245,10 @@ def build_turn_result(
     results = {name: result.value for name, result in snapshot.results.items() if result.value is not None}
     settings = snapshot.settings
     assert settings is not None, "a turn has settings"
-    is_json = "response_format" in settings.options and snapshot.error is None and snapshot.answer
+    form = find_answer_format(settings.options) if snapshot.answer and snapshot.error is None else None
     return TurnResult(
         content=snapshot.answer or "",
-        data=_read_json_answer(snapshot.answer or "") if is_json else None,
+        data=form.parse(snapshot.answer or "")[0] if form is not None else None,
         service=settings.service,
         model=settings.model,
         tool_calls=_list_finished_calls(snapshot),
@@ -347,14 +348,6 @@ def list_waiting_calls(snapshot: Snapshot, conversation: str = "") -> list[Waiti
     ]
 
 
-def _read_json_answer(text: str) -> Any:
-    """The JSON value of an answer under a `response_format`; None where it is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 # -- warnings --------------------------------------------------------------------------------------
 
 
@@ -367,6 +360,7 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     if reply is not None and reply.finish_reason in _FINISH_WARNINGS:
         word = f" ({reply.native_reason})" if reply.native_reason else ""
         warnings.append(f"{_FINISH_WARNINGS[reply.finish_reason]}{word}")
+    warnings += _list_form_warnings(snapshot)
     if snapshot.turn and snapshot.tracked_calls:
         summaries = dict(snapshot.shown.view.summaries) if snapshot.shown is not None else {}
         for message in snapshot.messages[find_turn_start(snapshot) :]:
@@ -379,6 +373,17 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
             elif cut is not None:
                 warnings.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
     return warnings
+
+
+def _list_form_warnings(snapshot: Snapshot) -> list[str]:
+    """That a turn ended well without the form that its handler demands: the model refused, or the chart
+    answered in its own words."""
+    settings = snapshot.settings
+    if settings is None or not snapshot.answer or snapshot.error is not None or snapshot.limit_reached:
+        return []
+    form = find_answer_format(settings.options)
+    problem = form.parse(snapshot.answer)[1] if form is not None else ""
+    return [f"the answer has not the form that response_format demands: {problem}"] if problem else []
 
 
 _FINISH_WARNINGS = {

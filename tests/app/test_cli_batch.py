@@ -139,3 +139,37 @@ def test_a_lone_surrogate_ends_no_batch(run_cli: RunCli, work_dir: Path) -> None
     assert [(result.code, result.err) for result in shown] == [(0, "")] * 4
     assert "a\\ud800b" in shown[0].out
     assert "a\\ud800b" in shown[1].out
+
+
+COUNTING = """chart: tool_loop
+llms: {model: {provider: scripted, model: m, replies: [%s]}}
+responses:
+  - llm: model
+    prompt: p
+    response_format:
+      type: json_schema
+      json_schema: {name: x, schema: {type: object, properties: {a: {type: integer}}, required: [a]}}
+"""
+"""An agent whose handler demands a form, and what its model says."""
+
+
+def test_answers_that_break_their_form_are_not_answered(run_cli: RunCli, work_dir: Path) -> None:
+    """Row 63: a batch counts them as failed, names the error in their lines, and ends with exit 1."""
+    (work_dir / "agent.yaml").write_text(COUNTING % """'{"a": "x"}', no JSON""", "utf-8")
+    done = run_cli("batch", "agent.yaml", "-", "-o", "r.jsonl", "--json", stdin=b"one\ntwo\n")
+    assert done.code == 1
+    report = json.loads(done.out)
+    assert (report["answered"], report["failed"]) == (0, 2)
+    assert {result["error"]["kind"] for result in read_results(work_dir)} == {"bad_output"}
+
+
+def test_run_ends_with_exit_1_where_the_answer_breaks_its_form(run_cli: RunCli, work_dir: Path) -> None:
+    """Row 63: `run` names `bad_output` and what is wrong, with the exit code of a failed model call; an
+    answer that fits is data."""
+    (work_dir / "agent.yaml").write_text(COUNTING % "no json here", "utf-8")
+    done = run_cli("run", "agent.yaml", "go", "--json")
+    result = json.loads(done.out)
+    assert (done.code, result["ok"], result["error"]["kind"]) == (1, False, "bad_output")
+    (work_dir / "agent.yaml").write_text(COUNTING % """'{"a": 1}'""", "utf-8")
+    done = run_cli("run", "agent.yaml", "go", "--json")
+    assert (done.code, json.loads(done.out)["data"]) == (0, {"a": 1})

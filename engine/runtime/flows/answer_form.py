@@ -1,8 +1,12 @@
-"""The type that a program demands of the answer of a turn: asked for by its JSON Schema, and checked."""
+"""The form that the answer of a turn must have: asked for by its JSON Schema, and checked.
+
+A program demands a type (`output_type`), a handler of a spec a `response_format`. Both are checked alike.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
@@ -11,14 +15,23 @@ from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Failed
 from toolchart.states.messages import Reply
-from toolchart.tools.execution.schema_output import parse_output
+from toolchart.states.response_format import find_format_schema
+from toolchart.tools.execution.schema_output import parse_output, parse_value
 
 _WRAPPED = "value"
 """The key of an answer that is no object, since hosts give objects only."""
 
 
-class AnswerForm:
-    """One type of answers.
+class AnswerForm(Protocol):
+    """What an answer must be."""
+
+    def parse(self, text: str) -> tuple[Any, str]:
+        """The value that a text holds, and an empty text; or None and what is wrong."""
+        ...
+
+
+class AnswerType:
+    """The type that a program demands.
 
     Args:
         output_type: a type that pydantic knows.
@@ -56,29 +69,68 @@ class AnswerForm:
             place = ".".join(map(str, first["loc"]))
             return None, f"field {place!r}: {first['msg']}" if place else str(first["msg"])
 
-    def find_failure(self, effect: CallModel, reply: Reply, at: str, host: str | None) -> Failed | None:
-        """The `failed` event of an answer that breaks the type; None for any other reply.
 
-        It may be tried again at once: a chart with retries does.
-        """
-        if reply.tool_calls or reply.refusal or reply.finish_reason not in ("stop", "length"):
+class AnswerFormat:
+    """The `response_format` of a handler: any JSON, a JSON object, or the JSON of a schema.
+
+    Args:
+        schema: the JSON Schema; None where the host is asked for JSON without one.
+    """
+
+    def __init__(self, schema: Mapping[str, Any] | None, *, demands_object: bool = False) -> None:
+        self._schema = schema
+        self._demands_object = demands_object
+
+    def parse(self, text: str) -> tuple[Any, str]:
+        """The value that a text holds, and an empty text; or None and what is wrong."""
+        if self._demands_object:
+            return parse_output(text, self._schema or {})
+        return parse_value(text, self._schema)
+
+
+def find_answer_format(options: Mapping[str, Any]) -> AnswerFormat | None:
+    """The form that the options of a request demand by `response_format`; None for free text.
+
+    A format that only its host knows (a grammar, for instance) is not checked.
+    """
+    form = options.get("response_format")
+    if not isinstance(form, Mapping):
+        return None
+    match form.get("type"):
+        case "json_schema":
+            return AnswerFormat(find_format_schema(form))
+        case "json_object":
+            return AnswerFormat(None, demands_object=True)
+        case "json":
+            return AnswerFormat(None)
+    return None
+
+
+def find_answer_failure(
+    form: AnswerForm, effect: CallModel, reply: Reply, at: str, host: str | None
+) -> Failed | None:
+    """The `failed` event of an answer that breaks its form; None for any other reply.
+
+    It may be tried again at once: a chart with retries does.
+    """
+    if reply.tool_calls or reply.refusal or reply.finish_reason not in ("stop", "length"):
+        return None
+    problem = "the reply was cut off at its token limit"
+    if reply.finish_reason == "stop":
+        _, problem = form.parse(reply.content or "")
+        if not problem:
             return None
-        problem = "the reply was cut off at its token limit"
-        if reply.finish_reason == "stop":
-            value, problem = self.parse(reply.content or "")
-            if value is not None or not problem:
-                return None
-        return Failed(
-            at=at,
-            effect=effect.id,
-            kind="bad_output",
-            message=problem,
-            retryable=True,
-            retry_after_s=0.0,
-            host=host,
-            wire_digest=reply.wire_digest,
-            reply=reply,
-        )
+    return Failed(
+        at=at,
+        effect=effect.id,
+        kind="bad_output",
+        message=problem,
+        retryable=True,
+        retry_after_s=0.0,
+        host=host,
+        wire_digest=reply.wire_digest,
+        reply=reply,
+    )
 
 
 def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:

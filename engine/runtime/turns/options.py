@@ -12,7 +12,7 @@ from toolchart.engine.runtime.dependencies import DeltaObserver, Dependencies, O
 from toolchart.states.messages import Message
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.flows.answer_form import AnswerForm
+    from toolchart.engine.runtime.flows.answer_form import AnswerType
     from toolchart.tools.sources.attachments import Attachment
 
 
@@ -62,7 +62,7 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
 
     observer: Observer | None = None
     on_delta: DeltaObserver | None = None
-    answer_form: AnswerForm | None = None
+    answer_form: AnswerType | None = None
 
     def add_to(self, dependencies: Dependencies) -> Dependencies:
         """The dependencies with these callbacks."""
@@ -91,7 +91,7 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     )
 
 
-def _make_answer_form(output_type: Any) -> AnswerForm:
-    from toolchart.engine.runtime.flows.answer_form import AnswerForm
+def _make_answer_form(output_type: Any) -> AnswerType:
+    from toolchart.engine.runtime.flows.answer_form import AnswerType
 
-    return AnswerForm(output_type)
+    return AnswerType(output_type)

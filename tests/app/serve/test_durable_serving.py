@@ -68,6 +68,19 @@ async def test_the_form_of_an_answer_reaches_the_worker(sites: SiteMaker) -> Non
     assert "bad_output" in json.dumps(bad)
 
 
+async def test_the_form_of_a_handler_holds_without_being_asked_for(sites: SiteMaker) -> None:
+    """Row 63: a server whose handler has a `response_format` gives no answer that breaks it, whether it runs
+    the turn itself or hands it to a worker."""
+    schema = {"type": "object", "required": ["score"], "properties": {"score": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": schema}}
+    handlers = [{"llm": "model", "prompt": "p", "response_format": form}]
+    async with open_client(sites.make(['{"score": 9}', '{"score": "high"}'], responses=handlers)) as client:
+        good = await complete(client)
+        bad = await complete(client, 502)
+    assert good["choices"][0]["message"]["content"] == '{"score": 9}'
+    assert "bad_output" in json.dumps(bad)
+
+
 async def test_history_variables_and_attachments_reach_the_worker(sites: SiteMaker) -> None:
     """The model of the worker sees what the request had."""
     model = ScriptedProvider(["seen"])
