@@ -47,7 +47,8 @@ class GroupCommit:
         self._needs_upkeep = getattr(store, "needs_upkeep", None)
         self._commits_at_once = self._store is not None and self._store.commits_at_once
         self._open_turns = 0
-        self._pending: list[_PendingAppend] = []
+        self._pending: dict[asyncio.AbstractEventLoop, list[_PendingAppend]] = {}
+        """What waits for the end of the present round of an event loop."""
         self._in_flight: dict[str, asyncio.Future[None]] = {}
         """The newest append of each conversation that waits for its commit."""
         self.listeners: list[Callable[[str], None]] = []
@@ -149,9 +150,12 @@ class GroupCommit:
         if self._commits_at_once and not self._writer.is_busy:
             loop = asyncio.get_running_loop()
             done = loop.create_future()
-            if not self._pending:
-                loop.call_soon(self._commit_pending)
-            self._pending.append(_PendingAppend(batch, done))
+            if loop not in self._pending:
+                for other in [other for other in list(self._pending) if other.is_closed()]:
+                    self._pending.pop(other, None)  # it died before the end of its round
+                self._pending[loop] = []
+                loop.call_soon(self._commit_pending, loop)
+            self._pending[loop].append(_PendingAppend(batch, done))
         else:
             done = self._writer.submit(batch)
         conversation = batch.conversation
@@ -170,8 +174,10 @@ class GroupCommit:
             LogConflict, LogUnavailable: that append failed, or another worker has the conversation now.
         """
         done = self._in_flight.get(conversation)
-        if done is not None:
+        if done is not None and done.get_loop() is asyncio.get_running_loop():
             await asyncio.shield(done)
+        elif done is not None:  # of another event loop, which may be dead
+            await asyncio.to_thread(self.drain)
         held = self.leases.find(conversation) if self.leases is not None else None
         if held is not None and not held.has_margin():
             await self._ensure_margin(held)
@@ -180,9 +186,9 @@ class GroupCommit:
         assert self.leases is not None
         await self.leases.ensure_margin(held)
 
-    def _commit_pending(self) -> None:
-        """Write all pending appends in one commit and report to each caller."""
-        pending, self._pending = self._pending, []
+    def _commit_pending(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write all pending appends of an event loop in one commit and report to each caller."""
+        pending = self._pending.pop(loop)
         assert self._store is not None
         assert self._writer is not None
         faults: Sequence[BaseException | None]

@@ -70,6 +70,10 @@ class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait_s: float | None = None
 
 
+_NO_MODEL = RecordedModel(RecordedAnswers())
+"""The provider of a driver while it has no turn."""
+
+
 class Conversations:
     """Builds and caches the drivers of one agent's conversations on one log.
 
@@ -227,6 +231,8 @@ class Conversations:
     def cache_driver(self, name: str, driver: Driver) -> None:
         """Keep a conversation at rest for its next turn."""
         if driver.snapshot.is_over and driver.machine is self._machine:
+            # The next turn may run on another event loop: this one's connections must not be kept for it.
+            driver.dependencies = replace(driver.dependencies, provider=_NO_MODEL)
             self._resting.keep(name, driver)
 
     async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
@@ -385,7 +391,7 @@ class Conversations:
     ) -> Driver:
         """A driver with its dependencies; `service` is None for a fork that has no turn yet."""
         dependencies = Dependencies(
-            provider=RecordedModel(RecordedAnswers()) if service is None else self._get_provider(service),
+            provider=_NO_MODEL if service is None else self._get_provider(service),
             executor=self._tools.bind(
                 name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
             ),

@@ -14,12 +14,14 @@ what it answers all the same is recorded as late.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from toolchart.engine.event_loops import find_running_loop
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.engine.runtime.dependencies import Dependencies
@@ -70,6 +72,8 @@ class Driver:
         self._perform = perform or self._performer.perform
         self._loop_task: asyncio.Task[object] | None = None
         """The task of `perform_open_effects`, while it runs."""
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of that task."""
         self._inline_effect = 0
         """Id of the effect that is performed in that task; 0 for none."""
         self._interrupts_inline = False
@@ -133,7 +137,8 @@ class Driver:
 
     async def perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows, until only an event from outside can continue it."""
-        self._loop_task = asyncio.current_task()
+        self._loop_task, self._event_loop = asyncio.current_task(), asyncio.get_running_loop()
+        self._progress = asyncio.Event()  # the last turn may have run on another event loop
         self._waiting.clear()
         try:
             is_first = True
@@ -150,7 +155,7 @@ class Driver:
         finally:
             if self.dependencies.telemetry is not None:
                 self.dependencies.telemetry.end_turn(self.conversation, self.snapshot)
-            self._loop_task = None
+            self._loop_task = self._event_loop = None
             if self._tasks:
                 await self._stop_tasks()
             self._is_suspended = False  # not at the start: a turn may be suspended before its first step
@@ -342,6 +347,10 @@ class Driver:
             IllegalEvent: the event does not fit the conversation; nothing was written.
             LogConflict, LogUnavailable: its record could not be written; the turn ends with the same error.
         """
+        loop = self._event_loop
+        if loop is not None and loop is not asyncio.get_running_loop():
+            work = asyncio.run_coroutine_threadsafe(self.post_event(event, entry=entry), loop)
+            return await asyncio.wrap_future(work)
         self.journal.check_failure()
         if isinstance(event, Cancelled) and event.content is None:
             event = replace(event, content=self._performer.take_streamed_text())
@@ -380,13 +389,22 @@ class Driver:
     def drain(self) -> None:
         """Begin no further effect; what is being performed ends, and the turn is left open."""
         self._is_draining = True
-        self._progress.set()
+        self._call_in_loop(self._progress.set)
 
     def suspend(self) -> None:
         """Stop the work of the turn and record nothing; whoever resumes it goes on."""
         self._is_suspended = True
-        self._interrupt_inline()
-        self._progress.set()
+        self._call_in_loop(self._interrupt_inline)
+        self._call_in_loop(self._progress.set)
+
+    def _call_in_loop(self, call: Callable[[], None]) -> None:
+        """Call a function where the turn runs: here, or on the event loop of another thread."""
+        loop = self._event_loop
+        if loop is None or loop is find_running_loop():
+            call()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is dead, and the turn with it
+                loop.call_soon_threadsafe(call)
 
     async def record_cancellation(self, reason: str) -> None:
         """Record that the turn was stopped; nothing of it is performed any more."""

@@ -392,11 +392,18 @@ class Engine(SharedEngine):
         return self.conversations.build_configured_event(conversation)
 
     async def aclose(self) -> None:
-        """Close connections and, where this engine opened it, the log."""
-        await self._agent.aclose()
-        self._log.drain()
-        if self._owns_store:
-            self.store.close()
+        """Close connections and, where this engine opened it, the log.
+
+        It may be called on any event loop, also when those on which turns ran are dead. The event loop of the
+        blocking calls ends when none of them runs.
+        """
+        try:
+            await self._agent.aclose()
+            await self._calls.release()
+        finally:
+            self._log.drain()
+            if self._owns_store:
+                self.store.close()
 
     def close(self) -> None:
         """The blocking form of `aclose`, when no other thread runs a turn; safe to call twice."""

@@ -214,6 +214,11 @@ def accept_text_calls(provider: Provider) -> Provider:
     return provider if isinstance(provider, TextCallProvider) else TextCallProvider(provider, "native")
 
 
+def unwrap_text_calls(provider: Provider) -> Provider:
+    """The provider that a wrapper asks; one that is not wrapped itself."""
+    return provider._inner if isinstance(provider, TextCallProvider) else provider
+
+
 def _scan(scanner: TextCallScanner, text: str) -> list[Piece]:
     """The pieces of a whole text."""
     return [*scanner.add_text(text), *scanner.finish_text()]

@@ -25,9 +25,7 @@ async def open_side_engine(
         SpecError: a host cannot be used: a variable is missing, for instance.
     """
     served, names = site.engine, tuple(llms)
-    for name in names:
-        served.hosts.get_provider(name)
-    providers = {name: served.hosts.providers[name] for name in names}
+    providers = {name: served.hosts.get_plain_provider(name) for name in names}
     engine = await asyncio.to_thread(
         lambda: Engine(spec, log=served.store, functions=functions, providers=providers, approver=approver)
     )

@@ -46,10 +46,12 @@ def read_clock_s() -> float:
 class HeldLease:
     """A lease that this engine holds now."""
 
-    __slots__ = ("is_ending", "is_lost", "lease", "safe_until_s")
+    __slots__ = ("is_ending", "is_lost", "lease", "loop", "safe_until_s")
 
-    def __init__(self, lease: Lease, safe_until_s: float) -> None:
+    def __init__(self, lease: Lease, safe_until_s: float, loop: asyncio.AbstractEventLoop) -> None:
         self.lease = lease
+        self.loop = loop
+        """The event loop in which the conversation is worked on; it looks after the lease."""
         self.safe_until_s = safe_until_s
         """Until when effects may begin, by `read_clock_s`."""
         self.is_lost = False
@@ -78,8 +80,7 @@ class LeaseKeeper:
         self._held: dict[str, HeldLease] = {}
         """By conversation; those of children are the one of their root."""
         self._roots: dict[str, HeldLease] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_loop: asyncio.AbstractEventLoop | None = None
+        self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
         self.on_entries: Callable[[Sequence[InboxEntry]], None] | None = None
         """Called in the event loop with entries for conversations that are held."""
         self.on_loss: Callable[[str], None] | None = None
@@ -101,7 +102,7 @@ class LeaseKeeper:
             return self._store.acquire_lease(conversation, worker, self._lease_s, wait=wait)
 
         lease = await self.call_store(take, on_abandon=self._return_lease)
-        held = HeldLease(lease, self._compute_safe_time(asked_at))
+        held = HeldLease(lease, self._compute_safe_time(asked_at), asyncio.get_running_loop())
         self._held[conversation] = self._roots[conversation] = held
         self._start_timer()
 
@@ -155,9 +156,10 @@ class LeaseKeeper:
     def _forget(self, conversation: str) -> None:
         held = self._roots.pop(conversation, None)
         self._held = {name: other for name, other in self._held.items() if other is not held}
-        if not self._roots and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if held is not None and not self._list_roots(held.loop):
+            timer = self._timers.pop(held.loop, None)
+            if timer is not None:
+                timer.cancel()
 
     async def ensure_margin(self, held: HeldLease) -> None:
         """Return when an effect may begin: enough of the lease is left, or it was renewed.
@@ -209,35 +211,39 @@ class LeaseKeeper:
 
     # -- the timer -------------------------------------------------------------------------------
 
-    def _start_timer(self) -> None:
-        """Look after the leases from time to time, as long as there are any."""
-        loop = asyncio.get_running_loop()
-        if self._timer is None or self._timer_loop is not loop:
-            self._timer_loop = loop
-            self._timer = loop.call_later(_POLL_S, self._look)
+    def _list_roots(self, loop: asyncio.AbstractEventLoop) -> list[tuple[str, HeldLease]]:
+        """The conversations that are worked on in an event loop, with their leases."""
+        return [(name, held) for name, held in list(self._roots.items()) if held.loop is loop]
 
-    def _look(self) -> None:
-        assert self._timer_loop is not None
-        self._timer = None
-        task = self._timer_loop.create_task(self._look_after_leases())
+    def _start_timer(self) -> None:
+        """Look after the leases of the running event loop from time to time, as long as there are any."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._timers:
+            for other in [other for other in list(self._timers) if other.is_closed()]:
+                self._timers.pop(other, None)
+            self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timers.pop(loop, None)
+        task = loop.create_task(self._look_after_leases(loop))
         task.add_done_callback(_report_failure)
 
-    async def _look_after_leases(self) -> None:
+    async def _look_after_leases(self, loop: asyncio.AbstractEventLoop) -> None:
         """Prolong leases that have run for a while, and hand on what the inboxes have."""
         try:
             early = read_clock_s() + self._lease_s * (1 - _MARGIN_SHARE) / 2
-            aging = [held for held in self._roots.values() if held.safe_until_s < early and not held.is_lost]
+            roots = self._list_roots(loop)
+            aging = [held for _, held in roots if held.safe_until_s < early and not held.is_lost]
             if aging:
                 await self._renew(aging)
-            names = list(self._roots)
+            names = [name for name, _ in self._list_roots(loop)]
             if names and self.on_entries is not None:
                 entries = await self._writer.submit(lambda: self._store.read_inbox(names))
                 if entries:
                     self.on_entries(entries)
         finally:
-            if self._roots and self._timer is None:
-                assert self._timer_loop is not None
-                self._timer = self._timer_loop.call_later(_POLL_S, self._look)
+            if self._list_roots(loop) and loop not in self._timers:
+                self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
 
 
 def _report_failure(task: asyncio.Future[Any]) -> None:

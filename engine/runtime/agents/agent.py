@@ -365,8 +365,10 @@ class Agent:
         for child in self._children.values():
             await child.aclose()
         if self._base is None:
-            await self.hosts.aclose()
-            self.tools.close()
+            try:
+                await self.hosts.aclose()
+            finally:
+                self.tools.close()
 
 
 async def _load_attachments(attachments: Sequence[Attachment]) -> tuple[ContentPart, ...]:

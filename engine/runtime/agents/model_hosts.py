@@ -6,18 +6,22 @@ created here, because only the engine can read a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from toolchart.engine.event_loops import begin_generator, find_running_loop
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
 from toolchart.providers.hosts import find_host
 from toolchart.providers.recording.host import RECORDED_HOST
 from toolchart.providers.registry import create_provider
-from toolchart.providers.text_calls.provider import accept_text_calls
+from toolchart.providers.text_calls.provider import accept_text_calls, unwrap_text_calls
 from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.effects import CallModel
@@ -31,12 +35,28 @@ if TYPE_CHECKING:
     from toolchart.providers.embeddings import HostEmbedder
     from toolchart.providers.recording.recorded_calls import RecordedCall
 
+log = logging.getLogger("toolchart.engine")
+
+
+class _LoopProviders:
+    """The providers of one event loop. Connections belong to the loop that opened them: on another one a
+    request is sent and its answer cannot be read."""
+
+    def __init__(self) -> None:
+        self.providers: dict[str, Provider] = {}
+        """By `llms` name."""
+        self.guard = _close_at_the_end(self.providers)
+        """Closes them when the loop shuts its generators down, or when nobody refers to it any more."""
+        begin_generator(self.guard)
+
 
 class ModelHosts:
     """The providers of one agent, each created when it is first needed.
 
+    A provider with a network is created once for each event loop, and closed with the loop.
+
     Args:
-        ready: providers by `llms` name that replace the spec's own entries.
+        ready: providers by `llms` name that replace the spec's own entries. Each is used on all event loops.
         spec_folder: folder of the spec, to which files in an entry are relative.
         debug_files: names the cassettes of raw responses.
     """
@@ -50,25 +70,56 @@ class ModelHosts:
     ) -> None:
         self._spec = spec
         self.providers = dict(ready)
-        """The providers that exist so far, by `llms` name."""
+        """The providers that all event loops share, by `llms` name: the ready ones, and those without a
+        network that exist so far."""
+        self._loops: dict[asyncio.AbstractEventLoop | None, _LoopProviders] = {}
+        """The providers with a network that exist so far; under None those that no loop has used."""
+        self._limiters: dict[str, Any] = {}
+        """What keeps the calls of an entry below its limits, which hold for all event loops together."""
+        self._lock = threading.Lock()
         self._spec_folder = spec_folder
         self._debug_files = debug_files
 
     def get_provider(self, service: str) -> Provider:
-        """The provider of an `llms` entry; it describes tools in the prompt where a request says so.
+        """The provider of an `llms` entry for the running event loop; it describes tools in the prompt where
+        a request says so.
 
         Raises:
             SpecError: there is no such entry, or it cannot be used.
         """
-        if service not in self.providers:
-            if service not in self._spec.llms:
-                hint = suggest_name(service, self._spec.llms)
-                raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
-            entry = self._add_cassette(service, self._spec.llms[service])
-            self.providers[service] = create_model_provider(
-                entry, f"llms.{service}", beside=self._spec_folder
-            )
-        return accept_text_calls(self.providers[service])
+        return accept_text_calls(self.get_plain_provider(service))
+
+    def get_plain_provider(self, service: str) -> Provider:
+        """The provider of an `llms` entry for the running event loop, as the entry or the program gives it.
+
+        Raises:
+            SpecError: there is no such entry, or it cannot be used.
+        """
+        if service in self.providers:
+            return self.providers[service]
+        if service not in self._spec.llms:
+            hint = suggest_name(service, self._spec.llms)
+            raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
+        entry = self._spec.llms[service]
+        with self._lock:
+            providers = self._find_providers(needs_network=find_host(entry.provider).needs_network)
+            if service not in providers:
+                entry = self._add_cassette(service, entry)
+                provider = create_model_provider(entry, f"llms.{service}", beside=self._spec_folder)
+                self._limiters[service] = getattr(unwrap_text_calls(provider), "limiter", None)
+                providers[service] = provider
+            return providers[service]
+
+    def _find_providers(self, *, needs_network: bool) -> dict[str, Provider]:
+        """The providers of the running event loop, or those of all loops; those of dead loops are dropped."""
+        if not needs_network:
+            return self.providers
+        loop = find_running_loop()
+        if loop not in self._loops:
+            for other in [other for other in self._loops if other is not None and other.is_closed()]:
+                del self._loops[other]
+            self._loops[loop] = _LoopProviders()
+        return self._loops[loop].providers
 
     def _add_cassette(self, service: str, entry: LLMConfig) -> LLMConfig:
         """The entry, which keeps its raw responses where the section `debug` asks for it."""
@@ -78,9 +129,36 @@ class ModelHosts:
         return entry.model_copy(update={"record": str(cassette.resolve())}) if cassette else entry
 
     async def aclose(self) -> None:
-        """Close the connections of all providers."""
-        for provider in self.providers.values():
+        """Close the connections of all providers; one that cannot be closed does not stop the others.
+
+        Those of other event loops are closed by their loops, as soon as they run; those of dead ones are
+        dropped.
+        """
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            loops, self._loops = self._loops, {}
+        for key in (loop, None):
+            if key in loops:
+                await loops.pop(key).guard.aclose()
+        loops.clear()
+        await _close_providers(self.providers)
+
+
+async def _close_at_the_end(providers: dict[str, Provider]) -> AsyncGenerator[None]:
+    """Wait until the event loop ends, and close its providers then."""
+    try:
+        yield
+    finally:
+        await _close_providers(providers)
+        providers.clear()
+
+
+async def _close_providers(providers: Mapping[str, Provider]) -> None:
+    for name, provider in list(providers.items()):
+        try:
             await provider.aclose()
+        except Exception as error:  # its event loop is dead, for instance: nothing is left to do
+            log.debug("the connections of llms.%s were not closed: %s", name, error)
 
 
 def create_model_provider(

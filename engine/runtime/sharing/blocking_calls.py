@@ -114,6 +114,21 @@ class BlockingCalls:
         assert call.task is not None, "it has ended, so it has begun"
         return call.task.result()
 
+    async def release(self) -> None:
+        """End the event loop of the blocking calls when none runs, from another event loop; its connections
+        close with it. Nothing happens where it is this loop, or there is none."""
+        runner = self._runner
+        if runner is not None and runner.get_loop() is not asyncio.get_running_loop():
+            await asyncio.to_thread(self._end_loop)
+
+    def _end_loop(self) -> None:
+        with self._lock:
+            while self._is_running:
+                self._rests.wait()
+            runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
     def close(self, end: Start[None]) -> None:
         """Run a last coroutine when no other call runs, and close the loop; safe to call twice.
 

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from toolchart.engine.event_loops import Signal
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
@@ -77,9 +78,9 @@ class Ownership:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._claimed: set[str] = set()
         """Conversations that this engine works on."""
-        self._ends: dict[str, asyncio.Event] = {}
+        self._ends: dict[str, Signal] = {}
         """Of conversations on which it works briefly: set at the end."""
-        self._stopping = asyncio.Event()
+        self._stopping = Signal()
         self.lost_leases = 0
         """How many conversations another worker has taken over from this engine."""
         if log_.leases is not None:
@@ -122,7 +123,7 @@ class Ownership:
         # Claimed before the store is asked: the lease alone would let in two tasks of one engine.
         self._claimed.add(conversation)
         if is_brief:
-            self._ends[conversation] = asyncio.Event()
+            self._ends[conversation] = Signal()
         try:
             async with self._hold_lease(conversation) as hold:
                 yield hold

@@ -1,0 +1,123 @@
+"""A host on loopback that answers in the wire format of each provider, and counts what arrives."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+TEXT = "hello"
+
+_CHAT = {
+    "id": "r1",
+    "model": "m",
+    "choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
+}
+
+_BODIES: dict[str, Any] = {
+    "/chat/completions": _CHAT,
+    "/responses": {
+        "id": "r1",
+        "model": "m",
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}],
+        "usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12},
+    },
+    "/v1/messages": {
+        "id": "r1",
+        "model": "m",
+        "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": TEXT}],
+        "usage": {"input_tokens": 5, "output_tokens": 7},
+    },
+    ":generateContent": {
+        "responseId": "r1",
+        "modelVersion": "m",
+        "candidates": [{"content": {"role": "model", "parts": [{"text": TEXT}]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12},
+    },
+    "/api/chat": {
+        "model": "m",
+        "message": {"role": "assistant", "content": TEXT},
+        "done": True,
+        "done_reason": "stop",
+        "prompt_eval_count": 5,
+        "eval_count": 7,
+    },
+}
+"""By the end of the path: the answer."""
+
+
+class CountingHost:
+    """What has arrived so far."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self.requests = 0
+        self.open_connections = 0
+        """Connections that the client has not closed."""
+        self._changed = threading.Condition()
+
+    def count(self, *, requests: int = 0, connections: int = 0) -> None:
+        """Count a request, or a connection that opens or ends."""
+        with self._changed:
+            self.requests += requests
+            self.open_connections += connections
+            self._changed.notify_all()
+
+    def wait_until_closed(self) -> None:
+        """Return when the client has closed every connection.
+
+        Raises:
+            AssertionError: some stay open.
+        """
+        with self._changed:
+            is_closed = self._changed.wait_for(lambda: not self.open_connections, 10)
+        assert is_closed, f"{self.open_connections} connections stay open"
+
+
+@contextmanager
+def serve_counting_host() -> Iterator[CountingHost]:
+    """A host that keeps its connections open, until the block ends."""
+    host = CountingHost()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            host.count(connections=1)
+            super().setup()
+
+        def finish(self) -> None:
+            super().finish()
+            host.count(connections=-1)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            host.count(requests=1)
+            path = self.path.partition("?")[0]
+            body = json.dumps(next(body for end, body in _BODIES.items() if path.endswith(end))).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Tests print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    host.address = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield host
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
