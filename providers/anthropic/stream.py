@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import classify_error_body, decode_reply
-from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.anthropic.wire import decode_reply
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
@@ -51,7 +51,7 @@ class AnthropicAccumulator:
             raise build_bad_response_error(
                 f"the stream has a piece that is not an object but {type(event).__name__}"
             )
-        if event.get("error") or event.get("type") == "error":
+        if has_error(event):
             raise classify_error_body(event)
         match event.get("type"):
             case "message_start" if isinstance(event.get("message"), Mapping):

@@ -14,7 +14,7 @@ from typing import Any
 from toolchart.providers.anthropic.content import decode_parts, encode_part, encode_text
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
@@ -261,29 +261,6 @@ def _encode_call_id(call_id: str) -> str:
 
 # -- decoding ------------------------------------------------------------------------------------
 
-_ERROR_STATUSES = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""HTTP statuses of error types, for errors inside a stream, which have no status of their own."""
-
-
-def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
-    """The error for an error body that came with a success status."""
-    error = body.get("error")
-    kind = error.get("type") if isinstance(error, Mapping) else None
-    status = _ERROR_STATUSES.get(kind, 200) if isinstance(kind, str) else 200
-    return classify_http_error(status, dict(body))
-
-
 _KNOWN_KEYS = ("id", "type", "role", "model", "content", "stop_reason", "usage", "error")
 _KNOWN_COUNTS = (
     *("input_tokens", "output_tokens", "thinking_tokens"),
@@ -302,7 +279,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """
     if not isinstance(body, Mapping):
         raise build_bad_response_error(f"the answer is not a message but {type(body).__name__}")
-    if body.get("error"):
+    if has_error(body):
         raise classify_error_body(body)
     content = body.get("content")
     if not isinstance(content, list):

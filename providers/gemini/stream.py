@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.gemini.wire import decode_reply
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
 
@@ -80,10 +80,8 @@ class GeminiAccumulator:
             raise build_bad_response_error(
                 f"the stream has a piece that is not an object but {type(chunk).__name__}"
             )
-        if chunk.get("error"):
-            error = chunk["error"]
-            code = error.get("code") if isinstance(error, Mapping) else None
-            raise classify_http_error(code if isinstance(code, int) else 200, dict(chunk))
+        if has_error(chunk):
+            raise classify_error_body(chunk)
         self._body |= _drop_nulls(chunk)
         candidates = chunk.get("candidates")
         return [

@@ -13,7 +13,7 @@ from typing import Any
 from toolchart.providers.gemini.content import decode_parts, encode_part
 from toolchart.providers.gemini.options import encode_options
 from toolchart.providers.shared.content_parts import list_media, list_sent_parts
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
@@ -237,10 +237,8 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         raise build_bad_response_error(
             f"the answer is not a generateContent response but {type(body).__name__}"
         )
-    if body.get("error"):
-        error = body["error"]
-        code = error.get("code") if isinstance(error, Mapping) else None
-        raise classify_http_error(code if isinstance(code, int) else 200, body)
+    if has_error(body):
+        raise classify_error_body(body)
     candidates = body.get("candidates")
     if not isinstance(candidates, list) or not candidates:
         return _decode_blocked_reply(body)

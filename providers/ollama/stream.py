@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.ollama.wire import decode_reply
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
 
@@ -41,9 +41,8 @@ class OllamaAccumulator:
             raise build_bad_response_error(
                 f"the stream has a line that is not an object but {type(line).__name__}"
             )
-        if line.get("error"):
-            status = line.get("status") or line.get("status_code")
-            raise classify_http_error(status if isinstance(status, int) else 200, dict(line))
+        if has_error(line):
+            raise classify_error_body(line)
         self._body |= line
         message = line.get("message")
         return list(self._iterate_deltas(message)) if isinstance(message, Mapping) else []

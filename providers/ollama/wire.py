@@ -15,7 +15,7 @@ from typing import Any
 
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts, refuse_part
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin, find_foreign_data
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
@@ -194,8 +194,8 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """
     if not isinstance(body, Mapping):
         raise build_bad_response_error(f"the answer is not a chat answer but {type(body).__name__}: {body}")
-    if body.get("error"):
-        raise classify_http_error(200, body)
+    if has_error(body):
+        raise classify_error_body(body)
     message = body.get("message")
     if not isinstance(message, Mapping):
         raise build_bad_response_error("the answer has no message")

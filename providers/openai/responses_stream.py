@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.openai.wire import classify_error_body
-from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 _TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
@@ -37,7 +36,7 @@ class ResponsesAccumulator:
             raise build_bad_response_error(
                 f"the stream has a piece that is not an object but {type(event).__name__}"
             )
-        if event.get("type") == "error" or event.get("error"):
+        if has_error(event):
             raise classify_error_body(event)
         return list(self._iterate_deltas(event))
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.openai.content import decode_response_parts, encode_response_content
-from toolchart.providers.openai.wire import classify_error_body
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.content_parts import describe_reply
-from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
@@ -220,7 +219,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     """
     if not isinstance(body, Mapping):
         raise build_bad_response_error(f"the answer is not a response but {type(body).__name__}: {body}")
-    if body.get("error"):
+    if has_error(body) or body.get("status") == "failed":
         raise classify_error_body(body)
     output = body.get("output")
     if not isinstance(output, list):

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolchart.providers.openai.wire import classify_error_body
-from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
@@ -198,7 +197,7 @@ class ChatAccumulator:
             raise build_bad_response_error(
                 f"the stream has a piece that is not an object but {type(chunk).__name__}"
             )
-        if chunk.get("error"):
+        if has_error(chunk):
             raise classify_error_body(chunk)
         self._body |= {key: value for key, value in chunk.items() if value and key != "choices"}
         return [

@@ -21,7 +21,7 @@ from toolchart.providers.openai.content import (
 )
 from toolchart.providers.shared.arguments import parse_arguments
 from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
@@ -34,7 +34,6 @@ from toolchart.providers.shared.wire_values import (
 )
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.content import add_text
-from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     Message,
     Reply,
@@ -56,17 +55,27 @@ FINISH_WORDS: FinishWords = MappingProxyType(
         "stop": "stop",
         "end_turn": "stop",
         "eos": "stop",
+        "eos_token": "stop",
+        "stop_sequence": "stop",
         "tool_calls": "tool_calls",
         "function_call": "tool_calls",
         "tool_use": "tool_calls",
         "length": "length",
         "max_tokens": "length",
+        "model_length": "length",  # Mistral
+        "model_context_window_exceeded": "length",  # Z.AI
+        "repetition": "length",  # vLLM: it stopped a model that repeats itself
         "content_filter": "content_filter",
+        "sensitive": "content_filter",  # Z.AI
         "error": "error",
+        "insufficient_system_resource": "error",  # DeepSeek
+        "network_error": "error",  # Z.AI
+        "abort": "error",  # SGLang, vLLM
     }
 )
 """OpenAI chat completions and compatible hosts (some send `end_turn`, `eos` or `tool_use`).
-Source: openai 3.52.0, `chat_completion.py`."""
+Sources: openai 3.52.0, `chat_completion.py`; docs.mistral.ai, Chat; api-docs.deepseek.com, Create chat
+completion; docs.bigmodel.cn, Chat completion; TGI, `FinishReason`; SGLang and vLLM, `FinishReason`."""
 
 EchoReasoning = Literal["always", "tool_turns", "never"]
 """When reasoning is sent back: with every message, only with messages that have calls, or never."""
@@ -82,11 +91,6 @@ _OPTIONS = (
 """Options that chat completions spell as we do."""
 
 SUPPORTED_OPTIONS = (*_OPTIONS, "logprobs", "cache_key", "cache_ttl", "host_tools", "strict_tools")
-
-
-_ERROR_STATUSES = {"rate_limit_exceeded": 429, "insufficient_quota": 429, "server_error": 500}
-"""HTTP statuses of error codes, for errors inside a success, which have no status of their own.
-Source: openai 3.52.0, `types/responses/response_error.py`; `insufficient_quota` comes with status 429."""
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -227,21 +231,12 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         raise build_bad_response_error(
             f"the answer is not a chat completion but {type(body).__name__}: {body}"
         )
+    if has_error(body):  # OpenRouter sends one beside the choices
+        raise classify_error_body(body)
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-        if body.get("error"):
-            raise classify_error_body(body)
         raise build_bad_response_error("the answer has no choices")
     return _decode_choice(body, choices, {**FINISH_WORDS, **(finish_words or {})})
-
-
-def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
-    """The error for an error body that came with a success status; its code is an HTTP status or a word."""
-    error = body.get("error")
-    code = error.get("code") if isinstance(error, Mapping) else body.get("code")
-    if isinstance(code, int) and not isinstance(code, bool):
-        return classify_http_error(code, body)
-    return classify_http_error(_ERROR_STATUSES.get(str(code), 200), body)
 
 
 def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: FinishWords) -> Reply:

@@ -9,7 +9,7 @@ Source: the SDKs' exception classes at openai 3.52.0, ollama 0.6.3 and google-ge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,32 +39,136 @@ _STATUS_KINDS: dict[int, tuple[str, bool]] = {
     422: ("bad_request", False),
     424: ("server", True),  # Bedrock: the model failed
     429: ("rate_limited", True),
+    498: ("overloaded", True),  # Groq: no capacity left for its flex tier
     503: ("overloaded", True),
     504: ("timeout", True),
     529: ("overloaded", True),
 }
 """Failure kind by HTTP status, and whether the same request may succeed later. Other 5xx are `server`."""
 
-_TEXT_KINDS: tuple[tuple[re.Pattern[str], str], ...] = (
+_STATUS_KEYS = ("code", "status", "status_code", "http_status_code", "http_code")
+"""Keys of an error body that may hold an HTTP status, as a number or as text (LiteLLM's proxy: `"429"`; TGI:
+`http_status_code`; OpenRouter: `code`)."""
+
+_WORD_KEYS = ("code", "type", "status", "error_type", "error_code")
+"""Keys of an error body that may hold a word for the error, the most exact one first."""
+
+_EXACT_KINDS: dict[str, tuple[str, bool]] = {
+    "insufficientquota": ("quota", False),
+    "exceededcurrentquotaerror": ("quota", False),  # Moonshot
+    "billingerror": ("quota", False),
+    "insufficientbalance": ("quota", False),
+    "arrearage": ("quota", False),  # Qwen
+    "ratelimitexceeded": ("rate_limited", True),  # Groq: also with status 413, for its limit per minute
+    "ratelimiterror": ("rate_limited", True),
+    "ratelimitreachederror": ("rate_limited", True),  # Moonshot
+    "engineoverloadederror": ("overloaded", True),  # Moonshot, with status 429
+    "overloadederror": ("overloaded", True),
+    "contextlengthexceeded": ("context_length", False),
+    "exceedcontextsizeerror": ("context_length", False),  # llama.cpp
+    "contentfilter": ("content_filter", False),
+    "datainspectionfailed": ("content_filter", False),  # Qwen
+    "tooluseunsupported": ("tools_unsupported", False),
+    "toolusefailed": ("bad_response", True),  # Groq: the model wrote a call that cannot be read
+}
+"""Failure kind by a word that is more exact than the status beside it; `_fold_word` writes the words so.
+
+Sources: openai 3.54.0, `types/responses/response_error.py`; console.groq.com, API error codes;
+platform.moonshot.ai, Errors; help.aliyun.com, Model Studio error codes; llama.cpp, `tools/server`.
+"""
+
+_WORD_STATUSES = {
+    **dict.fromkeys(("invalidrequesterror", "invalidrequest", "invalidargument", "invalidparameter"), 400),
+    **dict.fromkeys(("badrequest", "badrequesterror", "failedprecondition", "validation"), 400),
+    **dict.fromkeys(("invalidprompt", "contextlengthexceeded", "toolusefailed"), 400),
+    **dict.fromkeys(("authenticationerror", "unauthenticated", "invalidapikey"), 401),
+    "billingerror": 402,
+    **dict.fromkeys(("permissionerror", "permissiondenied", "invalidauthenticationerror"), 403),
+    **dict.fromkeys(("notfound", "notfounderror", "modelnotfound", "resourcenotfounderror"), 404),
+    "requesttoolarge": 413,
+    **dict.fromkeys(("ratelimitexceeded", "ratelimiterror", "ratelimitreachederror"), 429),
+    **dict.fromkeys(("ratelimited", "toomanyrequests", "resourceexhausted", "throttlingerror"), 429),
+    **dict.fromkeys(("requestlimitexceeded", "insufficientquota", "exceededcurrentquotaerror"), 429),
+    **dict.fromkeys(("servererror", "internalservererror", "apierror", "internal"), 500),
+    **dict.fromkeys(("overloaded", "unavailable", "serviceunavailable", "temporarilyunavailable"), 503),
+    **dict.fromkeys(("timeout", "timeouterror", "deadlineexceeded"), 504),
+    "overloadederror": 529,
+}
+"""HTTP statuses by word, for errors inside a success, which have no status of their own.
+
+Sources: openai 3.54.0, `types/responses/response_error.py`; platform.claude.com, Errors; google.rpc.Code;
+TGI's `error_type`; Databricks' `error_code`.
+"""
+
+_ZAI_KINDS: dict[str, tuple[str, bool]] = {
+    **dict.fromkeys(("1112", "1121"), ("auth", False)),  # the account is locked
+    **dict.fromkeys(
+        ("1113", "1308", "1309", "1310", "1311"), ("quota", False)
+    ),  # no balance, the plan is over
+    **dict.fromkeys(("1302", "1303"), ("rate_limited", True)),
+    **dict.fromkeys(("1305", "1312"), ("overloaded", True)),
+    "1234": ("server", True),
+    "1261": ("context_length", False),
+    "1301": ("content_filter", False),
+}
+"""Failure kind by `error.code` of Z.AI, which sends status 429 also for an empty balance. Mistral has codes
+of four digits too, but they stand in a flat body. Source: docs.z.ai/api-reference/api-code."""
+
+_MINIMAX_KINDS: dict[str, tuple[str, bool]] = {
+    "1002": ("rate_limited", True),
+    "1004": ("auth", False),
+    "1008": ("quota", False),
+    "1013": ("server", True),
+    "1026": ("content_filter", False),
+    "1027": ("content_filter", False),
+    "2013": ("bad_request", False),
+}
+"""Failure kind by `base_resp.status_code` of MiniMax, which sends every error with status 200; 0 is success.
+Source: platform.minimax.io, Error codes."""
+
+_TEXT_KINDS: tuple[tuple[re.Pattern[str], tuple[str, bool]], ...] = (
     (
         re.compile(
-            r"(?i)context_length_exceeded|maximum context length|context window|"
-            r"input token count.*exceeds|(?:prompt|input) is too long|exceeds the available context"
+            r"(?i)context_length_exceeded|maximum context length|context window|exceeds max length|"
+            r"input token count.{0,200}exceeds|(?:prompt|input) is too long|exceeds the available context|"
+            r"exceeded model token limit|range of input length|context length of only"
         ),
-        "context_length",
+        ("context_length", False),
     ),
     (
         re.compile(
             r"(?i)does(?: not|n't) support tool|tools? (?:is|are) not supported|"
             r"tool (?:use|calling) is not supported|tool_use_unsupported"
         ),
-        "tools_unsupported",
+        ("tools_unsupported", False),
     ),
-    (re.compile(r"(?i)content_filter|content management policy|responsibleaipolicy"), "content_filter"),
+    (
+        re.compile(
+            r"(?i)content_filter|content management policy|responsibleaipolicy|data_inspection_failed"
+        ),
+        ("content_filter", False),
+    ),
+    (re.compile(r"(?i)credit balance is too low|insufficient balance"), ("quota", False)),
 )
 """Failure kind by the text of the error, where the text is more exact than the status."""
 
+_STATUSLESS_KINDS: tuple[tuple[re.Pattern[str], tuple[str, bool]], ...] = (
+    (re.compile(r"(?i)rate limit|too many requests|resource has been exhausted"), ("rate_limited", True)),
+    (re.compile(r"(?i)overloaded|currently unavailable"), ("overloaded", True)),
+    (re.compile(r"(?i)(?:incorrect|invalid) api[ _]key|not have permission"), ("auth", False)),
+    (re.compile(r"(?i)model\b.{0,200}\bnot found|requested entity was not found"), ("not_found", False)),
+    (re.compile(r"(?i)\binvalid (?:argument|request|parameter|tool_choice)"), ("bad_request", False)),
+)
+"""Failure kind by text, for errors inside a success that have neither a status nor a known word. xAI sends
+sentences as codes; Ollama and LM Studio send text alone."""
+
+_UNKNOWN_KIND = ("server", True)
+"""An error inside a success that says nothing known: the host took the request, and failed at answering."""
+
 _QUOTA = re.compile(r"(?i)insufficient_quota|exceeded your current quota|billing|credit")
+
+_MAX_TEXT = 4_000
+"""Characters of an error in which kinds are searched."""
 
 
 # -- classification ------------------------------------------------------------------------------
@@ -79,24 +183,83 @@ def classify_http_error(
         body: decoded JSON or text.
     """
     message = _read_error_message(body)
-    text = f"{message} {body if isinstance(body, str) else _join_error_codes(body)}"
-    kind, is_retryable = _STATUS_KINDS.get(
-        status, ("server", True) if status >= 500 else ("bad_request", False)
-    )
-    if kind in ("bad_request", "not_found", "server") or status < 400:
-        for pattern, text_kind in _TEXT_KINDS:
-            if pattern.search(text):
-                kind, is_retryable = text_kind, False
-                break
-    if kind == "rate_limited" and _QUOTA.search(text) and find_retry_info(body) is None:
+    words = [_fold_word(word) for word in _list_words(body)]
+    text = f"{message} {body[:_MAX_TEXT] if isinstance(body, str) else ' '.join(_list_words(body))}"
+    if status < 400:
+        stated = next((_WORD_STATUSES[word] for word in words if word in _WORD_STATUSES), status)
+        status = _find_status(body) or stated
+    kind, is_retryable = _find_kind(status, body, words, text)
+    is_exact = any(_EXACT_KINDS.get(word) == (kind, is_retryable) for word in words)
+    if kind == "rate_limited" and not is_exact and _QUOTA.search(text) and find_retry_info(body) is None:
         kind, is_retryable = "quota", False
+    retry_after_s = read_retry_after_s(headers or {}, body) if is_retryable or status == 402 else None
+    if status == 402 and retry_after_s is not None:
+        # OpenRouter: the budget is taken by calls that still run. Source: openrouter.ai, Errors.
+        is_retryable = True
     return ProviderError(
         kind=kind,
         message=message or f"HTTP status {status}",
         status=status if status >= 400 else None,
         retryable=is_retryable,
-        retry_after_s=read_retry_after_s(headers or {}, body) if is_retryable else None,
+        retry_after_s=retry_after_s,
     )
+
+
+def _find_kind(status: int, body: Any, words: Sequence[str], text: str) -> tuple[str, bool]:
+    """Failure kind, and whether the same request may succeed later."""
+    own_kind = _find_own_kind(body)
+    if own_kind is not None:
+        return own_kind
+    exact = next((_EXACT_KINDS[word] for word in words if word in _EXACT_KINDS), None)
+    if exact is not None:
+        return exact
+    kind, patterns = _UNKNOWN_KIND, (*_TEXT_KINDS, *_STATUSLESS_KINDS)
+    if status >= 400:
+        kind = _STATUS_KINDS.get(status, ("server", True) if status >= 500 else ("bad_request", False))
+        patterns = _TEXT_KINDS
+    if kind[0] not in ("bad_request", "not_found", "server"):
+        return kind
+    return next((text_kind for pattern, text_kind in patterns if pattern.search(text)), kind)
+
+
+def _find_own_kind(body: Any) -> tuple[str, bool] | None:
+    """The failure kind by a number that only one host uses."""
+    if not isinstance(body, Mapping):
+        return None
+    error, base = body.get("error"), body.get("base_resp")
+    if isinstance(base, Mapping) and base.get("status_code"):
+        return _MINIMAX_KINDS.get(str(base["status_code"]), _UNKNOWN_KIND)
+    return _ZAI_KINDS.get(str(error.get("code"))) if isinstance(error, Mapping) else None
+
+
+def has_error(body: Mapping[str, Any]) -> bool:
+    """Whether a body, or a piece of a stream, that came with a success status says that the call failed.
+
+    >>> has_error({"error": {"message": "no"}}), has_error({"object": "error", "message": "no"})
+    (True, True)
+    >>> has_error({"choices": [], "error": None, "base_resp": {"status_code": 0}})
+    False
+    """
+    base, own, choices = body.get("base_resp"), body.get("x_groq"), body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    return bool(
+        body.get("error")
+        or body.get("object") == "error"
+        or body.get("type") == "error"
+        or body.get("error_code")
+        or (isinstance(base, Mapping) and base.get("status_code"))
+        or (isinstance(own, Mapping) and own.get("error"))
+        or (isinstance(first, Mapping) and first.get("error"))
+    )
+
+
+def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
+    """The error for a body or a piece of a stream for which `has_error` holds.
+
+    It has no status of its own: the status, the words and the text inside say what happened, and an error
+    that says nothing known may pass.
+    """
+    return classify_http_error(200, body)
 
 
 def build_bad_response_error(problem: str) -> ProviderError:
@@ -160,7 +323,11 @@ def raise_for_status(response: httpx.Response) -> None:
 
 
 def _find_error_body(error: Exception) -> Any:
-    """The host's error body, from the attribute in which an SDK keeps it."""
+    """The host's error body, or what an SDK keeps of it (openai: the inner object alone)."""
+    try:
+        return error.response.json()  # type: ignore[attr-defined]
+    except Exception:  # no response, or one that was not read or is not JSON
+        pass
     for name in ("body", "details", "error", "message"):
         body = getattr(error, name, None)
         if body:
@@ -176,21 +343,52 @@ def _read_error_message(body: Any) -> str:
     if isinstance(body, list) and body:
         return _read_error_message(body[0])
     if isinstance(body, Mapping):
-        for key in ("error", "message", "detail", "msg"):
-            if body.get(key):
-                return _read_error_message(body[key])
+        for part in _list_error_parts(body):
+            for key in ("error", "message", "detail", "msg", "status_msg"):
+                if part.get(key):
+                    return _read_error_message(part[key])
         return ""
     return _clean_message(str(body)) if body else ""
 
 
-def _join_error_codes(body: Any) -> str:
-    inner = body.get("error", body) if isinstance(body, Mapping) else None
-    if not isinstance(inner, Mapping):
-        return ""
-    return " ".join(str(inner[key]) for key in ("code", "type", "status") if inner.get(key))
+def _list_error_parts(body: Any) -> list[Mapping[str, Any]]:
+    """The objects of a body that describe its error, the innermost first."""
+    if isinstance(body, list):  # Gemini's compatible endpoint
+        body = body[0] if body else None
+    if not isinstance(body, Mapping):
+        return []
+    choices = body.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    nested = [body.get("error"), body.get("base_resp"), body.get("x_groq")]
+    nested += [first.get("error")] if isinstance(first, Mapping) else []
+    return [*(part for part in nested if isinstance(part, Mapping)), body]
+
+
+def _find_status(body: Any) -> int | None:
+    """The HTTP status that stands in an error body, as a number or as text."""
+    for part in _list_error_parts(body):
+        for key in _STATUS_KEYS:
+            value = part.get(key)
+            text = str(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
+            if len(text) == 3 and text.isascii() and text.isdecimal() and 400 <= int(text) < 600:
+                return int(text)
+    return None
+
+
+def _list_words(body: Any) -> list[str]:
+    """What the keys for words hold: `["rate_limit_exceeded", "tokens"]`."""
+    parts = _list_error_parts(body)
+    return [str(part[key]) for key in _WORD_KEYS for part in parts if part.get(key)]
+
+
+def _fold_word(word: str) -> str:
+    """One spelling for `server_error`, `ServerError` and `SERVER-ERROR`."""
+    return "".join(filter(str.isalnum, word[:_MAX_CHARACTERS])).lower()
 
 
 def _clean_message(text: str) -> str:
     """The text on one line, without secrets, cut at `_MAX_CHARACTERS`."""
+    if len(text) > _MAX_TEXT:  # without the last word, which may be half of a secret
+        text = text[:_MAX_TEXT].rpartition(" ")[0]
     text = _SECRETS.sub("(secret)", strike_secrets(" ".join(text.split())))
     return text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 3] + "..."
