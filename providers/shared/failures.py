@@ -188,7 +188,7 @@ def classify_http_error(
     if status < 400:
         stated = next((_WORD_STATUSES[word] for word in words if word in _WORD_STATUSES), status)
         status = _find_status(body) or stated
-    kind, is_retryable = _find_kind(status, body, words, text)
+    kind, is_retryable = _find_failure_kind(status, body, words, text)
     is_exact = any(_EXACT_KINDS.get(word) == (kind, is_retryable) for word in words)
     if kind == "rate_limited" and not is_exact and _QUOTA.search(text) and find_retry_info(body) is None:
         kind, is_retryable = "quota", False
@@ -205,9 +205,9 @@ def classify_http_error(
     )
 
 
-def _find_kind(status: int, body: Any, words: Sequence[str], text: str) -> tuple[str, bool]:
+def _find_failure_kind(status: int, body: Any, words: Sequence[str], text: str) -> tuple[str, bool]:
     """Failure kind, and whether the same request may succeed later."""
-    own_kind = _find_own_kind(body)
+    own_kind = _find_numbered_kind(body)
     if own_kind is not None:
         return own_kind
     exact = next((_EXACT_KINDS[word] for word in words if word in _EXACT_KINDS), None)
@@ -222,7 +222,7 @@ def _find_kind(status: int, body: Any, words: Sequence[str], text: str) -> tuple
     return next((text_kind for pattern, text_kind in patterns if pattern.search(text)), kind)
 
 
-def _find_own_kind(body: Any) -> tuple[str, bool] | None:
+def _find_numbered_kind(body: Any) -> tuple[str, bool] | None:
     """The failure kind by a number that only one host uses."""
     if not isinstance(body, Mapping):
         return None
@@ -269,8 +269,9 @@ def build_bad_response_error(problem: str) -> ProviderError:
 
 def classify_exception(error: Exception) -> ProviderError:
     """The error for an exception of an SDK or of its HTTP library."""
-    if isinstance(error, ProviderError):
-        return error
+    own_error = _find_own_error(error)
+    if own_error is not None:
+        return own_error
     status = getattr(error, "status_code", None) or getattr(error, "code", None)
     if isinstance(status, int) and status >= 400:
         response = getattr(error, "response", None) or getattr(error.__context__, "response", None)
@@ -286,6 +287,15 @@ def classify_exception(error: Exception) -> ProviderError:
     if names & {"APIError", "ResponseError"}:  # an SDK's error for an error body inside a success
         return classify_http_error(200, _find_error_body(error))
     return build_bad_response_error(f"{type(error).__name__}: {error}")
+
+
+def _find_own_error(error: BaseException | None) -> ProviderError | None:
+    """The error that a hook of ours raised, and that an SDK wrapped in its own."""
+    for _ in range(8):
+        if error is None or isinstance(error, ProviderError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from toolchart.providers.shared.failures import (
     classify_http_error,
 )
 from toolchart.providers.transport.connections import build_client_options
+from toolchart.providers.transport.reply_guard import ask_for_known_encodings_in_turn, guard_response_in_turn
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.descriptors import load_row_reference
@@ -87,6 +88,10 @@ class HostClient:
         import httpx
 
         options = {**build_client_options(self.config, self.resolve, httpx), "timeout": timeout_s}
+        options["event_hooks"] = {
+            "request": [ask_for_known_encodings_in_turn],
+            "response": [guard_response_in_turn],
+        }
         with httpx.Client(headers=self.headers, auth=self.auth, **options) as client:
             self.client = client
             yield

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from toolchart.providers.transport.reply_guard import ask_for_known_encodings, guard_response
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 
@@ -32,8 +33,11 @@ def build_client_options(
         SpecError: a certificate cannot be read, or the proxy is no address.
     """
     options: dict[str, Any] = {"timeout": get_silence_timeout_s(config)}
-    if hooks:
-        options["event_hooks"] = hooks
+    # The guard is the first hook, so that the others read the body through it.
+    options["event_hooks"] = {
+        "request": [ask_for_known_encodings, *(hooks or {}).get("request", ())],
+        "response": [guard_response, *(hooks or {}).get("response", ())],
+    }
     if config.max_connections:
         count = config.max_connections
         options["limits"] = http.Limits(max_connections=count, max_keepalive_connections=count)

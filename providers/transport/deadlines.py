@@ -46,9 +46,13 @@ async def iterate_in_time(
     Raises:
         ProviderError: `timeout`; the stream was closed.
     """
-    deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_s is None else loop.time() + timeout_s
     async with aclosing(items):
         while True:
+            # Items that are there at once do not wait, so nothing would end a flood of them.
+            if deadline is not None and loop.time() >= deadline:
+                raise _build_timeout_error(timeout_s)
             limit = asyncio.timeout_at(deadline)
             try:
                 async with limit:

@@ -6,11 +6,22 @@ build a reply from the frames.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
 from typing import Any, Protocol
 
 from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.transport.reply_guard import build_excess_error
+
+MAX_LINE_BYTES = 32 * 2**20
+"""Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
+
+MAX_PIECES = 500_000
+"""Most pieces of a streamed reply: four for each token of the longest replies of today (128,000)."""
+
+_MAX_END_WAIT_S = 0.25
+"""Longest wait for the end of a connection's answer after the end mark of the stream."""
 
 
 class FrameReader(Protocol):
@@ -43,8 +54,14 @@ class _LineBuffer:
         self._rest = bytearray()
 
     def add_bytes(self, data: bytes) -> list[bytes]:
-        """The lines that these bytes complete, without their line ends."""
+        """The lines that these bytes complete, without their line ends.
+
+        Raises:
+            ProviderError: a line is longer than `MAX_LINE_BYTES`.
+        """
         self._rest += data
+        if len(self._rest) > MAX_LINE_BYTES:
+            raise build_excess_error(f"the stream has a line of more than {MAX_LINE_BYTES // 2**20} MiB")
         # Without a new line end the rest is not searched again.
         if b"\n" not in data:
             return []
@@ -134,15 +151,36 @@ async def iterate_frames(chunks: AsyncIterable[bytes], reader: FrameReader) -> A
     """The frames of a byte stream, until the stream marks its end or the bytes end.
 
     Raises:
-        ProviderError: a frame is not JSON, as the last one of a cut stream is.
+        ProviderError: a frame is not JSON, as the last one of a cut stream is, or there are more than
+            `MAX_PIECES`.
     """
-    async for data in chunks:
+    count = 0
+    iterator = aiter(chunks)
+    async for data in iterator:
         for frame in reader.add_bytes(data):
+            count += 1
+            if count > MAX_PIECES:
+                raise build_excess_error(f"the stream has more than {MAX_PIECES} pieces")
             yield frame
         if reader.is_done:
+            await _read_end(iterator)
             return
     for frame in reader.finish():
         yield frame
+
+
+async def _read_end(chunks: AsyncIterator[bytes]) -> None:
+    """Read what a host sends after the end mark: HTTP's own end of the answer, as a rule, and no bytes.
+
+    A connection whose answer was not read to its end is closed, so that the next call would open another one
+    (RFC 9112, 9.3). A host that leaves the answer open is not waited for.
+    """
+    try:
+        async with asyncio.timeout(_MAX_END_WAIT_S):
+            async for _ in chunks:
+                pass
+    except Exception:  # the reply is whole already, and what comes after it is not needed
+        return
 
 
 def iterate_json_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:

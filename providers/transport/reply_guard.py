@@ -1,0 +1,263 @@
+"""Guard what a model host sends: limits of its replies, and no redirect to another origin.
+
+Every HTTP client of an `llms` entry has these hooks (`build_client_options`, `HostClient`), so all replies
+pass here: whole and streamed ones, errors, lists of models, embeddings. A host, or whoever stands in its
+place, may send without end, and a few bytes of gzip expand a thousand times. So bytes are counted as they
+come and again as they are decompressed, which is done here in small pieces: the HTTP libraries decompress
+all that has come at once.
+
+| limit | value | what exceeds it |
+| --- | --- | --- |
+| `MAX_REPLY_BYTES` | 64 MiB | `bad_response`, not retryable |
+| `MAX_STREAM_BYTES` | 128 MiB | `bad_response`, not retryable |
+| `MAX_ERROR_BYTES` | 1 MiB | the rest of the error is not read |
+| `MAX_LINE_BYTES` (`stream_frames.py`) | 32 MiB | `bad_response`, not retryable |
+| `MAX_PIECES` (`stream_frames.py`) | 500,000 | `bad_response`, not retryable |
+| `timeout_s` of the entry (`deadlines.py`) | 60 s | `timeout`, retryable |
+
+A redirect to another origin (scheme, name or port) would send the conversation, and often the key, to
+somebody whom the agent spec does not name. It is refused before anything is sent there.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from functools import lru_cache
+from typing import Any
+
+from toolchart.states.errors import ProviderError
+
+MAX_REPLY_BYTES = 64 * 2**20
+"""Most bytes of a whole reply, as sent and decompressed. The largest known ones hold pictures (30 MiB)."""
+
+MAX_STREAM_BYTES = 128 * 2**20
+"""Most bytes of a streamed reply, as sent and decompressed: 1,000 for each token of the longest replies."""
+
+MAX_ERROR_BYTES = 2**20
+"""Bytes that are read of an answer with an error status."""
+
+_PIECE_BYTES = 64 * 2**10
+"""Most bytes that are decompressed at a time."""
+
+_STREAM_TYPES = ("text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream")
+
+
+def build_excess_error(problem: str) -> ProviderError:
+    """The error for a reply beyond a limit; not retryable: the same request would bring the same flood."""
+    return ProviderError(kind="bad_response", message=problem, retryable=False)
+
+
+# -- hooks ---------------------------------------------------------------------------------------
+
+
+async def ask_for_known_encodings(request: Any) -> None:
+    """A hook of an asynchronous client: ask for a compression that the guard can undo."""
+    request.headers["accept-encoding"] = ", ".join(_ENCODINGS)
+
+
+async def guard_response(response: Any) -> None:
+    """A hook of an asynchronous client: refuse a foreign redirect, and count what is read of the body.
+
+    Raises:
+        ProviderError: the answer leads to another origin, or is compressed in an unknown way.
+    """
+    refuse_foreign_redirect(response)
+    _wrap_body(response, _GuardedStream, "AsyncByteStream")
+
+
+def ask_for_known_encodings_in_turn(request: Any) -> None:
+    """The hook `ask_for_known_encodings` of a synchronous client."""
+    request.headers["accept-encoding"] = ", ".join(_ENCODINGS)
+
+
+def guard_response_in_turn(response: Any) -> None:
+    """The hook `guard_response` of a synchronous client.
+
+    Raises:
+        ProviderError: the answer leads to another origin, or is compressed in an unknown way.
+    """
+    refuse_foreign_redirect(response)
+    _wrap_body(response, _GuardedStreamInTurn, "SyncByteStream")
+
+
+# -- redirects -----------------------------------------------------------------------------------
+
+
+def refuse_foreign_redirect(response: Any) -> None:
+    """Refuse an answer that sends the request on to another origin. Nothing has been sent there yet.
+
+    Raises:
+        ProviderError: `connection`, not retryable; it names both origins.
+    """
+    if not response.has_redirect_location:
+        return
+    here = response.request.url
+    try:
+        target = here.join(response.headers["location"])
+    except Exception:  # the libraries have an exception each
+        target = None
+    if target is not None and _find_origin(target) == _find_origin(here):
+        return
+    place = _format_origin(target) if target is not None and target.host else "no address"
+    raise ProviderError(
+        kind="connection",
+        message=f"{_format_origin(here)} redirects to {place}, which is another origin; nothing was sent "
+        "there. If that is the model's host, write its address as `base_url` of the llms entry",
+        status=response.status_code,
+    )
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def _find_origin(url: Any) -> tuple[str, str, int | None]:
+    return url.scheme, url.host.lower(), url.port or _DEFAULT_PORTS.get(url.scheme)
+
+
+def _format_origin(url: Any) -> str:
+    """The origin without user, password, path and query, which may be secret."""
+    port = f":{url.port}" if url.port else ""
+    return f"{url.scheme}://{url.host}{port}"
+
+
+# -- bodies --------------------------------------------------------------------------------------
+
+
+class BodyGuard:
+    """Counts and decompresses one body.
+
+    Args:
+        max_bytes: most bytes, as sent and decompressed.
+        encoding: the compression: `gzip`, `deflate` or none.
+        is_cut: whether a longer body ends at the limit, instead of failing.
+    """
+
+    def __init__(self, max_bytes: int, encoding: str = "", *, is_cut: bool = False) -> None:
+        self._max_bytes = max_bytes
+        self._is_cut = is_cut
+        self._sent_bytes = self._plain_bytes = 0
+        self._encoding = encoding
+        self._head = b""
+        self._decompressor: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if encoding == "gzip" else None
+        self.is_over = False
+        """Whether nothing more is to be read."""
+
+    def add_bytes(self, data: bytes) -> Iterator[bytes]:
+        """The plain bytes of the next bytes of the body.
+
+        Raises:
+            ProviderError: the body is larger than the limit, or not what its compression says.
+        """
+        self._sent_bytes += len(data)
+        self._check_size(self._sent_bytes)
+        for piece in self._decompress(data):
+            self._plain_bytes += len(piece)
+            self._check_size(self._plain_bytes)
+            if self.is_over:
+                return
+            yield piece
+
+    def _check_size(self, size: int) -> None:
+        if size <= self._max_bytes:
+            return
+        self.is_over = True
+        if not self._is_cut:
+            limit = self._max_bytes // 2**20
+            raise build_excess_error(
+                f"the model host's answer is larger than {limit} MiB; it was not read on"
+            )
+
+    def _decompress(self, data: bytes) -> Iterator[bytes]:
+        if self._encoding == "deflate" and self._decompressor is None:
+            data = self._head = self._head + data
+            if len(data) < 2:
+                return
+            self._decompressor = _make_inflater(data)
+        if self._decompressor is None:
+            yield data
+            return
+        while data and not self._decompressor.eof:
+            try:
+                piece = self._decompressor.decompress(data, _PIECE_BYTES)
+            except zlib.error:
+                message = "the compressed answer is damaged"
+                raise ProviderError(kind="bad_response", message=message, retryable=True) from None
+            data = self._decompressor.unconsumed_tail
+            if piece:
+                yield piece
+
+
+_ENCODINGS = ("gzip", "deflate")
+"""The compressions that a host is asked for. Others would be decompressed by the HTTP library, at once."""
+
+
+def _make_inflater(head: bytes) -> Any:
+    """What undoes `deflate`: some servers leave out the header of zlib that RFC 9110, 8.4.1.2, demands.
+
+    Source: RFC 1950, 2.2: the method is 8, and the first two bytes are a multiple of 31.
+    """
+    has_header = head[0] & 15 == 8 and (head[0] * 256 + head[1]) % 31 == 0
+    return zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+
+
+class _GuardedBody:
+    """A response body whose bytes pass a guard."""
+
+    def __init__(self, inner: Any, guard: BodyGuard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+
+class _GuardedStream(_GuardedBody):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._inner:
+            for piece in self._guard.add_bytes(data):
+                yield piece
+            if self._guard.is_over:
+                return
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _GuardedStreamInTurn(_GuardedBody):
+    def __iter__(self) -> Iterator[bytes]:
+        for data in self._inner:
+            yield from self._guard.add_bytes(data)
+            if self._guard.is_over:
+                return
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _wrap_body(response: Any, kind: type, base_name: str) -> None:
+    """Have the body pass a guard, which decompresses it; the library finds it plain.
+
+    Raises:
+        ProviderError: the compression is unknown.
+    """
+    encodings = response.headers.get("content-encoding", "").lower().split(",")
+    encodings = [name for word in encodings if (name := word.strip()) not in ("", "identity")]
+    if len(encodings) > 1 or (encodings and encodings[0] not in _ENCODINGS):
+        names, known_names = ", ".join(encodings)[:100], " or ".join(_ENCODINGS)
+        raise ProviderError(
+            kind="bad_response",
+            message=f"the answer is compressed as {names!r}, and the host was asked for {known_names}",
+        )
+    if encodings:
+        del response.headers["content-encoding"]
+    is_error = response.status_code >= 400
+    is_stream = response.headers.get("content-type", "").lower().startswith(_STREAM_TYPES)
+    max_bytes = MAX_ERROR_BYTES if is_error else MAX_STREAM_BYTES if is_stream else MAX_REPLY_BYTES
+    guard = BodyGuard(max_bytes, *encodings, is_cut=is_error)
+    library = type(response).__module__.partition(".")[0]
+    response.stream = _make_stream_class(kind, library, base_name)(response.stream, guard)
+
+
+@lru_cache(maxsize=8)
+def _make_stream_class(kind: type, library: str, base_name: str) -> Any:
+    """A class of guarded streams as a stream class of that HTTP library, which demands its own base class."""
+    return type(kind.__name__, (kind, getattr(sys.modules[library], base_name)), {})
