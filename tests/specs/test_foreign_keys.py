@@ -193,6 +193,17 @@ def test_a_pinned_collection_is_the_one_that_is_searched(almanac: Any) -> None:
     assert search(almanac.url, collection="tides").rag_results == "match"
 
 
+def test_a_tool_asks_no_pinned_service_for_another_collection(almanac: Any) -> None:
+    """The tool `rag_query` searches a named collection in the services that have it: a service that is pinned
+    to another one is no failure of the search."""
+    pinned, _ = load_service(url=almanac.url, collection="tides")
+    free, _ = load_service(url=almanac.url)
+    search_tool = services.ServiceSearch({"pinned": pinned, "free": free})
+    hits = search_tool.search("boats?", collection="boats", limit=1)
+    assert [hit.file for hit in hits] == ["free/boats"]
+    assert [json.loads(request["body"])["collection"] for request in almanac.requests] == ["boats"]
+
+
 def test_default_threshold_loads() -> None:
     """`default_threshold` decides nothing that we know of; it loads, with a warning that it is not used."""
     service, spec = load_service(default_threshold=0.3)

@@ -329,7 +329,11 @@ class ServiceSearch:
         """At most `limit` passages, the nearest first; called in a thread."""
         places = list_places(self._services, [collection] if collection and "/" in collection else None)
         if collection and "/" not in collection:
-            places = [(service, collection) for service in self._services]
+            places = [
+                (name, collection)
+                for name, service in self._services.items()
+                if service.collection in (None, collection)
+            ]
         found = asyncio.run(search_services(self._services, places, query, uses_own_top_k=True))
         if found.problems and not found.matches:
             raise ToolFailure("; ".join(found.problems))

@@ -46,7 +46,7 @@ def _is_same(known: Mapping[str, Any], key: str, value: Any) -> bool:
     is_open = key in _OPEN_KEYS or (key == "api_key" and value == "")
     if is_open or (value is None and key not in _ADDRESS_KEYS):
         return True
-    return known.get(key) == value
+    return bool(known.get(key) == value)
 
 
 def explain_no_entry(section: str, entries: Mapping[str, Any]) -> str:
