@@ -22,7 +22,7 @@ from served import make_site, open_client
 from web import WebAnswer, serve_web
 
 from toolchart.app.server.access.tokens import make_tokens
-from toolchart.app.server.site import Site, SiteSettings
+from toolchart.app.server.site import Limits, Site, SiteSettings
 from toolchart.app.server.testing_api.context_tests import MAX_MESSAGES
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -863,6 +863,19 @@ async def test_a_failure_of_the_server_has_a_sentence(
         answer = await pages.send("/chat/api", CHAT, "chat error", 500)
     assert answer["response"]
     assert "inner detail" not in json.dumps(answer)
+
+
+async def test_a_full_server_says_when_to_come_back(settings: SiteSettings) -> None:
+    """The page tries again after the seconds in `retryAfter` of a 429."""
+    site = make_site(Engine(make_spec(), log="memory"), settings=settings, limits=Limits(turns=0))
+    async with open_client(site) as client:
+        answer = await client.post("/chat/api", json=CHAT)
+    assert answer.status_code == 429
+    assert answer.json()["retryAfter"] == int(answer.headers["retry-after"]) >= 1
+    assert (
+        find_differences({**answer.json(), "retryAfter": 1}, {**SHAPES["chat error"], "retryAfter": int})
+        == []
+    )
 
 
 async def test_a_chat_that_waits_for_an_approval_has_a_sentence(settings: SiteSettings) -> None:
