@@ -17,9 +17,11 @@ from toolchart.app.server.charts.folder import ChartFolder
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.engine.log.reading.visited_path import find_active_states
 from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.core.encoding import encode
+from toolchart.states.diagram.model import format_guard
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits
@@ -78,8 +80,12 @@ def examine_chart(chart: ChartText) -> dict[str, Any]:
 
 
 def draw_chart(chart: ChartText) -> dict[str, Any]:
-    """The drawing of a chart as `svg`; where there can be none it is null, and `no_svg` says why."""
-    return draw_for_page(lambda: _parse(chart))
+    """The drawing of a chart as `svg`; where there can be none it is null, and `no_svg` says why.
+
+    `states` has what each state of it says, so that two drawings can be compared.
+    """
+    drawing = draw_for_page(lambda: _parse(chart))
+    return {**drawing, "states": _describe_states(_parse(chart)) if drawing["svg"] else {}}
 
 
 def replay_finding(chart: ChartText, number: int) -> dict[str, Any]:
@@ -232,6 +238,47 @@ def _list_own_words(chart: Chart) -> dict[str, Any]:
             for fact in chart.vocabulary.result_facts.values()
         ],
     }
+
+
+def _describe_states(chart: Chart) -> dict[str, Any]:
+    """By state: what it says itself, and each of its rows as a reader sees it and as it is compared."""
+    return {
+        name: {
+            "own": _write_whole(
+                chart, {key: body[key] for key in body if key not in ("transitions", "states")}
+            ),
+            "rows": [
+                {"event": str(row.get("event")), "text": _describe_row(row), "own": _write_whole(chart, row)}
+                for row in body.get("transitions") or ()
+            ],
+        }
+        for name, body, _ in walk_states(chart)
+    }
+
+
+def _write_whole(chart: Chart, part: Mapping[str, Any]) -> str:
+    """A part of a chart with the declared effects that it names, as one text."""
+    words = [word for value in part.values() for word in _list_words(value)]
+    return encode_canonical_text(
+        [part, {name: chart.effects[name] for name in chart.effects if name in words}]
+    )
+
+
+def _describe_row(row: Mapping[str, Any]) -> str:
+    guard = format_guard(_list_words(row.get("cond")), _list_words(row.get("unless")))
+    effects = [word for slot in ("before", "on", "after") for word in _list_words(row.get(slot))]
+    words = [
+        str(row.get("event")),
+        f"[{guard}]" if guard else "",
+        f"/ {', '.join(effects)}" if effects else "",
+    ]
+    words.append(f"→ {row['target']}" if row.get("target") else "stays")
+    return " ".join(word for word in words if word)
+
+
+def _list_words(value: Any) -> list[str]:
+    """The texts of a value that is one, or a list of some."""
+    return [str(entry) for entry in (value if isinstance(value, list) else [value]) if isinstance(entry, str)]
 
 
 def _name_gaps(chart: ChartText, parsed: Chart) -> str:

@@ -1,6 +1,7 @@
 // The page that edits a chart: each pause in typing has the server check and draw the text.
 
 import { make, request } from "/static/api.js";
+import { compareCharts, describeChanges } from "/static/chart_changes.js";
 import { ChartMarks, parseDrawing } from "/static/chart_marks.js";
 import { CounterexampleView } from "/static/counterexample.js";
 import { YamlEditor } from "/static/yaml_editor.js";
@@ -18,7 +19,9 @@ let base = root.dataset.base; // digest of the file that this text began with
 let savedText = editor.text;
 let opener = null; // the button that opened the counterexample
 let report = null; // the newest answer, and the text that it is about
-let beforeStates = null;
+let beforeMarks = null;
+let beforeStates = null;  // what its states say, as `states` of a report
+let afterStates = null;
 let afterMarks = null;
 let timer = null;
 let isChecking = false;
@@ -146,36 +149,28 @@ function showDrawing() {
   }
   after.replaceChildren(svg);
   afterMarks = new ChartMarks(after);
-  if (beforeStates === null) {
-    setBefore(svg.cloneNode(true));
+  afterStates = report.states;
+  if (beforeMarks === null) {
+    setBefore(svg.cloneNode(true), report.states);
   }
   markChanges();
 }
 
-function setBefore(svg) {
+function setBefore(svg, states) {
   const before = byId("before");
   before.replaceChildren(svg);
-  beforeStates = new ChartMarks(before);
+  beforeMarks = new ChartMarks(before);
+  beforeStates = states;
 }
 
 function markChanges() {
-  const before = beforeStates.listStates();
-  const after = afterMarks.listStates();
-  for (const element of byId("after").querySelectorAll(".added")) {
-    element.classList.remove("added");
+  const found = compareCharts(beforeStates, afterStates);
+  for (const [marks, keys] of [[beforeMarks, found.before], [afterMarks, found.after]]) {
+    for (const [name, marked] of Object.entries(keys)) {
+      marks.mark(marked, name);
+    }
   }
-  for (const element of byId("before").querySelectorAll(".removed")) {
-    element.classList.remove("removed");
-  }
-  const added = after.filter((state) => !before.includes(state));
-  const removed = before.filter((state) => !after.includes(state));
-  afterMarks.mark(added, "added");
-  beforeStates.mark(removed, "removed");
-  byId("changes").textContent = [
-    added.length ? `New states, drawn green: ${added.join(", ")}.` : "",
-    removed.length ? `States that are gone, drawn red: ${removed.join(", ")}.` : "",
-    added.length || removed.length ? "" : "Before and after have the same states.",
-  ].filter(Boolean).join(" ");
+  byId("changes").textContent = describeChanges(found);
 }
 
 // -- counterexamples -----------------------------------------------------------------------------
@@ -262,7 +257,7 @@ async function save(event) {
     history.replaceState(null, "", `/charts/edit?file=${encodeURIComponent(name)}`);
     document.querySelector("h1 .name").textContent = name;
     if (report?.svg && report.asked.yaml === yaml) {
-      setBefore(parseDrawing(report.svg));
+      setBefore(parseDrawing(report.svg), report.states);
       markChanges();
     }
   } catch (error) {
@@ -287,7 +282,7 @@ async function compare() {
     base = file.digest;
     root.dataset.name = name;
     if (theirs.svg) {
-      setBefore(parseDrawing(theirs.svg));
+      setBefore(parseDrawing(theirs.svg), theirs.states);
       if (afterMarks) {
         markChanges();
       }

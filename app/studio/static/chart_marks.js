@@ -44,13 +44,13 @@ export class ChartMarks {
     }
   }
 
-  listStates() {
-    return [...this.elements.keys()].filter((key) => key.startsWith("state ")).map((key) => key.slice(6));
-  }
-
-  mark(states, name) {
-    for (const state of states) {
-      this.elements.get(`state ${state}`)?.forEach((element) => element.classList.add(name));
+  // Marks what is drawn under these keys; what had the mark before loses it.
+  mark(keys, name) {
+    for (const element of this.root.querySelectorAll(`.${name}`)) {
+      element.classList.remove(name);
+    }
+    for (const key of keys) {
+      this.elements.get(key)?.forEach((element) => element.classList.add(name));
     }
   }
 }

@@ -267,7 +267,7 @@ def test_the_option_names_a_folder_that_exists(
 ) -> None:
     """`--edit FOLDER` reaches the site; a folder that is not there, or a file, is wrong usage."""
     sites: list[Site] = []
-    monkeypatch.setattr(serving, "serve_site", lambda site, *_: sites.append(site))
+    monkeypatch.setattr(serving, "serve_site", lambda site, *_, **__: sites.append(site))
     monkeypatch.setattr(serving, "open_socket", lambda _: socket.create_server(("127.0.0.1", 0)))
     words = ("serve", "quickstart", "--log", "memory", "--token", "anna:edit", "--edit")
     assert run_cli(*words, str(tmp_path)).code == 0
@@ -362,3 +362,18 @@ def test_the_openapi_document_has_the_charts() -> None:
     for path in ("/api/charts/check", "/api/charts/replay", "/api/charts/files/{name}"):
         assert "requestBody" in paths[path]["post"]
         assert "`edit`" in paths[path]["post"]["description"]
+
+
+def test_what_a_state_says_tells_changed_charts_apart() -> None:
+    """Of each state and row a drawing has what it says, with the declared effects that it names: another
+    prompt changes the state that asks for it, and no other one; rows have the numbers of the drawing."""
+    text = read_shipped_chart("tool_loop").replace("enter: call_model", "enter: ask")
+    effect = '\neffects:\n  ask: {call_model: {llm: model, prompt: "%s"}}\n'
+    one, two = (draw_chart(ChartText(yaml=text + effect % word, source="x.yaml")) for word in ("Hi", "Ho"))
+    changed = [name for name, state in one["states"].items() if state != two["states"][name]]
+    assert changed == ["prompting"]
+    rows = one["states"]["prompting"]["rows"]
+    assert rows[1]["text"] == "replied [finish_reason == 'stop'] → finished"
+    assert rows[-1]["text"] == "user_said stays"
+    for number in range(len(rows)):
+        assert f'data-source="prompting" data-row="{number}"' in one["svg"]

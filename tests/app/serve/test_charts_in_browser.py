@@ -247,3 +247,74 @@ async def test_the_editor_has_no_serious_finding(tmp_path: Path, scheme: str, wi
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
             await page.goto(f"{url}/charts/files/mine.yaml")
             assert await list_serious_violations(page) == []
+
+
+async def test_changed_transitions_are_marked(tmp_path: Path) -> None:
+    """A transition with another target, guard or event is marked in both drawings and named with what it was;
+    so are one that is new, one that is gone, one at another place in the order, and a state that asks for
+    something else. Where nothing differs nothing is marked."""
+    (tmp_path / "mine.yaml").write_text(TOOL_LOOP)
+    failed = "      - {event: failed, target: error}\n"
+    lines = TOOL_LOOP.splitlines(keepends=True)
+    start, end = lines.index("  prompting:\n"), lines.index("  awaiting_tools:\n")
+    stop = next(line for line in lines[start:end] if "finish_reason == 'stop'" in line)
+    said = next(line for line in lines[start:end] if "user_said" in line)
+
+    def edit(*edits: tuple[str, str]) -> str:
+        text = "".join(lines[start:end])
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new, 1)
+        return "".join([*lines[:start], text, *lines[end:]])
+
+    changed, added, gone = (
+        "Changed transitions, drawn amber",
+        "New transitions, drawn green",
+        "are gone, drawn red",
+    )
+    cases: list[tuple[str, str, dict[str, int]]] = [
+        (
+            edit((failed, failed.replace("target: error", "target: finished"))),
+            f"{changed}: prompting: failed → finished (before: failed → error).",
+            {"#before .transition.changed": 1, "#after .transition.changed": 1},
+        ),
+        (
+            edit((stop, stop.replace("'stop'", "'length'"))),
+            f"{changed}: prompting: replied [finish_reason == 'length'] → finished (before: replied",
+            {"#before .transition.changed": 1, "#after .transition.changed": 1},
+        ),
+        (
+            edit((failed, f'      - {{event: failed, target: finished, cond: "iteration > 1"}}\n{failed}')),
+            f"{added}: prompting: failed [iteration > 1] → finished.",
+            {"#before .transition.changed": 0, "#after .transition.added": 1},
+        ),
+        (
+            edit((said, "")),
+            f"Transitions that {gone}: prompting: user_said stays.",
+            {"#before .transition.removed": 1, "#after .changed": 0},
+        ),
+        (
+            edit((failed, ""), (said, f"{said}{failed}")),
+            f"{changed}: prompting: failed → error (at another place).",
+            {"#before .transition.changed": 1, "#after .transition.changed": 1},
+        ),
+        (
+            TOOL_LOOP.replace("  finished: {final: true, enter: answer}", "  finished: {final: true}"),
+            "States that do something else, drawn amber: finished.",
+            {"#before .state.changed": 1, "#after .state.changed": 1, ".transition.changed": 0},
+        ),
+        (
+            TOOL_LOOP,
+            "Before and after have the same states and transitions.",
+            {".changed": 0, ".added": 0, ".removed": 0},
+        ),
+    ]
+    with serve(make_editing_site(tmp_path)) as url:
+        async with open_browser() as context:
+            page = await open_editor(context, url, "?file=mine.yaml")
+            await page.locator("#before .state").first.wait_for()
+            for text, words, marks in cases:
+                await page.fill("#yaml", text)
+                await expect(page.locator("#changes")).to_contain_text(words)
+                for place, count in marks.items():
+                    await expect(page.locator(place)).to_have_count(count)
