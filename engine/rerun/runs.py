@@ -9,6 +9,7 @@ ever made up.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -97,6 +98,8 @@ class ConversationRerun:
             choices = list(self._list_choices())
             if not choices:
                 break
+            # With all answers from the log nothing ever waits, and a cancellation would never arrive.
+            await asyncio.sleep(0)
             work = min(choices, key=lambda choice: choice.seq).perform()
             if work is not None:
                 await work

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
+from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.conditions import parse_conditions
 from toolchart.app.cli.parameters.options import json_option, log_option
@@ -95,7 +95,7 @@ def command(
     Without ids every conversation that meets --where runs again. The user says what was recorded, and tools
     give their recorded results: a call that was never recorded ends that run as diverged. Only the model
     answers anew, or nothing at all with --offline. Nothing is written to the log. Exits with 1 if a result
-    does not pass and is not in the baseline.
+    does not pass and is not in the baseline. After Ctrl-C the report has the results until then.
 
     \b
     Example:  toolchart rerun --spec agent.yaml --set model=qwen3 --judge state --judge calls
@@ -105,29 +105,44 @@ def command(
     from toolchart.engine.rerun.campaign import arerun
     from toolchart.engine.rerun.changes import parse_changes
     from toolchart.engine.rerun.judges import parse_judge
-    from toolchart.engine.rerun.report import apply_baseline, read_baseline, write_baseline
+    from toolchart.engine.rerun.report import RerunReport, apply_baseline, read_baseline, write_baseline
 
     if update_baseline and baseline is None:
         raise SpecError("--update-baseline needs a file", hint="--baseline FILE --update-baseline")
     known = read_baseline(Path(baseline)) if baseline and not update_baseline else {}
+    results: dict[str, RerunResult] = {}
+    is_stopped = False
     with open_log(log) as store:
-        report = asyncio.run(
-            arerun(
-                store,
-                spec,
-                where=parse_conditions(conditions),
-                conversations=[find_conversation(store, name) for name in conversations] or None,
-                changes=parse_changes(changes, parse_variables(variables)),
-                judges=[parse_judge(text) for text in judges],
-                offline=offline,
-                live_tools=live_tools,
-                parallel=parallel,
-            )
+        names = [find_conversation(store, name) for name in conversations] or None
+        run = arerun(
+            store,
+            spec,
+            where=parse_conditions(conditions),
+            conversations=names,
+            changes=parse_changes(changes, parse_variables(variables)),
+            judges=[parse_judge(text) for text in judges],
+            offline=offline,
+            live_tools=live_tools,
+            parallel=parallel,
+            on_result=lambda result: results.update({result.conversation: result}),
         )
+        try:
+            report = asyncio.run(run)
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            is_stopped = True
+            report = RerunReport(results=tuple(results.values()), is_offline=offline)
     report = apply_baseline(report, known)
-    if baseline and update_baseline:
+    if baseline and update_baseline and not is_stopped:
         write_baseline(Path(baseline), report)
     _print_report(report, "json" if as_json else form, output)
+    if is_stopped:
+        left = "; the baseline is as it was" if update_baseline else ""
+        print_notice(
+            f"toolchart: cancelled; the report has the {_count(len(results), 'result')} until now{left}"
+        )
+        return CANCELLED
     return SUCCESS if report.has_passed or update_baseline else NEGATIVE
 
 
