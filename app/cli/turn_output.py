@@ -26,6 +26,8 @@ from toolchart.states.messages import Delta, TextDelta
 
 if TYPE_CHECKING:
     from toolchart.app.cli.terminal.live_steps import StepDisplay
+    from toolchart.engine.durable.client import DurableClient
+    from toolchart.engine.durable.stretches import Stretch
     from toolchart.engine.runtime.engine import Engine
     from toolchart.engine.runtime.result import PendingApproval, TurnResult
     from toolchart.states.core.step import Step
@@ -45,6 +47,10 @@ class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Address of the log; None is the default one."""
     durability: str | None = None
     """`full` or `normal`; None takes that of the agent."""
+    dsn: str | None = None
+    """Address of the database with the queue of workers; None is that of the log."""
+    runs_here: bool = False
+    """Whether the turn goes on here, also where workers own the conversation."""
 
 
 class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +60,8 @@ class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of the form."""
     question: str | None = None
     """Name of the effect that asks, where several do."""
+    by: str = "command line"
+    """Who answers."""
 
     def send(self, engine: Engine, conversation: str) -> TurnResult:
         """Answer, and go on with the turn.
@@ -61,7 +69,7 @@ class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SpecError: no such question is open, or the answer does not fit its form.
         """
-        return engine.answer(conversation, self.content, question=self.question, by="command line")
+        return engine.answer(conversation, self.content, question=self.question, by=self.by)
 
 
 class TurnObserver:
@@ -213,11 +221,14 @@ def continue_turn(
 ) -> int:
     """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code.
 
+    Where workers own the conversation, what the person says is handed over to them.
+
     Args:
         choice: the agent, and the log that it writes.
         decision: what a person says first: a decision on a call, or the answer to a question.
         signer: signs the decisions.
     """
+    from toolchart.app.cli.handing_over import find_owner
     from toolchart.app.cli.stored_agent import choose_agent
     from toolchart.engine.runtime.engine import Engine
 
@@ -231,7 +242,9 @@ def continue_turn(
         _require_waiting_call(waiting, conversation, decision.call_id)
     elif decision is None and replayed.snapshot.has_ended:
         print_notice("no turn is open: this is the answer of the last turn")
-    root = load_conversation(store, find_root(store, conversation)) or replayed
+    root_name = find_root(store, conversation)
+    root = load_conversation(store, root_name) or replayed
+    owner = find_owner(root_name, log=choice.log, dsn=choice.dsn, run_here=choice.runs_here)
     agent = choose_agent(choice.spec, root.configured, trust_log=choice.trusts_log)
     observer = build_observer(is_silent=as_json)
     approver, asker = find_people()
@@ -243,6 +256,9 @@ def continue_turn(
             approver.tools = engine.tools
         if isinstance(decision, Decided) and decision.arguments is not None:
             decision = _validate_arguments(engine.tools, waiting, decision)
+        if owner is not None and (decision is not None or not replayed.snapshot.has_ended):
+            say = partial(_say, conversation, decision) if decision is not None else None
+            return owner.hand_over(engine, root_name, say, as_json=as_json)
         try:
             if isinstance(decision, FormAnswer):
                 result = decision.send(engine, conversation)
@@ -253,6 +269,13 @@ def continue_turn(
         if request.is_made and not result.is_over:
             return report_cancellation(store, conversation, ["resume", conversation])
     return report_result(result, observer, as_json=as_json)
+
+
+async def _say(conversation: str, message: Decided | FormAnswer, client: DurableClient) -> Stretch:
+    """Leave a decision or an answer for workers."""
+    if isinstance(message, Decided):
+        return await client.decide(conversation, message)
+    return await client.answer(conversation, message.content, question=message.question, by=message.by)
 
 
 def _validate_arguments(tools: ToolExecutor, snapshot: Snapshot, decision: Decided) -> Decided:

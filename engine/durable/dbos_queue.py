@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
+from toolchart.engine.durable.fleet.owners import APPLICATION, WORKFLOW, build_queue_name
 from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
 from toolchart.engine.log.stores.access.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock
@@ -29,24 +30,12 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-APPLICATION = "toolchart"
-"""Name of the DBOS application; one database may have others beside it."""
-
-WORKFLOW = "toolchart.stretch"
-"""Name of the workflow that performs a stretch."""
-
-
 _CONNECTIONS, _LONGEST_WAIT_S, _LONGEST_IDLE_S = 5, 30, 60
 """Of DBOS's own client: most connections, seconds that a call waits for one, and seconds that a transaction
 may rest. Source: `DBOSClient.__init__` and `DEFAULT_IDLE_TRANSACTION_TIMEOUT_SEC`, DBOS 3.4."""
 
 _STATES_TO_COME = ("PENDING", "ENQUEUED", "DELAYED")
 """Of a workflow that runs, or will."""
-
-
-def build_queue_name(agent: str) -> str:
-    """The name of an agent's queue."""
-    return f"{APPLICATION}.{agent}"
 
 
 class DbosQueue:

@@ -94,6 +94,7 @@ ALWAYS_LIGHT_MODULES = {"toolchart.testing.plugin": "pytest loads it in every ru
 """Modules in which every import of the package may be inside a function, each with the reason."""
 
 RARELY_NEEDED_MODULES = {
+    "toolchart.app.cli.handing_over": "going on with an open turn",
     "toolchart.app.cli.log_access": "output as JSON",
     "toolchart.app.cli.newest_conversation": "`--continue`",
     "toolchart.app.cli.stored_agent": "going on with an open turn",

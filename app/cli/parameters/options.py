@@ -100,6 +100,23 @@ dsn_option = click.option(
 )
 """`--dsn`: the database of a durable host; falls back to TOOLCHART_DSN."""
 
+
+def fleet_options(function: Command) -> Command:
+    """`--dsn` and `--run-here` of commands that go on with a conversation."""
+    function = click.option(
+        "--run-here",
+        is_flag=True,
+        help="Go on with the turn on this machine, also where workers own the conversation.",
+    )(function)
+    return click.option(
+        "--dsn",
+        metavar="ADDRESS",
+        envvar="TOOLCHART_DSN",
+        show_envvar=True,
+        help="PostgreSQL database with the queue of the workers. Default: that of the log.",
+    )(function)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 """`--json`: machine-readable output."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, fleet_options, json_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.terminal.text import print_notice, shorten
@@ -40,6 +40,7 @@ from toolchart.tools.whole_definition import name_by_digest
     help="Approve the tool in the definition with this digest, which has changed since the question.",
 )
 @signer_options
+@fleet_options
 @spec_option
 @trust_option
 @json_option
@@ -54,6 +55,8 @@ def command(
     definition: str | None,
     key_file: str | None,
     approver_name: str | None,
+    dsn: str | None,
+    run_here: bool,
     spec: str | None,
     trust_log: bool,
     as_json: bool,
@@ -65,6 +68,9 @@ def command(
     CALL_ID may be left out where exactly one call waits. An approval is about the tool as it was when the
     question was asked. Where the tool has changed since, nothing is decided: the error says what changed,
     and how to approve the tool as it is now.
+
+    Where the conversation was submitted to workers (`toolchart submit`), the decision is left for them: they
+    run the call and go on, and nothing runs here. --run-here has it run here all the same.
 
     \b
     Example:  toolchart approve 5f0c --spec agent.yaml
@@ -89,7 +95,9 @@ def command(
             by=approver_name or "command line",
             definition=name_by_digest(definition) if definition is not None else None,
         )
-        choice = AgentChoice(spec=spec, trusts_log=trust_log, log=log, durability=durability)
+        choice = AgentChoice(
+            spec=spec, trusts_log=trust_log, log=log, durability=durability, dsn=dsn, runs_here=run_here
+        )
         return continue_turn(store, name, choice, decision, as_json, signer)
 
 

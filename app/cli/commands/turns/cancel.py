@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
+from toolchart.app.cli.handing_over import find_owner
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, fleet_options, log_option
 from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root
@@ -17,6 +18,7 @@ from toolchart.engine.runtime.engine import Engine
 @click.command(short_help="Stop an open turn.")
 @click.argument("conversation")
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the log.")
+@fleet_options
 @spec_option
 @trust_option
 @durability_option
@@ -24,12 +26,17 @@ from toolchart.engine.runtime.engine import Engine
 def command(
     conversation: str,
     reason: str | None,
+    dsn: str | None,
+    run_here: bool,
     spec: str | None,
     trust_log: bool,
     durability: str | None,
     log: str | None,
 ) -> int:
     """Stop the open turn of CONVERSATION. A worker that runs it is told; a turn that rests is ended here.
+
+    Where the conversation was submitted to workers (`toolchart submit`), one of them ends the turn, and
+    nothing runs here. --run-here has it end here all the same.
 
     Where the chart has no row for `cancelled` the turn is suspended, and can be resumed.
 
@@ -38,10 +45,14 @@ def command(
     """
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        root = load_conversation(store, find_root(store, name))
+        root_name = find_root(store, name)
+        root = load_conversation(store, root_name)
         assert root is not None, "find_conversation returns only conversations of this log"
         agent = choose_agent(spec, root.configured, trust_log=trust_log)
+        owner = find_owner(root_name, log=log, dsn=dsn, run_here=run_here)
         with Engine(agent, log=log, durability=durability) as engine:
+            if owner is not None:
+                return owner.hand_over(engine, root_name, lambda client: client.cancel(name, reason))
             result = engine.cancel(name, reason)
     if result is None:
         print_notice("the worker that runs the turn is told to stop it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, fleet_options, json_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.turn_output import AgentChoice, FormAnswer, continue_turn
@@ -22,6 +22,7 @@ from toolchart.states.errors import SpecError
 )
 @click.option("--question", metavar="NAME", help="Effect that asks, where several questions are open.")
 @signer_options
+@fleet_options
 @spec_option
 @trust_option
 @json_option
@@ -33,6 +34,8 @@ def command(
     question: str | None,
     key_file: str | None,
     approver_name: str | None,
+    dsn: str | None,
+    run_here: bool,
     spec: str | None,
     trust_log: bool,
     as_json: bool,
@@ -47,6 +50,9 @@ def command(
     Timers that have run out fire first. Where a person must decide or answer before anything can happen,
     nothing is written; the output says what is waited for, and until when.
 
+    Where the conversation was submitted to workers (`toolchart submit`), they go on with it, and nothing runs
+    here. --run-here has it go on here all the same.
+
     \b
     Example:  toolchart resume 5f0c --spec agent.yaml
               toolchart resume 5f0c --spec agent.yaml --answer '{"publish": true}'
@@ -55,7 +61,9 @@ def command(
     form_answer = _parse_answer(answer, question)
     with open_log(log) as store:
         name = find_conversation(store, conversation)
-        choice = AgentChoice(spec=spec, trusts_log=trust_log, log=log, durability=durability)
+        choice = AgentChoice(
+            spec=spec, trusts_log=trust_log, log=log, durability=durability, dsn=dsn, runs_here=run_here
+        )
         return continue_turn(store, name, choice, form_answer, as_json, signer)
 
 
