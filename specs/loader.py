@@ -16,13 +16,12 @@ from pydantic import BaseModel, ValidationError
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.foreign_keys import translate_section
 from toolchart.specs.handler_selection import compile_pattern
-from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry, ToolsConfig
+from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry
 from toolchart.specs.secrets import hide_secrets
-from toolchart.specs.sections.base import Section
+from toolchart.specs.sections.base import IS_CHECKED, Section, find_misspelt_key
 from toolchart.specs.sections.context import ModelChoice
 from toolchart.specs.yaml_document import Document, check_nesting, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
-from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.response_format import find_format_schema, require_schema
 
@@ -63,6 +62,9 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
     if isinstance(source, Mapping):
         check_nesting(source)
         return parse_spec(Document(data=dict(source)))
+    if not isinstance(source, (str, Path)):
+        kind = type(source).__name__
+        raise SpecError(f"an agent spec is loaded from a name, a path or a mapping, not from {kind}")
     if str(source) in list_shipped_agents():
         text = read_shipped_agent(str(source))
         return parse_spec(parse_document(text, f"{source}.yaml (shipped)"), source=None)
@@ -92,7 +94,7 @@ def parse_spec(document: Document, source: str | None = None) -> AgentSpec:
     misspelt, unknown = _find_unknown_keys(document)
     misspelt = [*wrong, *misspelt]
     try:
-        spec = AgentSpec.model_validate(document.data)
+        spec = AgentSpec.model_validate(document.data, context={IS_CHECKED: True})
     except ValidationError as error:
         problems = [*misspelt, *_list_validation_problems(error, document)]
         raise merge_problems(problems) from None
@@ -247,30 +249,16 @@ def _find_unknown_keys(document: Document) -> tuple[list[SpecError], list[str]]:
     misspelt: list[SpecError] = []
     foreign: list[str] = []
     for model, data, position in _walk_sections(AgentSpec, document.data, ()):
-        field_names = set(model.model_fields)
         for key in data:
-            if key in field_names or (model is ToolsConfig and _is_tool_section(str(key))):
+            if model.has_key(key):
                 continue
-            # Open sections have keys of their own, so only a very similar key counts as misspelt there:
-            # `headers` of an HTTP tool is not a misspelt `handler`.
-            cutoff = 0.8 if issubclass(model, _OPEN_SECTIONS) else 0.7
-            close = get_close_matches(str(key), sorted(field_names - set(data)), n=1, cutoff=cutoff)
-            if close:
-                hint = f"did you mean {close[0]!r}?"
+            nearest = find_misspelt_key(model, str(key), data)
+            if nearest is not None:
+                hint = f"did you mean {nearest!r}?"
                 misspelt.append(_make_problem(document, (*position, str(key)), f"unknown key {key!r}", hint))
             elif not issubclass(model, _OPEN_SECTIONS):
                 foreign.append(format_key_path((*position, str(key))) or str(key))
     return misspelt, foreign
-
-
-def _is_tool_section(key: str) -> bool:
-    """Whether another package adds a tool source whose section of `tools` has this name.
-
-    Raises:
-        SpecError: it does, and its row is incomplete.
-    """
-    sources = find_registry("toolchart.tool_sources")
-    return key in sources and sources.find(key).place == "section"
 
 
 def _walk_sections(

@@ -80,6 +80,9 @@ def _check_entry_type(word: str | None) -> str | None:
 class LLMConfig(Section):
     """One model host, under a name. Additional keys are passed to its adapter unchanged."""
 
+    misspelt_cutoff = 0.8
+    """There are further keys besides these: `headers` is no misspelt `handler`."""
+
     provider: str
     """Kind of model host: `openai`, `azure`, `ollama`, `gemini`, `anthropic`, `recorded`, `scripted`, or the
     name of a host that another package adds."""
@@ -136,6 +139,9 @@ class LLMConfig(Section):
 class Implementation(Section):
     """How a tool is implemented."""
 
+    misspelt_cutoff = 0.8
+    """There are further keys besides these: `headers` is no misspelt `handler`."""
+
     type: Annotated[str, AfterValidator(_check_tool_source)] = "builtin"
     """Kind of implementation: `mock`, `builtin`, `internal`, `http`, `python`, or one of another package."""
     handler: str | None = None
@@ -146,6 +152,9 @@ class Implementation(Section):
 
 class ToolEntry(Section):
     """One tool. A name alone activates the builtin of that name."""
+
+    misspelt_cutoff = 0.8
+    """There are further keys besides these: `headers` is no misspelt `handler`."""
 
     name: str = Field(min_length=1)
     """Name by which the model calls it."""
@@ -211,6 +220,16 @@ class ToolsConfig(Section):
     pins: Annotated[dict[str, dict[str, str]] | None, BeforeValidator(_check_pins)] = None
     """Definitions of tools by name, part by part, as `toolchart tools pin` prints them; a changed tool asks
     before each call, and so does an imported one without a pin."""
+
+    @classmethod
+    def has_key(cls, key: str) -> bool:
+        """Whether the section has such a key, or another package adds a tool source of this name.
+
+        Raises:
+            SpecError: a package does, and its row is incomplete.
+        """
+        sources = find_registry("toolchart.tool_sources")
+        return super().has_key(key) or (key in sources and sources.find(key).place == "section")
 
 
 class HandlerTools(Section):

@@ -33,7 +33,7 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
     if attachments:
         data["attachments"] = msgspec.to_builtins(await load_attachments(attachments))
     form = build_hooks(options).answer_form
-    if form is not None:
+    if form is not None and not form.is_text:
         data[_SCHEMA] = form.schema
     try:
         msgspec.json.encode(data)

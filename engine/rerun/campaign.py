@@ -44,6 +44,7 @@ from toolchart.engine.rerun.report import RerunReport, RerunResult
 from toolchart.engine.rerun.runs import ConversationRerun
 from toolchart.engine.runtime.agents.agent import Agent, SharedParts
 from toolchart.engine.runtime.clock import SystemClock
+from toolchart.engine.runtime.turns.arguments import check_arguments
 from toolchart.providers.recording.own_requests import canonicalize_request
 from toolchart.providers.recording.request_differences import find_differences
 from toolchart.specs.loader import load_spec
@@ -72,6 +73,7 @@ class RerunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's agent; None where the log alone says what the agent is."""
 
 
+@check_arguments()
 async def arerun(
     log: Store | str | Path,
     spec: AgentSpec | str | Path | Mapping[str, Any] | None = None,
@@ -136,6 +138,7 @@ async def arerun(
     return RerunReport(results=tuple(results), is_offline=offline)
 
 
+@check_arguments()
 def rerun(
     log: Store | str | Path,
     spec: AgentSpec | str | Path | Mapping[str, Any] | None = None,

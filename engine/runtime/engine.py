@@ -20,6 +20,8 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.shared_engine import SharedEngine
+from toolchart.engine.runtime.turns.arguments import check_arguments
+from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
 from toolchart.states.errors import LeaseHeld
 from toolchart.states.events import Configured, Decided
 from toolchart.states.messages import Delta
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.result import ForkResult, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
     from toolchart.engine.runtime.turns.handle import Conversation
-    from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
@@ -83,6 +84,7 @@ class Engine(SharedEngine):
         LogUnavailable: the log cannot be opened.
     """
 
+    @check_arguments()
     def __init__(
         self,
         spec: AgentSpec | str | Path | Mapping[str, Any],
@@ -161,6 +163,7 @@ class Engine(SharedEngine):
 
     # -- turns -----------------------------------------------------------------------------------
 
+    @check_arguments(TurnOptions)
     async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn, from a user message to a state in which the chart rests.
 
@@ -219,6 +222,7 @@ class Engine(SharedEngine):
         # A message of the inbox may have begun the next turn meanwhile: its result is not this caller's.
         return result if result.is_over else hold.result or result
 
+    @check_arguments(TurnOptions)
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `arun`, with the same arguments and errors.
 
@@ -227,6 +231,7 @@ class Engine(SharedEngine):
         """
         return self._run_blocking(lambda: self.arun(message, **options))
 
+    @check_arguments(StreamOptions)
     def stream(
         self, message: str, **options: Unpack[StreamOptions]
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
@@ -239,6 +244,7 @@ class Engine(SharedEngine):
 
         return stream_turn(partial(self.arun, message, **options))
 
+    @check_arguments()
     def conversation(self, conversation: str | None = None) -> Conversation:
         """A handle of one conversation, which exists or begins with its first message.
 
@@ -249,6 +255,7 @@ class Engine(SharedEngine):
 
         return Conversation(self, conversation or generate_conversation_id())
 
+    @check_arguments(ResumeOptions)
     async def aresume(
         self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
     ) -> TurnResult:
@@ -274,12 +281,14 @@ class Engine(SharedEngine):
         hooks = self._open_turns.build_hooks(options)
         return await self._open_turns.resume(conversation, decision, hooks)
 
+    @check_arguments(ResumeOptions)
     def resume(
         self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
     ) -> TurnResult:
         """The blocking form of `aresume`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.aresume(conversation, decision, **options))
 
+    @check_arguments()
     def stream_resume(
         self, conversation: str, decision: Decided | None = None, *, output_type: Any = None
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
@@ -288,6 +297,7 @@ class Engine(SharedEngine):
 
         return stream_turn(partial(self.aresume, conversation, decision, output_type=output_type))
 
+    @check_arguments()
     async def aanswer(
         self,
         conversation: str,
@@ -312,6 +322,7 @@ class Engine(SharedEngine):
         """
         return await self._open_turns.answer(conversation, content, question, by)
 
+    @check_arguments()
     def answer(
         self,
         conversation: str,
@@ -324,6 +335,7 @@ class Engine(SharedEngine):
         turn = self._run_blocking(lambda: self.aanswer(conversation, content, question=question, by=by))
         return cast("TurnResult", turn)  # no other turn runs on the loop of the blocking forms
 
+    @check_arguments()
     async def afork(
         self,
         conversation: str,
@@ -372,6 +384,7 @@ class Engine(SharedEngine):
             raise build_overtaken_error(plan)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.output_classes)
 
+    @check_arguments()
     def fork(
         self,
         conversation: str,

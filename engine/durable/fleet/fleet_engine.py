@@ -19,6 +19,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.turns.arguments import check_arguments
 from toolchart.engine.runtime.turns.options import (
     NO_HOOKS,
     ResumeOptions,
@@ -101,6 +102,7 @@ class FleetEngine(Engine):
 
     # -- turns -----------------------------------------------------------------------------------
 
+    @check_arguments(TurnOptions)
     async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """As `Engine.arun`; a worker runs the turn.
 
@@ -115,6 +117,7 @@ class FleetEngine(Engine):
         stretch = await self._client.begin_turn(message, conversation=name, options=data)
         return await self._follow(stretch, build_hooks(options), first_seq)
 
+    @check_arguments(ResumeOptions)
     async def aresume(
         self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
     ) -> TurnResult:
@@ -126,6 +129,7 @@ class FleetEngine(Engine):
             stretch = await self._client.wake(find_root(self.store, conversation))
         return await self._follow(stretch, build_hooks(options), first_seq)
 
+    @check_arguments()
     async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
         """As `Engine.adecide`; a turn that runs on a worker gets the decision, and None is returned."""
         if self.is_running(conversation):
@@ -133,6 +137,7 @@ class FleetEngine(Engine):
             return None
         return await self.aresume(conversation, decision)
 
+    @check_arguments()
     async def aanswer(
         self,
         conversation: str,
@@ -147,6 +152,7 @@ class FleetEngine(Engine):
         stretch = await self._client.answer(conversation, content, question=question, by=by)
         return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
 
+    @check_arguments()
     async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """As `Engine.acancel`; a turn that runs on a worker hears of it, and None is returned."""
         is_running = self.is_running(conversation)

@@ -253,7 +253,7 @@ class Agent:
         event = await self.build_turn_started(handler, values, history, llm, model, attachments)
         settings, form = event.settings, build_hooks(options).answer_form
         if form is not None:
-            settings = replace(settings, options={**settings.options, **form.build_option()})
+            settings = replace(settings, options=form.add_to(settings.options))
         return replace(event, settings=settings, warnings=(*warnings, *event.warnings))
 
     def check_turn(self, message: str, options: TurnOptions) -> None:

@@ -102,7 +102,7 @@ class ModelHosts:
             raise SpecError(f"the agent has no llms entry {service!r}", path="llms", hint=hint)
         entry = self._spec.llms[service]
         with self._lock:
-            providers = self._find_providers(needs_network=find_host(entry.provider).needs_network)
+            providers = self._find_providers(needs_network=bool(find_host(entry.provider).needs_network))
             if service not in providers:
                 entry = self._add_cassette(service, entry)
                 provider = create_model_provider(entry, f"llms.{service}", beside=self._spec_folder)

@@ -42,6 +42,8 @@ class AnswerType:
 
     def __init__(self, output_type: Any) -> None:
         self.name = str(getattr(output_type, "__name__", "answer"))
+        self.is_text = output_type is str
+        """Whether it is the text of the answer, which needs no form."""
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(output_type)
             schema = self._adapter.json_schema()
@@ -52,13 +54,18 @@ class AnswerType:
         self._is_wrapped = schema.get("type") != "object"
         self.schema = _wrap_schema(schema) if self._is_wrapped else schema
 
-    def build_option(self) -> dict[str, Any]:
-        """The option `response_format` that asks a host for it."""
+    def add_to(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a model call that ask for this type, whatever the handler asks for."""
+        others = {name: value for name, value in options.items() if name != "response_format"}
+        if self.is_text:
+            return others
         form = {"name": self.name, "schema": self.schema}
-        return {"response_format": {"type": "json_schema", "json_schema": form}}
+        return {**others, "response_format": {"type": "json_schema", "json_schema": form}}
 
     def parse(self, text: str) -> tuple[Any, str]:
         """The value that a text holds, and an empty text; or None and what is wrong."""
+        if self.is_text:
+            return text, ""
         data, problem = parse_output(text, self.schema)
         if data is None:
             return None, problem

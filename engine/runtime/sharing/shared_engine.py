@@ -14,6 +14,8 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
 from toolchart.engine.runtime.sharing.entries import Message
 from toolchart.engine.runtime.sharing.signals import SignalWatch
+from toolchart.engine.runtime.turns.arguments import check_arguments
+from toolchart.engine.runtime.turns.options import TurnOptions
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided, UserSaid
 from toolchart.states.ports import SharedStore, Store
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.sharing.open_turns import OpenTurns
     from toolchart.engine.runtime.sharing.ownership import Ownership
     from toolchart.engine.runtime.sharing.recovery import RecoveredTurn, Recovery
-    from toolchart.engine.runtime.turns.options import TurnOptions
     from toolchart.tools.sources.attachments import Attachment
 
 Value = TypeVar("Value")
@@ -62,6 +63,7 @@ class SharedEngine:
 
     # -- turns that are run once -------------------------------------------------------------------
 
+    @check_arguments(TurnOptions)
     async def arun_once(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Have one message answered in a conversation of its own, however often this is asked for.
 
@@ -88,6 +90,7 @@ class SharedEngine:
         begin = partial(self._begin_turn, conversation, message, options, is_first=True)
         return await self._open_turns.single_turns.run(conversation, message, begin, options)
 
+    @check_arguments(TurnOptions)
     def run_once(
         self, message: str, *, cancel_on: Sequence[Signals] = (), **options: Unpack[TurnOptions]
     ) -> TurnResult:
@@ -118,6 +121,7 @@ class SharedEngine:
 
     # -- events during a turn ----------------------------------------------------------------------
 
+    @check_arguments()
     async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
         """Decide about a call of a turn, whether it runs in this engine or waits.
 
@@ -132,6 +136,7 @@ class SharedEngine:
             return None
         return await self._open_turns.resume(conversation, decision)
 
+    @check_arguments()
     async def asay(
         self,
         conversation: str,
@@ -208,6 +213,7 @@ class SharedEngine:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
         return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
 
+    @check_arguments()
     async def apost(
         self, conversation: str, event: Decided | UserSaid | Cancelled, *, key: str | None = None
     ) -> str:
@@ -226,6 +232,7 @@ class SharedEngine:
         """
         return await self._open_turns.post(conversation, event, key)
 
+    @check_arguments()
     async def apost_answer(
         self,
         conversation: str,
@@ -241,6 +248,7 @@ class SharedEngine:
         """
         return await self._open_turns.post_answer(conversation, content, question, by)
 
+    @check_arguments()
     async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
 
@@ -258,6 +266,7 @@ class SharedEngine:
             return None
         return await self._open_turns.cancel(conversation, reason)
 
+    @check_arguments()
     def cancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """The blocking form of `acancel`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.acancel(conversation, reason))

@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 from toolchart.engine.runtime.result import ForkResult, PendingApproval, TurnResult
+from toolchart.engine.runtime.turns.arguments import check_arguments
+from toolchart.engine.runtime.turns.options import StreamOptions, TurnOptions
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.engine.runtime.turns.options import StreamOptions, TurnOptions
     from toolchart.states.messages import Delta
 
 
@@ -61,23 +62,29 @@ class Conversation:
 
     # -- messages --------------------------------------------------------------------------------
 
+    @check_arguments(TurnOptions)
     async def asend(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run a turn; as `Engine.arun`."""
         return self._keep(await self._engine.arun(message, **self._add_id(options)))
 
+    @check_arguments(TurnOptions)
     def send(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `asend`."""
         return self._keep(self._engine.run(message, **self._add_id(options)))
 
+    @check_arguments(StreamOptions)
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
         """Run a turn and yield what happens; as `Engine.stream`."""
+        self._require_own_id(options.get("conversation"))
         named: StreamOptions = {**options, "conversation": self.id}
         return self._watch(self._engine.stream(message, **named))
 
+    @check_arguments()
     async def asay(self, message: str) -> None:
         """Send a message to the turn that runs now; as `Engine.asay`."""
         await self._engine.asay(self.id, message)
 
+    @check_arguments()
     async def acancel(self, reason: str | None = None) -> None:
         """Stop the turn that runs now; as `Engine.acancel`."""
         await self._engine.acancel(self.id, reason)
@@ -89,6 +96,7 @@ class Conversation:
         """The calls that wait for a decision, as the last result has them."""
         return self.last_result.pending_approvals if self.last_result is not None else []
 
+    @check_arguments()
     async def aapprove(
         self,
         call_id: str | None = None,
@@ -114,6 +122,7 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._keep(await self._engine.aresume(self.id, decision))
 
+    @check_arguments()
     def approve(
         self,
         call_id: str | None = None,
@@ -127,6 +136,7 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._keep(self._engine.resume(self.id, decision))
 
+    @check_arguments()
     def stream_approval(
         self,
         call_id: str | None = None,
@@ -140,16 +150,19 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._watch(self._engine.stream_resume(self.id, decision))
 
+    @check_arguments()
     def answer(self, content: Mapping[str, Any], *, question: str | None = None) -> TurnResult:
         """Answer a question of the chart, and go on with the turn; as `Engine.answer`."""
         return self._keep(self._engine.answer(self.id, content, question=question))
 
     # -- forks -----------------------------------------------------------------------------------
 
+    @check_arguments()
     async def afork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
         """Begin a new conversation from a record of this one; as `Engine.afork`."""
         return await self._engine.afork(self.id, at, changes)
 
+    @check_arguments()
     def fork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
         """The blocking form of `afork`."""
         return self._engine.fork(self.id, at, changes)
@@ -157,7 +170,15 @@ class Conversation:
     # -- helpers ---------------------------------------------------------------------------------
 
     def _add_id(self, options: TurnOptions) -> TurnOptions:
+        self._require_own_id(options.get("conversation"))
         return {**options, "conversation": self.id}
+
+    def _require_own_id(self, conversation: str | None) -> None:
+        if conversation not in (None, self.id):
+            raise SpecError(
+                f"this is a handle of the conversation {self.id!r}, not of {conversation!r}",
+                hint=f"engine.conversation({conversation!r}) is one of that",
+            )
 
     def _keep(self, result: TurnResult) -> TurnResult:
         self.last_result = result

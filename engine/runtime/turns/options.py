@@ -37,7 +37,8 @@ class StreamOptions(TypedDict, total=False):
     output_type: Any
     """The type of the answer: a pydantic model, a dataclass, a TypedDict, `list[str]`, ... The host is asked
     for its JSON Schema, an answer that breaks it is `failed` of the kind `bad_output`, which charts with
-    retries ask for again, and `TurnResult.data` is the value."""
+    retries ask for again, and `TurnResult.data` is the value. With `str` nothing is demanded: it is the
+    text."""
 
 
 class TurnOptions(StreamOptions, total=False):
@@ -66,11 +67,12 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_to(self, dependencies: Dependencies) -> Dependencies:
         """The dependencies with these callbacks."""
+        form = self.answer_form
         return replace(
             dependencies,
             observer=self.observer or dependencies.observer,
             on_delta=self.on_delta,
-            answer_form=self.answer_form,
+            answer_form=None if form is None or form.is_text else form,
         )
 
 

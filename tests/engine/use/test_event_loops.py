@@ -15,9 +15,10 @@ import pytest
 from agents import make_spec
 from counting_host import TEXT, CountingHost, serve_counting_host
 
-from toolchart import Engine, TurnResult
+from toolchart import Engine, TurnResult, arerun
 from toolchart.engine.event_loops import Signal
 from toolchart.engine.log.replay import replay_conversation
+from toolchart.providers.scripted.provider import ScriptedProvider
 
 LOOPS = 6
 
@@ -177,6 +178,21 @@ def test_closing_warns_of_nothing(host: CountingHost) -> None:
     host.wait_until_closed()
 
 
+def test_a_rerun_does_not_close_the_connections_of_its_engine(host: CountingHost) -> None:
+    """Row 38: a rerun beside an engine, as the server makes it, leaves the engine its hosts."""
+
+    async def use(engine: Engine) -> None:
+        expect_answer(await engine.arun("go", conversation="c"))
+        providers = engine.hosts.providers
+        report = await arerun(engine.store, engine.spec, conversations=["c"], providers=providers)
+        assert [result.status for result in report.results] == ["same"]
+        expect_answer(await engine.arun("go", conversation="c"))
+
+    with open_engine(host, chart="tool_loop") as engine:
+        asyncio.run(use(engine))
+    assert host.requests == 3
+
+
 def test_a_running_turn_hears_of_an_event_from_another_loop(host: CountingHost) -> None:
     """Row 38: a message to a turn that runs on the loop of another thread reaches it, and the caller knows
     when it is recorded."""
@@ -187,8 +203,6 @@ def test_a_running_turn_hears_of_an_event_from_another_loop(host: CountingHost) 
         begun.set()
         assert goes_on.wait(30)
         return "done"
-
-    from toolchart.providers.scripted.provider import ScriptedProvider
 
     replies = [{"tool_calls": [{"name": "wait_for_me", "arguments": {}}]}, "answer"]
     model = ScriptedProvider(replies)
@@ -246,8 +260,6 @@ def test_leases_are_prolonged_on_each_loop(tmp_path: Path) -> None:
         begun.set()
         assert goes_on.wait(30)
         return "done"
-
-    from toolchart.providers.scripted.provider import ScriptedProvider
 
     replies = [{"tool_calls": [{"name": "wait_for_me", "arguments": {}}]}, "short", "short", "answer"]
     engine = Engine(
