@@ -23,7 +23,7 @@ from toolchart.specs.sections.context import ModelChoice
 from toolchart.specs.yaml_document import Document, check_nesting, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
 from toolchart.states.errors import SpecError, suggest_name
-from toolchart.states.response_format import find_format_schema, require_schema
+from toolchart.states.response_format import find_format_problem
 
 _MAX_PROBLEMS = 10
 """Most problems of one document that an error lists."""
@@ -329,15 +329,10 @@ def _find_inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecE
 def _find_broken_format(
     response_format: Mapping[str, Any], document: Document, position: SourcePosition
 ) -> Iterator[SpecError]:
-    """A `response_format` whose schema is none: no answer could fit it."""
-    schema = find_format_schema(response_format)
-    if schema is None or response_format.get("type") != "json_schema":
-        return
-    try:
-        require_schema(schema)
-    except SpecError as error:
-        place = (*position, "response_format")
-        yield _make_problem(document, place, f"{error.message} (at {error.path})", error.hint)
+    """A `response_format` that no answer could fit, or that would not be checked as it was meant."""
+    problem = find_format_problem(response_format)
+    if problem is not None:
+        yield _make_problem(document, (*position, "response_format"), problem.message, problem.hint)
 
 
 def _find_unknown_hosts(spec: AgentSpec, document: Document) -> Iterator[SpecError]:

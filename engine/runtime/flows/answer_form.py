@@ -15,7 +15,7 @@ from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Failed
 from toolchart.states.messages import Reply
-from toolchart.states.response_format import find_format_schema
+from toolchart.states.response_format import find_format_schema, find_format_type
 from toolchart.tools.execution.schema_output import parse_output, parse_value
 
 _WRAPPED = "value"
@@ -103,7 +103,7 @@ def find_answer_format(options: Mapping[str, Any]) -> AnswerFormat | None:
     form = options.get("response_format")
     if not isinstance(form, Mapping):
         return None
-    match form.get("type"):
+    match find_format_type(form):
         case "json_schema":
             return AnswerFormat(find_format_schema(form))
         case "json_object":

@@ -47,6 +47,8 @@ def expect_bad_output(result: TurnResult) -> None:
         (COUNTED, '{"a": 1} and more', "not JSON"),
         (COUNTED, "[1]", "the answer"),
         (FLAT, '{"a": "x"}', "'a' must be an integer"),
+        ({"json_schema": {"schema": COUNT}}, '{"a": "x"}', "'a' must be an integer"),
+        (COUNT, '{"a": "x"}', "'a' must be an integer"),
         (LIST, "[1]", "the answer"),
         (LIST, '{"a": 1}', "the answer must be"),
         (OBJECT, "[1]", "a list"),
@@ -177,6 +179,20 @@ def test_a_refusal_is_no_data_and_says_so() -> None:
         result = engine.run("go")
     assert (result.content, result.data) == ("I will not.", None)
     assert [warning for warning in result.warnings if "response_format" in warning]
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({"type": "json_schma", "json_schema": {"schema": COUNT}}, "did you mean 'json_schema'"),
+        ({"type": "json-object"}, "did you mean 'json_object'"),
+        ({"type": "json_schema", "json_schema": COUNT}, "where no host reads it"),
+    ],
+)
+def test_a_form_that_would_not_be_checked_is_refused_when_the_agent_is_loaded(form: Any, says: str) -> None:
+    """Row 63: a slip of the pen in a form does not switch its check off."""
+    with pytest.raises(SpecError, match=says):
+        Engine(make_spec(responses=make_handlers(form)), log="memory")
 
 
 @pytest.mark.parametrize("schema", [{"type": "objekt"}, {"type": "object", "required": True}])
