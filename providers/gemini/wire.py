@@ -369,14 +369,21 @@ def _build_provider_data(
 
 
 def _decode_usage(wire: Any) -> Usage | None:
-    """Token counts. `candidatesTokenCount` excludes the thoughts, so they are added to the output."""
+    """Token counts. `candidatesTokenCount` excludes the thoughts, so they are added to the output;
+    `promptTokenCount` excludes what tools of the host found and the model read, so it is added to the input.
+
+    Source: google-genai 3.4.0, `types.py`, `GenerateContentResponseUsageMetadata`.
+    """
     if not isinstance(wire, Mapping):
         return None
     thoughts = read_token_count(wire.get("thoughtsTokenCount"))
     candidates = read_token_count(wire.get("candidatesTokenCount"))
+    prompt = read_token_count(wire.get("promptTokenCount"))
+    tool_use = read_token_count(wire.get("toolUsePromptTokenCount"))
+    has_input = prompt is not None or tool_use is not None
     has_output = candidates is not None or thoughts is not None
     return Usage(
-        input=read_token_count(wire.get("promptTokenCount")),
+        input=(prompt or 0) + (tool_use or 0) if has_input else None,
         output=(candidates or 0) + (thoughts or 0) if has_output else None,
         reasoning=thoughts,
         cached=read_token_count(wire.get("cachedContentTokenCount")),

@@ -259,7 +259,10 @@ _ECHOED_KEYS = (
 )
 """Keys in which the host repeats the request."""
 
-_KNOWN_COUNTS = ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens")
+_KNOWN_COUNTS = (
+    *("input_tokens", "output_tokens", "total_tokens"),
+    *("cached_tokens", "reasoning_tokens", "cache_write_tokens"),
+)
 
 
 def _collect_details(body: Item, items: list[Item]) -> dict[str, Any]:
@@ -328,7 +331,10 @@ def _build_provider_data(items: list[Item]) -> dict[str, Any] | None:
 
 
 def _decode_usage(wire: Any) -> Usage | None:
-    """Token counts. Output tokens include the reasoning."""
+    """Token counts. Output tokens include the reasoning.
+
+    Source: openai 3.54.0, `types/responses/response_usage.py`.
+    """
     if not isinstance(wire, Mapping):
         return None
     output_details = wire.get("output_tokens_details")
@@ -340,5 +346,6 @@ def _decode_usage(wire: Any) -> Usage | None:
         output=read_token_count(wire.get("output_tokens")),
         reasoning=read_token_count(output_details.get("reasoning_tokens")),
         cached=read_token_count(input_details.get("cached_tokens")),
+        cache_write=read_token_count(input_details.get("cache_write_tokens")),
         total=read_token_count(wire.get("total_tokens")),
     )

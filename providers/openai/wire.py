@@ -27,6 +27,7 @@ from toolchart.providers.shared.own_data import Origin
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.providers.shared.wire_values import (
     add_extra_body,
+    add_separate_reasoning,
     read_string,
     read_token_count,
     select_other_counts,
@@ -277,7 +278,7 @@ _KNOWN_KEYS = {
 
 _KNOWN_COUNTS = (
     *("prompt_tokens", "completion_tokens", "total_tokens", "cost"),
-    *("cached_tokens", "reasoning_tokens", "cache_write_tokens"),
+    *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cache_creation_input_tokens"),
     *("prompt_cache_hit_tokens", "prompt_cache_miss_tokens", "num_cached_tokens"),
 )
 
@@ -350,30 +351,47 @@ def _decode_function_call(call_id: str, function: Mapping[str, Any]) -> ToolCall
 
 
 def decode_usage(wire: Any) -> Usage | None:
-    """Token counts and cost of a completion. Completion tokens include the reasoning."""
+    """Token counts and cost of a completion. Completion tokens include the reasoning, except xAI's."""
     if not isinstance(wire, Mapping):
         return None
+    prompt, total = read_token_count(wire.get("prompt_tokens")), read_token_count(wire.get("total_tokens"))
+    reasoning = read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens"))
+    output = read_token_count(wire.get("completion_tokens"))
     return Usage(
-        input=read_token_count(wire.get("prompt_tokens")),
-        output=read_token_count(wire.get("completion_tokens")),
-        reasoning=read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens")),
+        input=prompt,
+        output=add_separate_reasoning(output, prompt=prompt, reasoning=reasoning, total=total),
+        reasoning=reasoning,
         cached=_read_cached_tokens(wire),
-        cache_write=read_token_count(_read_detail(wire, "prompt_tokens_details", "cache_write_tokens")),
-        total=read_token_count(wire.get("total_tokens")),
+        cache_write=_read_written_tokens(wire),
+        total=total,
         cost=_read_amount(wire.get("cost")),
     )
 
 
 def _read_cached_tokens(wire: Mapping[str, Any]) -> int | None:
-    """Cached prompt tokens, as OpenAI, Mistral and DeepSeek name them (recorded)."""
+    """Cached prompt tokens, as OpenAI, Mistral and DeepSeek name them (recorded), and Moonshot.
+
+    Source: vercel/ai, `packages/moonshotai` (`usage.cached_tokens`).
+    """
     spellings = (
         _read_detail(wire, "prompt_tokens_details", "cached_tokens"),
         _read_detail(wire, "prompt_token_details", "cached_tokens"),
         wire.get("num_cached_tokens"),
         wire.get("prompt_cache_hit_tokens"),
+        wire.get("cached_tokens"),
     )
     counts = [count for spelling in spellings if (count := read_token_count(spelling)) is not None]
     return max(counts, default=None)
+
+
+def _read_written_tokens(wire: Mapping[str, Any]) -> int | None:
+    """Prompt tokens that were written to a cache, as OpenAI and OpenRouter name them, and Qwen.
+
+    Source: vercel/ai, `packages/alibaba` (`cache_creation_input_tokens`, part of `prompt_tokens`).
+    """
+    names = ("cache_write_tokens", "cache_creation_input_tokens")
+    counts = [read_token_count(_read_detail(wire, "prompt_tokens_details", name)) for name in names]
+    return max((count for count in counts if count is not None), default=None)
 
 
 def _read_detail(wire: Mapping[str, Any], key: str, name: str) -> Any:

@@ -37,6 +37,24 @@ def read_token_count(value: Any) -> int | None:
     return int(value) if value == value and abs(value) < 2**53 else None
 
 
+def add_separate_reasoning(
+    output: int | None, *, prompt: int | None, reasoning: int | None, total: int | None
+) -> int | None:
+    """The tokens of a reply with its reasoning, for hosts that count it apart from the reply.
+
+    xAI's chat completions do so. The total tells: there it is the sum of all three.
+    Source: recorded answers, Wei-Shaw/sub2api#5771, UKGovernmentBEIS/inspect_ai#5528, vercel/ai#12425.
+
+    >>> add_separate_reasoning(5, prompt=10, reasoning=100, total=115)
+    105
+    >>> add_separate_reasoning(105, prompt=10, reasoning=100, total=115)
+    105
+    """
+    if output is None or not reasoning or prompt is None or total != prompt + output + reasoning:
+        return output
+    return output + reasoning
+
+
 def join_text(pieces: Iterable[str]) -> str:
     """The text of its pieces. A character whose halves (UTF-16 surrogates) came in two pieces is whole.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +14,30 @@ from wire_requests import QUESTION, make_config
 
 from toolchart.providers.anthropic.wire import DEFAULT_MAX_TOKENS
 from toolchart.providers.anthropic.wire import decode_reply as decode_message
+from toolchart.providers.gemini.wire import decode_reply as decode_gemini
+from toolchart.providers.openai.responses_wire import decode_reply as decode_whole_response
 from toolchart.providers.openai.wire import decode_usage
 from toolchart.providers.prices import Price
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolCall, Usage
+
+
+def decode_chat(usage: Any) -> Usage | None:
+    """The usage of a chat completion."""
+    return decode_usage(usage)
+
+
+def decode_response(usage: Any) -> Usage | None:
+    """The usage of a response of OpenAI's Responses API."""
+    return decode_whole_response({"status": "completed", "output": [], "usage": usage}).usage
+
+
+def decode_content(usage: Any) -> Usage | None:
+    """The usage of an answer of Gemini."""
+    body = {"candidates": [{"finishReason": "STOP"}], "usageMetadata": usage}
+    return decode_gemini(body).usage
 
 
 @pytest.mark.parametrize(
@@ -29,11 +48,12 @@ from toolchart.states.messages import Message, Request, ToolCall, Usage
         {"num_cached_tokens": 7},
         {"prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 3},
         {"prompt_tokens_details": {"cached_tokens": 7}, "num_cached_tokens": 0},
+        {"cached_tokens": 7},
     ],
     ids=str,
 )
 def test_cached_tokens_are_counted_in_every_spelling(spelling: dict[str, Any]) -> None:
-    """Issue 15.6: OpenAI, Mistral and DeepSeek name the cached tokens differently."""
+    """Issue 15.6: OpenAI, Mistral, DeepSeek and Moonshot name the cached tokens differently."""
     usage = decode_usage({"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11, **spelling})
     assert usage is not None
     assert (usage.input, usage.cached) == (10, 7)
@@ -56,6 +76,84 @@ def test_cache_writes_are_counted_and_priced() -> None:
     openrouter = decode_usage({"prompt_tokens": 9, "prompt_tokens_details": {"cache_write_tokens": 4}})
     assert openrouter is not None
     assert openrouter.cache_write == 4
+
+
+PRICE = Price(input=1.0, output=10.0, cached=0.1, cache_write=2.0)
+
+
+@pytest.mark.parametrize(
+    ("decode", "usage", "expected", "cost"),
+    [
+        pytest.param(
+            decode_chat,
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 115,
+                "completion_tokens_details": {"reasoning_tokens": 100},
+            },
+            Usage(input=10, output=105, reasoning=100, total=115),
+            10 + 1050,
+            id="xAI: reasoning apart",
+        ),
+        pytest.param(
+            decode_chat,
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 105,
+                "total_tokens": 115,
+                "completion_tokens_details": {"reasoning_tokens": 100},
+            },
+            Usage(input=10, output=105, reasoning=100, total=115),
+            10 + 1050,
+            id="OpenAI: reasoning inside",
+        ),
+        pytest.param(
+            decode_chat,
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 1,
+                "total_tokens": 101,
+                "prompt_tokens_details": {"cached_tokens": 20, "cache_creation_input_tokens": 30},
+            },
+            Usage(input=100, output=1, cached=20, cache_write=30, total=101),
+            50 + 2 + 60 + 10,
+            id="Qwen: cache writes",
+        ),
+        pytest.param(
+            decode_response,
+            {
+                "input_tokens": 100,
+                "output_tokens": 1,
+                "total_tokens": 101,
+                "input_tokens_details": {"cached_tokens": 20, "cache_write_tokens": 30},
+            },
+            Usage(input=100, output=1, cached=20, cache_write=30, total=101),
+            50 + 2 + 60 + 10,
+            id="Responses: cache writes",
+        ),
+        pytest.param(
+            decode_content,
+            {
+                "promptTokenCount": 1000,
+                "toolUsePromptTokenCount": 500,
+                "candidatesTokenCount": 7,
+                "totalTokenCount": 1507,
+            },
+            Usage(input=1500, output=7, total=1507),
+            1500 + 70,
+            id="Gemini: tokens of the host's tools",
+        ),
+    ],
+)
+def test_what_was_paid_for_is_counted(
+    decode: Callable[[Any], Usage | None], usage: Any, expected: Usage, cost: float
+) -> None:
+    """S3.11: tokens that stand apart from prompt and completion, or that were written to a cache, are counted
+    and priced."""
+    counted = decode(usage)
+    assert counted == expected
+    assert PRICE.compute_cost(expected) == pytest.approx(cost / 1e6)
 
 
 def test_the_seed_has_mistrals_name() -> None:
