@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
-from toolchart.providers.anthropic.wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
+from toolchart.providers.anthropic.wire import (
+    NAME,
+    SUPPORTED_OPTIONS,
+    choose_thinking,
+    decode_reply,
+    encode_request,
+    reserve_thinking,
+)
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.host_client import find_api_key, read_token_count
+from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
@@ -90,10 +98,21 @@ class AnthropicProvider(HostAdapter):
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /v1/messages`."""
-        body = encode_request(
-            request, stream=stream, origin=self.get_origin(request), thinking=self._settings.thinking
-        )
+        adapted = self._adapt_request(request)
+        origin = self.get_origin(request)
+        body = encode_request(adapted.request, stream=stream, origin=origin, thinking=adapted.thinking)
         return body | (self._settings.extra_body or {})
+
+    def _adapt_request(self, request: Request) -> AdaptedRequest:
+        """The request as its model takes it."""
+        thinking = choose_thinking(request, self._settings.thinking)
+        return adapt_request(
+            reserve_thinking(request, thinking),
+            wire="messages",
+            host=self.host,
+            extra=self._settings.extra_body,
+            thinking=thinking,
+        )
 
     async def send_body(self, body: dict[str, Any]) -> Reply:
         """The whole reply to a body.
@@ -146,9 +165,11 @@ class AnthropicProvider(HostAdapter):
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Anthropic's API cannot express."""
         choice = read_tool_choice(request) or ToolChoice()
-        warnings = find_foreign_data(request.messages, self.get_origin(request), "content")
+        adapted = self._adapt_request(request)
+        warnings = [*adapted.warnings]
+        warnings += find_foreign_data(request.messages, self.get_origin(request), "content")
         warnings += find_unmet_tool_choice(choice, reply, "Anthropic")
-        warnings += find_unsupported_options(request, SUPPORTED_OPTIONS, "Anthropic")
+        warnings += find_unsupported_options(adapted.request, SUPPORTED_OPTIONS, "Anthropic")
         response_format = request.options.get("response_format")
         if isinstance(response_format, Mapping) and response_format.get("type") == "json_object":
             warnings.append("response_format: Anthropic cannot be asked for JSON without a schema")

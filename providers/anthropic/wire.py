@@ -6,13 +6,15 @@ Source: the API reference (platform.claude.com, `Create a Message`), version 202
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolchart.providers.anthropic.content import decode_parts, encode_part, encode_text
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.call_ids import ANTHROPIC_IDS, map_call_ids, select_call_ids
 from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
@@ -90,9 +92,7 @@ def encode_request(
         ProviderError: `bad_request`; the budget of thinking leaves no tokens for the answer.
     """
     options = request.options
-    budget = options.get("thinking_budget")
-    if budget is not None:
-        thinking = {"type": "enabled", "budget_tokens": budget} if budget else {"type": "disabled"}
+    thinking = choose_thinking(request, thinking)
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     body: dict[str, Any] = {
         "model": request.model,
@@ -118,6 +118,28 @@ def encode_request(
         output["effort"] = options["reasoning_effort"]
     body.update(_encode_tools(request), **({"output_config": output} if output else {}))
     return add_extra_body(body, options.get("extra_body"))
+
+
+def choose_thinking(request: Request, thinking: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The `thinking` of a request: its own budget, else that of the entry."""
+    budget = request.options.get("thinking_budget")
+    if budget is None:
+        return thinking
+    return {"type": "enabled", "budget_tokens": budget} if budget else {"type": "disabled"}
+
+
+def reserve_thinking(request: Request, thinking: Mapping[str, Any] | None) -> Request:
+    """The request with tokens for the budget of thinking and for the answer, where it does not say how many.
+
+    Said before the budget itself may be left out: the model thinks all the same.
+
+    Raises:
+        ProviderError: `bad_request`; the budget leaves no tokens for the answer.
+    """
+    most = _choose_max_tokens(request.options.get("max_tokens"), thinking)
+    if most == (request.options.get("max_tokens") or DEFAULT_MAX_TOKENS):
+        return request
+    return replace(request, options={**request.options, "max_tokens": most})
 
 
 def _choose_max_tokens(max_tokens: int | None, thinking: Mapping[str, Any] | None) -> int:
@@ -182,16 +204,17 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     Adjacent messages of one role become one: tool results share a user message with the user's next text.
     """
     kept = find_message_parts(NAME, origin)
+    mapping = map_call_ids(messages, ANTHROPIC_IDS)
 
-    def encode(message: Message, _: None) -> list[dict[str, Any]]:
-        return [_encode_message(message, origin)]
+    def encode(message: Message, ids: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin, dict(ids))]
 
     groups: list[list[EncodedObject]] = []
     role = ""
     for message in messages:
         if message.role == "system":
             continue
-        (wire,) = kept.get_parts(message, encode)
+        (wire,) = kept.get_parts(message, encode, select_call_ids(message, mapping))
         if wire["role"] == role:
             groups[-1].append(wire)
         else:
@@ -200,35 +223,51 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     return [join_objects(group, "content") for group in groups]
 
 
-def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
+def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) -> dict[str, Any]:
+    """A message.
+
+    Args:
+        ids: ids of calls that go out in another form.
+    """
     is_own = message.role == "assistant"
-    blocks = _encode_assistant_message(message, origin) if is_own else _encode_user_message(message)
+    blocks = _encode_assistant_message(message, origin, ids) if is_own else _encode_user_message(message, ids)
     return {"role": "assistant" if is_own else "user", "content": blocks}
 
 
-def _encode_assistant_message(message: Message, origin: Origin) -> list[dict[str, Any]]:
+def _encode_assistant_message(
+    message: Message, origin: Origin, ids: Mapping[str, str]
+) -> list[dict[str, Any]]:
     own_blocks = origin.get_data(message).get("content")
     if isinstance(own_blocks, list):
         # Verbatim: the API refuses thinking that is left out or does not fit its signature.
-        return [_encode_own_block(block) for block in own_blocks]
+        own_ids = {call.native_id: ids.get(call.id, call.id) for call in message.tool_calls if call.native_id}
+        return [_encode_own_block(block, own_ids) for block in own_blocks]
     text = describe_reply(message) if message.parts else message.content
     blocks = [encode_text(text)] if text or not message.tool_calls else []
-    return [*blocks, *(_encode_tool_call(call) for call in message.tool_calls)]
+    return [*blocks, *(_encode_tool_call(call, ids) for call in message.tool_calls)]
 
 
-def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
     arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    return {"type": "tool_use", "id": _encode_call_id(call.id), "name": call.name, "input": arguments}
+    return {"type": "tool_use", "id": ids.get(call.id, call.id), "name": call.name, "input": arguments}
 
 
-def _encode_own_block(block: dict[str, Any]) -> dict[str, Any]:
-    """A block of an earlier reply; `input` that is no object becomes one, as the API requires."""
-    if block.get("type") == "tool_use" and not isinstance(block.get("input"), Mapping):
+def _encode_own_block(block: dict[str, Any], own_ids: Mapping[str, str]) -> dict[str, Any]:
+    """A block of an earlier reply; `input` that is no object becomes one, as the API requires.
+
+    Args:
+        own_ids: new ids of the calls whose own id was not unique in the conversation.
+    """
+    if block.get("type") != "tool_use":
+        return block
+    if block.get("id") in own_ids:
+        block = {**block, "id": own_ids[block["id"]]}
+    if not isinstance(block.get("input"), Mapping):
         return {**block, "input": {"unreadable": block.get("input")}}
     return block
 
 
-def _encode_user_message(message: Message) -> list[dict[str, Any]]:
+def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     """The blocks of a user message, or the one of a tool result."""
     if message.role != "tool":
         if message.parts:
@@ -237,7 +276,7 @@ def _encode_user_message(message: Message) -> list[dict[str, Any]]:
     parts = list(map(encode_part, list_sent_parts(message))) if message.parts else None
     block: dict[str, Any] = {
         "type": "tool_result",
-        "tool_use_id": _encode_call_id(message.tool_call_id or ""),
+        "tool_use_id": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
         "content": parts or message.content or "",
     }
     if _is_failed_result(message.content):
@@ -252,11 +291,6 @@ def _is_failed_result(content: str | None) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(result, dict) and result.get("success") is False
-
-
-def _encode_call_id(call_id: str) -> str:
-    """The id with only the characters that the API allows; another provider's id may have more."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id) or "_"
 
 
 # -- decoding ------------------------------------------------------------------------------------

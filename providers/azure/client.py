@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 from urllib.parse import quote
 
-from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
-from toolchart.providers.openai.compatible_hosts import find_profile
+from toolchart.providers.openai.client import OpenAIProvider
+from toolchart.providers.openai.compatible_hosts import check_profile_name, find_profile
 from toolchart.providers.openai.responses_client import ResponsesProvider
+from toolchart.providers.openai.settings import OpenAISettings
 from toolchart.providers.shared.host_client import find_api_key
 from toolchart.providers.shared.settings import read_adapter_settings
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
@@ -18,6 +19,9 @@ from toolchart.states.errors import SpecError
 
 API_VERSION = "2024-10-21"
 """The newest dated version without `preview`. Source: Azure's table of data plane versions, GA row."""
+
+RULES_HOST = "openai.azure.com"
+"""The host whose rules hold, whatever the address of the resource is."""
 
 V1_PATH = "/openai/v1"
 """The undated interface, which Responses need. Source: learn.microsoft.com, Azure OpenAI Responses API."""
@@ -43,6 +47,8 @@ class AzureSettings(OpenAISettings):
 class AzureProvider(OpenAIProvider):
     """Calls chat completions of one Azure resource."""
 
+    rules_host = RULES_HOST
+
     def _get_path(self, body: dict[str, Any]) -> str:
         """The path with the deployment, where the address does not have it."""
         path = super()._get_path(body)
@@ -55,13 +61,18 @@ class AzureProvider(OpenAIProvider):
     ) -> AzureProvider | ResponsesProvider:
         """The provider of an `llms` entry.
 
+        Chat completions are the default here: a deployment has any name and any model, and the dated
+        interface, which many entries name, has no Responses.
+
         Raises:
             SpecError: there is no endpoint or no key, or the entry has an unknown key or a wrong value.
         """
         import httpx2
         from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-        settings = read_adapter_settings(AzureSettings, config, find_profile("openai.azure.com"))
+        settings = read_adapter_settings(
+            AzureSettings, config, find_profile(check_profile_name(config) or RULES_HOST)
+        )
         endpoint = resolve(config.base_url) if config.base_url else None
         is_entra = settings.auth == "entra"
         key = None if is_entra else find_api_key(config, resolve)
@@ -97,6 +108,5 @@ class AzureProvider(OpenAIProvider):
                 "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY",
             ) from None
         if settings.api == "responses":
-            own_options: dict[str, Any] = {"store": settings.store, "extra_body": settings.extra_body}
-            return ResponsesProvider(client, **own_options, renews_token=is_entra)
+            return ResponsesProvider(client, settings, renews_token=is_entra, rules_host=RULES_HOST)
         return cls(client, settings, renews_token=is_entra)

@@ -24,6 +24,7 @@ from toolchart.providers.bedrock.wire import (
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.host_client import find_api_key, read_token_count
+from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
 from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
@@ -99,8 +100,12 @@ class BedrockProvider(HostAdapter):
 
         A streamed call differs in its path alone, so it has the same digest.
         """
-        body = encode_request(request, origin=self.get_origin(request))
+        body = encode_request(self._adapt_request(request).request, origin=self.get_origin(request))
         return body | (self._settings.extra_body or {})
+
+    def _adapt_request(self, request: Request) -> AdaptedRequest:
+        """The request as its model takes it."""
+        return adapt_request(request, wire="converse", host=self.host, extra=self._settings.extra_body)
 
     async def send_body(self, body: dict[str, Any]) -> Reply:
         """The whole reply to a body.
@@ -152,12 +157,14 @@ class BedrockProvider(HostAdapter):
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Bedrock could not follow."""
         choice = read_tool_choice(request) or ToolChoice()
+        adapted = self._adapt_request(request)
         return [
+            *adapted.warnings,
             *find_foreign_data(request.messages, self.get_origin(request), "content"),
             *find_unmet_tool_choice(choice, reply, "Bedrock"),
             *find_unmet_none(choice, reply),
             *find_parallel_calls(request, reply, "Bedrock"),
-            *find_unsupported_options(request, SUPPORTED_OPTIONS, "Bedrock"),
+            *find_unsupported_options(adapted.request, SUPPORTED_OPTIONS, "Bedrock"),
         ]
 
     async def aclose(self) -> None:

@@ -6,7 +6,6 @@ Source: botocore 1.44.5, the service model of `bedrock-runtime`: shapes `Convers
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +18,7 @@ from toolchart.providers.bedrock.content import (
     read_block_text,
 )
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.call_ids import BEDROCK_IDS, map_call_ids, select_call_ids
 from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
@@ -177,16 +177,17 @@ def _encode_called_tool(name: str) -> dict[str, Any]:
 def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
     """The conversation without system messages; adjacent messages of one role become one."""
     kept = find_message_parts(NAME, origin)
+    mapping = map_call_ids(messages, BEDROCK_IDS)
 
-    def encode(message: Message, _: None) -> list[dict[str, Any]]:
-        return [_encode_message(message, origin)]
+    def encode(message: Message, ids: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin, dict(ids))]
 
     groups: list[list[EncodedObject]] = []
     role = ""
     for message in messages:
         if message.role == "system":
             continue
-        (wire,) = kept.get_parts(message, encode)
+        (wire,) = kept.get_parts(message, encode, select_call_ids(message, mapping))
         if wire["role"] == role:
             groups[-1].append(wire)
         else:
@@ -195,42 +196,58 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     return [join_objects(group, "content") for group in groups]
 
 
-def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
+def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) -> dict[str, Any]:
+    """A message.
+
+    Args:
+        ids: ids of calls that go out in another form.
+    """
     if message.role == "assistant":
-        return {"role": "assistant", "content": _encode_assistant_message(message, origin)}
-    return {"role": "user", "content": _encode_user_message(message)}
+        return {"role": "assistant", "content": _encode_assistant_message(message, origin, ids)}
+    return {"role": "user", "content": _encode_user_message(message, ids)}
 
 
-def _encode_assistant_message(message: Message, origin: Origin) -> list[dict[str, Any]]:
+def _encode_assistant_message(
+    message: Message, origin: Origin, ids: Mapping[str, str]
+) -> list[dict[str, Any]]:
     own_blocks = origin.get_data(message).get("content")
     if isinstance(own_blocks, list):
         # Verbatim: reasoning must fit its signature.
-        return [_encode_own_block(block) for block in own_blocks]
+        own_ids = {call.native_id: ids.get(call.id, call.id) for call in message.tool_calls if call.native_id}
+        return [_encode_own_block(block, own_ids) for block in own_blocks]
     text = describe_reply(message) if message.parts else message.content
     blocks = [encode_text(text)] if text or not message.tool_calls else []
-    return [*blocks, *(_encode_tool_call(call) for call in message.tool_calls)]
+    return [*blocks, *(_encode_tool_call(call, ids) for call in message.tool_calls)]
 
 
-def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
     arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    return {"toolUse": {"toolUseId": _encode_call_id(call.id), "name": call.name, "input": arguments}}
+    return {"toolUse": {"toolUseId": ids.get(call.id, call.id), "name": call.name, "input": arguments}}
 
 
-def _encode_own_block(block: dict[str, Any]) -> dict[str, Any]:
-    """A block of an earlier reply; `input` that is no object becomes one, as the API requires."""
+def _encode_own_block(block: dict[str, Any], own_ids: Mapping[str, str]) -> dict[str, Any]:
+    """A block of an earlier reply; `input` that is no object becomes one, as the API requires.
+
+    Args:
+        own_ids: new ids of the calls whose own id was not unique in the conversation.
+    """
     call = block.get("toolUse")
-    if isinstance(call, Mapping) and not isinstance(call.get("input"), Mapping):
-        return {"toolUse": {**call, "input": {"unreadable": call.get("input")}}}
-    return block
+    if not isinstance(call, Mapping):
+        return block
+    if call.get("toolUseId") in own_ids:
+        call = {**call, "toolUseId": own_ids[call["toolUseId"]]}
+    if not isinstance(call.get("input"), Mapping):
+        call = {**call, "input": {"unreadable": call.get("input")}}
+    return {**block, "toolUse": call}
 
 
-def _encode_user_message(message: Message) -> list[dict[str, Any]]:
+def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     """The blocks of a user message, or the one of a tool result."""
     if message.role != "tool":
         return encode_parts(list_sent_parts(message)) if message.parts else [encode_text(message.content)]
     parts = [encode_part(part) for part in list_sent_parts(message)] if message.parts else []
     result: dict[str, Any] = {
-        "toolUseId": _encode_call_id(message.tool_call_id or ""),
+        "toolUseId": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
         "content": parts or [encode_text(message.content)],
     }
     if _is_failed_result(message.content):
@@ -245,11 +262,6 @@ def _is_failed_result(content: str | None) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(result, dict) and result.get("success") is False
-
-
-def _encode_call_id(call_id: str) -> str:
-    """The id with only the characters, and at most the 64, that the API allows."""
-    return re.sub(r"[^a-zA-Z0-9_.:-]", "_", call_id)[:64] or "_"
 
 
 def find_unmet_none(choice: ToolChoice, reply: Reply) -> list[str]:

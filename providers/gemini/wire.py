@@ -6,6 +6,7 @@ Both are the JSON of the REST interface. The SDK's typed layer is not used.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -73,8 +74,12 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 """Finish words and their meaning. Source: google-genai 3.4.0, `types.FinishReason`."""
 
 FOREIGN_SIGNATURE = "skip_thought_signature_validator"
-"""Sent with a call whose thought signature belongs to another model: Gemini 3 refuses a call without one.
+"""Sent with a call whose thought signature belongs to another model, or that another host's model made:
+Gemini 3 refuses a call without one.
 Source: ai.google.dev, Thought signatures, FAQ on transferring a trace from a different model."""
+
+_NEEDS_SIGNATURE = re.compile(r"gemini-[3-9]")
+"""Models that refuse a call without a thought signature."""
 
 
 # -- encoding ------------------------------------------------------------------------------------
@@ -180,7 +185,8 @@ def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any
         # Verbatim: Gemini 3 refuses a call that comes back without its thought signature.
         return {"role": "model", **own_content}
     calls = [_encode_tool_call(call) for call in message.tool_calls]
-    if calls and (message.provider_data or {}).get("provider") == NAME:
+    is_foreign = (message.provider_data or {}).get("provider") == NAME
+    if calls and (is_foreign or _NEEDS_SIGNATURE.search(origin.model)):
         calls[0]["thoughtSignature"] = FOREIGN_SIGNATURE
     parts: list[dict[str, Any]] = (
         list(map(encode_part, list_sent_parts(message, reads_files=False)))

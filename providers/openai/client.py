@@ -5,26 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
-from toolchart.providers.openai.compatible_hosts import find_profile
+from toolchart.providers.openai.compatible_hosts import check_profile_name, find_profile
 from toolchart.providers.openai.http import BodySender
 from toolchart.providers.openai.responses_client import ResponsesProvider
+from toolchart.providers.openai.settings import OpenAISettings
 from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.openai.wire import SUPPORTED_OPTIONS, EchoReasoning, decode_reply, encode_request
+from toolchart.providers.openai.wire import (
+    SUPPORTED_OPTIONS,
+    decode_reply,
+    encode_request,
+    find_bridge_warnings,
+)
 from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import find_api_key
+from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request, find_rules
 from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
+from toolchart.providers.shared.settings import read_adapter_settings
 from toolchart.providers.shared.warnings import find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
 from toolchart.specs.models import LLMConfig
+from toolchart.states.content import AudioPart
 from toolchart.states.errors import SpecError
-from toolchart.states.messages import Delta, FinishReason, Reply, Request
+from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -32,38 +40,13 @@ if TYPE_CHECKING:
 OPENAI_DOMAIN = "api.openai.com"
 
 
-class OpenAISettings(AdapterSettings):
-    """Keys that only an `openai` entry has."""
-
-    api: Literal["chat", "responses"] = "chat"
-    """Which API to call: chat completions, or OpenAI's Responses."""
-    store: bool = True
-    """Responses: whether the host stores them; if not, encrypted reasoning is kept in the log."""
-    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] | None = None
-    """How the host spells the token limit; by default the new name at OpenAI and the old one elsewhere."""
-    seed_name: Literal["seed", "random_seed"] = "seed"
-    """How the host spells the seed."""
-    sends_tool_names: bool = False
-    """Whether a tool's result carries the tool's name."""
-    echo_reasoning: EchoReasoning = "tool_turns"
-    """Whether reasoning is sent back to the host that sent it."""
-    finish_words: dict[str, FinishReason] | None = None
-    """Finish words that only this host sends, and their meaning."""
-    refuses: tuple[str, ...] = ()
-    """Options that the host refuses; they are left out, with a warning."""
-    stream_usage: bool = True
-    """Whether to request token counts at the end of a stream; false for hosts that refuse
-    `stream_options`."""
-    extra_body: dict[str, Any] | None = None
-    """More keys of the request body, as the host names them."""
-    headers: dict[str, str] | None = None
-    """More HTTP headers; `${VARIABLE}` is replaced."""
-
-
 class OpenAIProvider(HostAdapter):
     """Calls chat completions of one host. The SDK's retries are off: the chart decides about retries."""
 
     name = "openai"
+
+    rules_host: str | None = None
+    """The host whose rules hold; None for that of the entry or of its address."""
 
     def __init__(
         self, client: AsyncOpenAI, settings: OpenAISettings | None = None, *, renews_token: bool = False
@@ -76,7 +59,7 @@ class OpenAIProvider(HostAdapter):
     @classmethod
     def from_config(
         cls, config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
-    ) -> OpenAIProvider | ResponsesProvider:
+    ) -> OpenAIProvider | ResponsesProvider | DefaultProvider:
         """The provider of an `llms` entry.
 
         Raises:
@@ -87,7 +70,8 @@ class OpenAIProvider(HostAdapter):
 
         address = resolve_address(config, resolve) or ""
         host_name = urlsplit(address).hostname
-        settings = read_adapter_settings(OpenAISettings, config, find_profile(host_name))
+        profile = find_profile(check_profile_name(config) or urlsplit(address).netloc)
+        settings = read_adapter_settings(OpenAISettings, config, profile)
         key = find_api_key(config, resolve)
         if key is None and host_name != OPENAI_DOMAIN:
             # The SDK requires a key, but most compatible hosts on this machine do not.
@@ -107,15 +91,22 @@ class OpenAIProvider(HostAdapter):
                 path="llms.*.api_key",
                 hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             ) from None
-        if settings.api == "responses":
-            return ResponsesProvider(client, store=settings.store, extra_body=settings.extra_body)
-        return cls(client, settings)
+        if settings.api == "chat":
+            return cls(client, settings)
+        is_chosen = "api" in config.extra_options()
+        responses = ResponsesProvider(client, settings, stores_by_default=is_chosen)
+        return responses if is_chosen else DefaultProvider(cls(client, settings), responses)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /chat/completions`."""
+        adapted = self._adapt_request(request)
         wire = encode_request(
-            request,
+            adapted.request,
             origin=self.get_origin(request),
+            fill_reasoning=self._settings.fill_reasoning and adapted.is_thinking is not False,
+            id_form=adapted.id_form,
+            needs_reply_after_results=adapted.needs_reply_after_results,
+            needs_call_signatures=adapted.needs_call_signatures,
             max_tokens_name=self._choose_max_tokens_name(),
             seed_name=self._settings.seed_name,
             sends_tool_names=self._settings.sends_tool_names,
@@ -159,14 +150,21 @@ class OpenAIProvider(HostAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each option that this host refuses, and for data of another host."""
+        adapted = self._adapt_request(request)
         refused_options = [
             f"{name}: this host refuses it, so it was left out"
             for name in self._settings.refuses
-            if name in request.options
+            if name in adapted.request.options
         ]
-        unsupported_options = find_unsupported_options(request, SUPPORTED_OPTIONS, "the host")
+        unsupported_options = find_unsupported_options(adapted.request, SUPPORTED_OPTIONS, "the host")
         foreign_data = find_foreign_data(request.messages, self.get_origin(request), "message")
-        return [*refused_options, *unsupported_options, *foreign_data]
+        bridges = find_bridge_warnings(request, adapted.needs_reply_after_results)
+        return [*adapted.warnings, *refused_options, *unsupported_options, *foreign_data, *bridges]
+
+    def _adapt_request(self, request: Request) -> AdaptedRequest:
+        """The request as its model takes it at this host."""
+        host = self._settings.host_profile or self.rules_host or self.host
+        return adapt_request(request, wire="chat", host=host, extra=self._settings.extra_body)
 
     def _choose_max_tokens_name(self) -> str:
         if self._settings.max_tokens_name:
@@ -177,3 +175,66 @@ class OpenAIProvider(HostAdapter):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+
+class DefaultProvider(HostAdapter):
+    """Calls OpenAI's own host where the entry names no API: Responses, because chat completions refuse tools
+    while the newest models reason; and chat completions for sound, and for the models that only they have.
+    """
+
+    name = "openai"
+    has_counter = True
+
+    def __init__(self, chat: OpenAIProvider, responses: ResponsesProvider) -> None:
+        self._chat = chat
+        self._responses = responses
+        self._settings = responses._settings
+        self.host = responses.host
+
+    def _choose_adapter(self, request: Request) -> OpenAIProvider | ResponsesProvider:
+        """Chat completions for models that only they have, and for sound, which only they take."""
+        rules = find_rules("chat", self._settings.host_profile or self.host, request.model)
+        has_sound = any(isinstance(part, AudioPart) for message in request.messages for part in message.parts)
+        return self._chat if has_sound or any(rule.is_chat_only for rule in rules) else self._responses
+
+    def _find_adapter(self, body: dict[str, Any]) -> OpenAIProvider | ResponsesProvider:
+        """The API that a body is for."""
+        return self._chat if "messages" in body else self._responses
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """The body for the API that has the model."""
+        return self._choose_adapter(request).build_body(request, stream=stream)
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        """The whole reply to a body.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        return await self._find_adapter(body).send_body(body)
+
+    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
+        """The deltas of the reply as they arrive, and last the whole reply.
+
+        Raises:
+            ProviderError: the call failed, or the stream was cut.
+        """
+        async with aclosing(self._find_adapter(body).stream_body(body)) as items:
+            async for item in items:
+                yield item
+
+    async def count_body(self, body: dict[str, Any]) -> int | None:
+        """The tokens of a body as a prompt; None for a model that only chat completions have.
+
+        Raises:
+            ProviderError: the host did not count.
+        """
+        return await self._find_adapter(body).count_body(body)
+
+    def list_warnings(self, request: Request, reply: Reply) -> list[str]:
+        """A warning for each part of the request that the API cannot express."""
+        return self._choose_adapter(request).list_warnings(request, reply)
+
+    async def aclose(self) -> None:
+        """Close the connections, which both APIs share."""
+        await self._responses.aclose()

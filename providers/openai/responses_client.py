@@ -11,8 +11,10 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.http import BodySender
 from toolchart.providers.openai.responses_stream import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import NAME, SUPPORTED_OPTIONS, decode_reply, encode_request
+from toolchart.providers.openai.settings import OpenAISettings
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_client import read_token_count
+from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
 from toolchart.providers.shared.own_data import find_foreign_data
 from toolchart.providers.shared.warnings import find_unsupported_options
 from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
@@ -40,11 +42,13 @@ _COUNTED_KEYS = (
 class ResponsesProvider(HostAdapter):
     """Calls `/responses` of one host (`api: responses` of an `openai` entry).
 
+    Where the host does not store responses, reasoning comes encrypted and is sent back with its call, so that
+    the log alone holds the conversation.
+
     Args:
-        store: whether the host stores the response. If not, its reasoning comes encrypted and is sent back
-            with its call, so that the log alone holds the conversation.
-        extra_body: more keys of the request body.
+        stores_by_default: whether the host stores responses where the settings do not say it.
         renews_token: whether the client puts another token into later requests.
+        rules_host: the host whose rules hold, where neither settings nor address say it.
     """
 
     name = NAME
@@ -53,26 +57,36 @@ class ResponsesProvider(HostAdapter):
     def __init__(
         self,
         client: AsyncOpenAI,
+        settings: OpenAISettings,
         *,
-        store: bool = True,
-        extra_body: dict[str, Any] | None = None,
+        stores_by_default: bool = True,
         renews_token: bool = False,
+        rules_host: str | None = None,
     ) -> None:
         self._client = client
         self._sender = BodySender(client, renews_token=renews_token)
         self.host = client.base_url.netloc.decode()
-        self._store = store
-        self._extra_body = extra_body
+        self._settings = settings
+        self._store = stores_by_default if settings.store is None else settings.store
+        self._rules_host = settings.host_profile or rules_host or self.host
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /responses`."""
-        body = encode_request(request, self.get_origin(request))
+        adapted = self._adapt_request(request)
+        wire = encode_request(adapted.request, self.get_origin(request), id_form=adapted.id_form)
+        body = {key: value for key, value in wire.items() if key not in self._settings.refuses}
         if not self._store:
-            include = [*body.get("include", ()), "reasoning.encrypted_content"]
-            body |= {"store": False, "include": include}
+            body["store"] = False
+            if adapted.may_think:
+                body["include"] = [*body.get("include", ()), "reasoning.encrypted_content"]
         if stream:
             body["stream"] = True
-        return body | (self._extra_body or {})
+        return body | (self._settings.extra_body or {})
+
+    def _adapt_request(self, request: Request) -> AdaptedRequest:
+        """The request as its model takes it at this host."""
+        extra = self._settings.extra_body
+        return adapt_request(request, wire="responses", host=self._rules_host, extra=extra)
 
     async def send_body(self, body: dict[str, Any]) -> Reply:
         """The whole reply to a body.
@@ -114,8 +128,18 @@ class ResponsesProvider(HostAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the Responses API cannot express."""
-        foreign_data = find_foreign_data(request.messages, self.get_origin(request), "output")
-        return [*find_unsupported_options(request, SUPPORTED_OPTIONS, "the Responses API"), *foreign_data]
+        adapted = self._adapt_request(request)
+        refused_options = [
+            f"{name}: this host refuses it, so it was left out"
+            for name in self._settings.refuses
+            if name in adapted.request.options and name in SUPPORTED_OPTIONS
+        ]
+        return [
+            *adapted.warnings,
+            *refused_options,
+            *find_unsupported_options(adapted.request, SUPPORTED_OPTIONS, "the Responses API"),
+            *find_foreign_data(request.messages, self.get_origin(request), "output"),
+        ]
 
     async def aclose(self) -> None:
         """Close the connections."""

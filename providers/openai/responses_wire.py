@@ -14,6 +14,7 @@ from typing import Any
 
 from toolchart.providers.openai.content import decode_response_parts, encode_response_content
 from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.call_ids import CallIdForm, map_call_ids, select_call_ids
 from toolchart.providers.shared.content_parts import describe_reply
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
@@ -66,6 +67,7 @@ SUPPORTED_OPTIONS = (
     "cache_key",
     "cache_ttl",
     "host_tools",
+    "strict_tools",
 )
 
 _OWN_CALL_TYPES = ("function_call", "custom_tool_call")
@@ -74,15 +76,18 @@ _OWN_CALL_TYPES = ("function_call", "custom_tool_call")
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any]:
+def encode_request(
+    request: Request, origin: Origin = ANY_HOST, *, id_form: CallIdForm | None = None
+) -> dict[str, Any]:
     """The body of `POST /responses`. The API has no `seed` and no `stop`.
 
     Args:
         origin: where the request goes: data of its own replies goes with it.
+        id_form: the form of ids of calls; None: they go out as they are.
     """
     options = request.options
     system = [message.content or "" for message in request.messages if message.role == "system"]
-    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request, origin)}
+    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request, origin, id_form)}
     if system:
         body["instructions"] = "\n\n".join(system)
     own_tools = options.get("host_tools") or ()
@@ -141,12 +146,14 @@ def _encode_response_format(response_format: Any) -> Any:
     return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else response_format
 
 
-def _encode_messages(request: Request, origin: Origin) -> list[dict[str, Any]]:
+def _encode_messages(request: Request, origin: Origin, id_form: CallIdForm | None) -> list[dict[str, Any]]:
     """The input items of the messages without the system's."""
     kept = find_message_parts("responses", origin)
+    mapping = map_call_ids(request.messages, id_form)
 
-    def encode(message: Message, is_custom: bool) -> list[dict[str, Any]]:
-        return _encode_message(message, origin, is_custom)
+    def encode(message: Message, variant: tuple[bool, tuple[tuple[str, str], ...]]) -> list[dict[str, Any]]:
+        is_custom, ids = variant
+        return _encode_message(message, origin, is_custom, dict(ids))
 
     custom_call_ids: set[str] = set()
     wire_items: list[dict[str, Any]] = []
@@ -154,7 +161,7 @@ def _encode_messages(request: Request, origin: Origin) -> list[dict[str, Any]]:
         if message.role == "system":
             continue
         is_custom = message.tool_call_id in custom_call_ids
-        items = kept.get_parts(message, encode, is_custom)
+        items = kept.get_parts(message, encode, (is_custom, select_call_ids(message, mapping)))
         if message.provider_data:
             custom_call_ids.update(
                 str(item.get("call_id")) for item in items if item.get("type") == "custom_tool_call"
@@ -163,19 +170,22 @@ def _encode_messages(request: Request, origin: Origin) -> list[dict[str, Any]]:
     return wire_items
 
 
-def _encode_message(message: Message, origin: Origin, is_custom: bool) -> list[dict[str, Any]]:
+def _encode_message(
+    message: Message, origin: Origin, is_custom: bool, ids: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """The items of a message.
 
     Args:
         is_custom: whether it is the result of a call with free text, which has an item type of its own.
+        ids: ids of calls that go out in another form.
     """
     if message.role == "tool":
-        call_id = message.tool_call_id or ""
+        call_id = ids.get(message.tool_call_id or "", message.tool_call_id or "")
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
         return [{"type": kind, "call_id": call_id, "output": encode_response_content(message)}]
     if message.role != "assistant":
         return [{"role": message.role, "content": encode_response_content(message)}]
-    return _restore_own_items(message, origin) or _encode_assistant_message(message)
+    return _restore_own_items(message, origin) or _encode_assistant_message(message, ids)
 
 
 def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]:
@@ -190,16 +200,16 @@ def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]
     return [dict(item) for item in items] if has_same_calls else []
 
 
-def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
+def _encode_assistant_message(message: Message, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     text = describe_reply(message) if message.parts else message.content
     texts = [{"role": "assistant", "content": text}] if text else []
-    return [*texts, *(_encode_tool_call(call) for call in message.tool_calls)]
+    return [*texts, *(_encode_tool_call(call, ids) for call in message.tool_calls)]
 
 
-def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
     return {
         "type": "function_call",
-        "call_id": call.id,
+        "call_id": ids.get(call.id, call.id),
         "name": call.name,
         "arguments": encode_arguments(call),
     }

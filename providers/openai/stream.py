@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolchart.providers.openai.wire import CALL_KEYS
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.wire_values import join_text
 from toolchart.states.canonical_json import encode_canonical_text
@@ -75,6 +76,8 @@ class _CallBuilder:
     argument_pieces: list[str] = field(default_factory=list)
     argument_value: Any = None
     """Arguments that came as a JSON value instead of text."""
+    own_keys: dict[str, Any] = field(default_factory=dict)
+    """Keys of the call that the host wants back with it."""
 
     def add_function(self, index: int, function: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece of the call's name and arguments; yields its deltas.
@@ -102,9 +105,9 @@ class _CallBuilder:
         arguments = self.argument_value if has_value else text
         if self.type == "custom":  # free text
             custom = {"name": self.name, "input": arguments}
-            return {"id": self.id, "type": "custom", "custom": custom}
+            return {"id": self.id, "type": "custom", "custom": custom, **self.own_keys}
         function = {"name": self.name, "arguments": arguments}
-        return {"id": self.id, "type": self.type, "function": function}
+        return {"id": self.id, "type": self.type, "function": function, **self.own_keys}
 
 
 class _ChoiceBuilder:
@@ -151,6 +154,7 @@ class _ChoiceBuilder:
             position = self._find_call_position(piece, default_position)
             call, function = self._calls[position], piece.get("function") or piece.get("custom")
             call.id = call.id or _read_call_id(piece)
+            call.own_keys |= {key: piece[key] for key in CALL_KEYS if piece.get(key)}
             yield from call.add_function(position, _read_mapping(function))
 
     def _find_call_position(self, piece: Mapping[str, Any], default_position: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from itertools import pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -20,7 +21,8 @@ from toolchart.providers.openai.content import (
     read_transcript,
 )
 from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
+from toolchart.providers.shared.call_ids import CallIdForm, map_call_ids, select_call_ids
+from toolchart.providers.shared.content_parts import describe_reply, list_media, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
 from toolchart.providers.shared.own_data import Origin
@@ -85,6 +87,17 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 """Message keys that hold reasoning. Source: DeepSeek, vLLM and xAI use `reasoning_content`; OpenRouter, Groq
 and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
 
+CALL_KEYS = ("extra_content", "provider_specific_fields")
+"""Keys of a call that the host wants back with it: Gemini's thought signature, at its compatible endpoint and
+behind LiteLLM. Source: ai.google.dev, Thought signatures, OpenAI compatibility; litellm, Gemini 3."""
+
+FOREIGN_SIGNATURE = "skip_thought_signature_validator"
+"""Sent with a call that no Gemini made: Gemini 3 refuses a call without a thought signature.
+Source: ai.google.dev, Thought signatures, FAQ on transferring a trace from a different model."""
+
+_BRIDGE = EncodedObject({"role": "assistant", "content": "Understood."})
+"""Stands between a tool's result and a message of the user, for hosts that refuse these two in a row."""
+
 _OPTIONS = (
     *("temperature", "top_p", "top_k", "seed", "stop", "parallel_tool_calls", "response_format"),
     *("presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity", "service_tier", "metadata"),
@@ -105,30 +118,57 @@ def encode_request(
     seed_name: str = "seed",
     sends_tool_names: bool = False,
     echo_reasoning: EchoReasoning = "tool_turns",
+    fill_reasoning: bool = False,
+    id_form: CallIdForm | None = None,
+    needs_reply_after_results: bool = False,
+    needs_call_signatures: bool = False,
 ) -> dict[str, Any]:
     """The body of `POST /chat/completions`.
 
     Args:
         origin: where the request goes: data of its own replies goes with it.
+        fill_reasoning: whether a message whose reasoning would be sent back gets an empty one where it has
+            none.
+        id_form: the form of ids of calls; None: they go out as they are.
+        needs_reply_after_results: whether the host refuses a message of the user right after a result.
+        needs_call_signatures: whether the host refuses a call without a thought signature.
     """
-    kept = find_message_parts("chat", echo_reasoning, sends_tool_names, origin)
+    kept = find_message_parts(
+        *("chat", echo_reasoning, fill_reasoning, sends_tool_names, needs_call_signatures, origin)
+    )
+    mapping = map_call_ids(request.messages, id_form)
 
-    def encode(message: Message, _: None) -> list[dict[str, Any]]:
-        wire = _encode_message(message, echo_reasoning, origin)
+    def encode(message: Message, ids: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
+        wire = _encode_message(message, echo_reasoning, origin, dict(ids))
+        if message.role == "assistant":
+            if fill_reasoning and _is_echoed(message, echo_reasoning):
+                wire.setdefault("reasoning_content", "")
+            if needs_call_signatures and message.tool_calls:
+                wire["tool_calls"][0].setdefault(
+                    "extra_content", {"google": {"thought_signature": FOREIGN_SIGNATURE}}
+                )
         if message.role != "tool":
             return [wire]
         return [{**wire, "name": message.name} if sends_tool_names else wire, *encode_tool_media(message)]
 
     wire_messages: list[dict[str, Any]] = []
     waiting: list[EncodedObject] = []
+
+    def add_messages(*messages: EncodedObject) -> None:
+        for message in messages:
+            is_after_result = bool(wire_messages) and wire_messages[-1]["role"] == "tool"
+            if needs_reply_after_results and is_after_result and message["role"] == "user":
+                wire_messages.append(_BRIDGE)
+            wire_messages.append(message)
+
     for message in request.messages:
-        encoded = kept.get_parts(message, encode)
+        encoded = kept.get_parts(message, encode, select_call_ids(message, mapping))
         if waiting and message.role != "tool":
-            wire_messages += waiting
+            add_messages(*waiting)
             waiting = []
-        wire_messages.append(encoded[0])
+        add_messages(encoded[0])
         waiting += encoded[1:]  # pictures of a tool's result: a message of the user after all results
-    wire_messages += waiting
+    add_messages(*waiting)
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages}
     own_tools = request.options.get("host_tools") or ()
     if request.tools or own_tools:
@@ -185,21 +225,56 @@ def _encode_tool_choice(option: Any, choice: ToolChoice) -> Any:
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
-def _encode_message(message: Message, echo: EchoReasoning, origin: Origin) -> dict[str, Any]:
+def find_bridge_warnings(request: Request, is_needed: bool) -> list[str]:
+    """A warning if a message was put between the newest results of tools and the user's message after them.
+
+    Args:
+        is_needed: whether the host refuses these two in a row.
+    """
+    if not is_needed:
+        return []
+    newest = list(takewhile(lambda message: message.role != "assistant", reversed(request.messages)))
+    roles = [message.role for message in reversed(newest)]
+    shows_media = any(message.role == "tool" and message.parts and list_media(message) for message in newest)
+    if ("tool", "user") not in pairwise(roles) and not shows_media:
+        return []
+    return [
+        "the host refuses a message of the user right after a tool's result, so the reply "
+        f"{_BRIDGE['content']!r} was put between them"
+    ]
+
+
+def _encode_message(
+    message: Message, echo: EchoReasoning, origin: Origin, ids: Mapping[str, str]
+) -> dict[str, Any]:
+    """A message.
+
+    Args:
+        ids: ids of calls that go out in another form.
+    """
     if message.role == "tool":
-        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content or ""}
+        call_id = message.tool_call_id
+        wire_id = ids.get(call_id, call_id) if call_id is not None else None
+        return {"role": "tool", "tool_call_id": wire_id, "content": message.content or ""}
     if message.role != "assistant":
         content = list(map(encode_part, list_sent_parts(message))) if message.parts else message.content or ""
         return {"role": message.role, "content": content}
     text = describe_reply(message) if message.parts else message.content
     wire: dict[str, Any] = {"role": "assistant", "content": text}
     if message.tool_calls:
-        wire["tool_calls"] = [_encode_tool_call(call) for call in message.tool_calls]
+        wire["tool_calls"] = [_encode_tool_call(call, ids) for call in message.tool_calls]
+        for wire_call, own_keys in zip(wire["tool_calls"], _list_own_calls(message, origin), strict=False):
+            wire_call.update(own_keys)
     elif not message.content:
         wire["content"] = ""  # hosts refuse an assistant message with neither calls nor text
-    if echo == "always" or (echo == "tool_turns" and message.tool_calls):
+    if _is_echoed(message, echo):
         wire.update(_restore_own_keys(message, origin))
     return wire
+
+
+def _is_echoed(message: Message, echo: EchoReasoning) -> bool:
+    """Whether the reasoning of a message is sent back."""
+    return echo == "always" or (echo == "tool_turns" and bool(message.tool_calls))
 
 
 def _restore_own_keys(message: Message, origin: Origin) -> dict[str, Any]:
@@ -208,9 +283,17 @@ def _restore_own_keys(message: Message, origin: Origin) -> dict[str, Any]:
     return dict(own_keys) if isinstance(own_keys, Mapping) else {}
 
 
-def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+def _list_own_calls(message: Message, origin: Origin) -> list[Mapping[str, Any]]:
+    """What this host and model wants back with each call of an earlier reply; empty if that was another's."""
+    own_calls = origin.get_data(message).get("calls")
+    if not isinstance(own_calls, list) or len(own_calls) != len(message.tool_calls):
+        return []
+    return [own_keys if isinstance(own_keys, Mapping) else {} for own_keys in own_calls]
+
+
+def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "id": call.id,
+        "id": ids.get(call.id, call.id),
         "type": "function",
         "function": {"name": call.name, "arguments": encode_arguments(call)},
     }
@@ -263,7 +346,7 @@ def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: Fi
         refusal=refusal,
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
-        provider_data={"provider": NAME, "message": own_keys} if own_keys else None,
+        provider_data=_build_provider_data(own_keys, message, calls),
         details=_collect_details(body, choices, message) or None,
         warnings=(*_find_word_conflict(word, calls, finish_words), *_find_other_choices(choices)),
     )
@@ -315,6 +398,21 @@ def _find_word_conflict(word: Any, calls: tuple[ToolCall, ...], finish_words: Fi
     if calls and finish_words.get(str(word)) == "stop":
         return (f"the reply carries tool calls beside the finish reason {word!r}",)
     return ()
+
+
+def _build_provider_data(
+    own_keys: dict[str, Any], message: Mapping[str, Any], calls: tuple[ToolCall, ...]
+) -> dict[str, Any] | None:
+    """What the host wants back: keys of the message, and keys of its calls."""
+    wire_calls = message.get("tool_calls")
+    wire_calls = wire_calls if isinstance(wire_calls, list) and len(wire_calls) == len(calls) else []
+    call_keys = [
+        {key: wire[key] for key in CALL_KEYS if isinstance(wire, Mapping) and wire.get(key)}
+        for wire in wire_calls
+    ]
+    if not own_keys and not any(call_keys):
+        return None
+    return {"provider": NAME, "message": own_keys, **({"calls": call_keys} if any(call_keys) else {})}
 
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

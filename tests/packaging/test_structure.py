@@ -43,6 +43,7 @@ IRREGULAR_PARTICIPLES = {
 NOT_PARTICIPLES = {"feed", "need", "seed", "speed", "embed", "shed", "exceed", "proceed", "succeed"}
 
 SAME_TASK_IN_EACH_ADAPTER = {
+    "_adapt_request": "fits a request to what its model takes",
     "_encode_message": "encodes one message",
     "_encode_assistant_message": "encodes an earlier reply",
     "_build_provider_data": "keeps what a host wants back of its reply",

@@ -160,25 +160,28 @@ def test_the_seed_has_mistrals_name() -> None:
     """Issue 15.6: Mistral calls the seed `random_seed`, and refuses `seed`."""
     request = Request(model="m", messages=[QUESTION], options={"seed": 3})
     bodies = [
-        create_body_builder(LLMConfig(provider="openai", base_url=url), resolve=str).build_body(
-            request, stream=False
-        )
+        create_body_builder(
+            LLMConfig.model_validate({"provider": "openai", "api": "chat", "base_url": url}), resolve=str
+        ).build_body(request, stream=False)
         for url in ("https://api.mistral.ai/v1", "https://api.openai.com/v1")
     ]
     assert [(body.get("seed"), body.get("random_seed")) for body in bodies] == [(None, 3), (3, None)]
 
 
 def test_a_result_has_the_name_of_its_tool_where_the_host_takes_one() -> None:
-    """Issue 15.8: Mistral and Gemini's compatible endpoint get `name` in tool messages, OpenAI does not."""
+    """S1.11: Mistral, Gemini's compatible endpoint and OpenAI get `name` in tool messages, as recorded
+    traffic has it; hosts that are not known, or refuse it as Groq does, do not."""
     call = ToolCall(id="c1", name="count", arguments={})
     result = Message(role="tool", tool_call_id="c1", name="count", content="2")
     request = Request(model="m", messages=[QUESTION, Message(role="assistant", tool_calls=(call,)), result])
     names = {}
-    for host in ("api.mistral.ai", "generativelanguage.googleapis.com", "api.openai.com"):
-        config = LLMConfig(provider="openai", base_url=f"https://{host}/v1")
+    takers = ("api.mistral.ai", "generativelanguage.googleapis.com", "api.openai.com")
+    for host in (*takers, "api.groq.com", "host.test"):
+        keys = {"provider": "openai", "api": "chat", "base_url": f"https://{host}/v1"}
+        config = LLMConfig.model_validate(keys)
         body = create_body_builder(config, resolve=str).build_body(request, stream=False)
         names[host] = body["messages"][-1].get("name")
-    assert list(names.values()) == ["count", "count", None]
+    assert list(names.values()) == ["count", "count", "count", None, None]
 
 
 def test_a_thinking_budget_leaves_room_for_the_answer() -> None:

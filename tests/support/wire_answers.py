@@ -89,7 +89,17 @@ def _encode_messages(text: str, calls: Calls) -> dict[str, Any]:
     return {"id": "r", "model": "m", "content": content, "stop_reason": reason, "usage": usage}
 
 
+def _encode_converse(text: str, calls: Calls) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [{"text": text}] if text else []
+    content += [
+        {"toolUse": {"toolUseId": id_, "name": name, "input": arguments}} for id_, name, arguments in calls
+    ]
+    message = {"role": "assistant", "content": content}
+    return {"output": {"message": message}, "stopReason": "tool_use" if calls else "end_turn"}
+
+
 _ENCODERS = {
+    "converse": _encode_converse,
     "completions": _encode_chat,
     "responses": _encode_responses,
     "chat": _encode_ollama,

@@ -187,7 +187,7 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("gemini", "gemini.options", "_OPTIONS", without("seed")),
     ("gemini", "shared.own_data:Origin", "get_data", give({})),
     ("gemini", "gemini.client:GeminiSettings", "build_thinking_config", give(None)),
-    ("anthropic", "anthropic.wire", "_encode_call_id", give("one")),
+    ("anthropic", "anthropic.wire", "_encode_tool_call", drop_key("id")),
     ("anthropic", "anthropic.wire", "_encode_own_block", drop_key("signature")),
     ("anthropic", "anthropic.wire", "_encode_user_message", give([])),
     ("anthropic", "anthropic.wire", "_is_failed_result", give(False)),

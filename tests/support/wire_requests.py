@@ -113,7 +113,7 @@ REQUESTS: dict[str, Request] = {
 }
 
 ENTRIES: dict[str, dict[str, Any]] = {
-    "openai": {"provider": "openai", "base_url": "/v1"},
+    "openai": {"provider": "openai", "base_url": "/v1", "echo_reasoning": "tool_turns"},
     "openai compatible": {
         "provider": "openai",
         "base_url": "/v1",

@@ -1,0 +1,646 @@
+"""Each certain refusal of a host, driven through the engine against a stand-in that refuses like it."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from strict_hosts import StrictHost, list_call_ids, serve_strict_host
+from wire_requests import QUESTION
+from wire_requests import TOOLS as OFFERED
+
+from toolchart.engine.runtime.engine import Engine
+from toolchart.providers.openai.compatible_hosts import find_profile
+from toolchart.providers.openai.stream import ChatAccumulator
+from toolchart.providers.openai.wire import decode_reply, encode_request
+from toolchart.providers.registry import create_body_builder
+from toolchart.providers.shared.call_ids import ANTHROPIC_IDS, MISTRAL_IDS, map_call_ids
+from toolchart.providers.shared.model_rules import MODEL_RULES, THINKING_RULES, list_profile_names
+from toolchart.providers.shared.own_data import Origin
+from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import SpecError
+from toolchart.states.messages import Message, Request, ToolCall
+
+TOOLS = [
+    {"name": name, "description": name, "implementation": {"type": "mock", "mock_response": 2}}
+    for name in ("count", "look_up")
+]
+
+TURNS: list[dict[str, Any]] = [
+    {"calls": [("count", {})]},
+    {"text": "Two."},
+    {"calls": [("count", {}), ("look_up", {})]},
+    {"text": "Two again."},
+]
+"""Two turns, each with calls."""
+
+
+def make_llm(strict: StrictHost, base_url: str, **keys: Any) -> dict[str, Any]:
+    """The entry of a host that is reached through the stand-in."""
+    provider = keys.pop("provider", "openai")
+    return {"provider": provider, "base_url": base_url, "proxy": strict.proxy, "api_key": "k", **keys}
+
+
+def run_turns(strict: StrictHost, llm: dict[str, Any], **handler: Any) -> list[Any]:
+    """The results of two turns with tools."""
+    spec = {
+        "llms": {"main": llm},
+        "tools": {"registry": TOOLS},
+        "responses": [{"llm": "main", "tools": {"enabled": True}, **handler}],
+    }
+    with Engine(spec, log="memory") as engine:
+        return [engine.run(text, conversation="c") for text in ("How many?", "And now?")]
+
+
+def run_at_host(llm: dict[str, Any], base_url: str, **handler: Any) -> tuple[StrictHost, list[str]]:
+    """The stand-in after two turns that ended well, and the warnings, each once.
+
+    Args:
+        llm: keys of the entry beside its address.
+    """
+    with serve_strict_host(TURNS) as strict:
+        results = run_turns(strict, make_llm(strict, base_url, **llm), **handler)
+    assert strict.refusals == []
+    assert [(result.state, result.content) for result in results] == [
+        ("finished", "Two."),
+        ("finished", "Two again."),
+    ]
+    return strict, list(dict.fromkeys(warning for result in results for warning in result.warnings))
+
+
+OPENAI = "http://api.openai.com/v1"
+CLAUDE = {"provider": "anthropic"}
+FORCED = "required"
+
+CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any], tuple[str, ...]]] = {
+    # OpenAI
+    "gpt-5.5 by default": ({"model": "gpt-5.5"}, OPENAI, {}, ()),
+    "gpt-5.5 with an effort": ({"model": "gpt-5.5"}, OPENAI, {"reasoning_effort": "high"}, ()),
+    "gpt-5.5 on chat": ({"model": "gpt-5.5", "api": "chat"}, OPENAI, {}, ("reasoning_effort",)),
+    "gpt-5.5 sampled": (
+        {"model": "gpt-5.5"},
+        OPENAI,
+        {"temperature": 0.2, "top_p": 0.5},
+        ("temperature", "top_p"),
+    ),
+    "gpt-5-mini on chat": (
+        {"model": "gpt-5-mini", "api": "chat"},
+        OPENAI,
+        {"temperature": 0, "presence_penalty": 1, "frequency_penalty": 1, "logprobs": 2, "stop": ["#"]},
+        ("temperature", "presence_penalty", "frequency_penalty", "logprobs", "stop"),
+    ),
+    "gpt-4.1 not stored": ({"model": "gpt-4.1", "api": "responses", "store": False}, OPENAI, {}, ()),
+    "gpt-4.1 by default": ({"model": "gpt-4.1"}, OPENAI, {"temperature": 0.2}, ()),
+    # Anthropic
+    "claude-opus-5 sampled": (
+        {**CLAUDE, "model": "claude-opus-5"},
+        "http://api.anthropic.com",
+        {"temperature": 0.2, "top_p": 0.5, "top_k": 3},
+        ("temperature", "top_p", "top_k"),
+    ),
+    "claude-opus-5 with a budget": (
+        {**CLAUDE, "model": "claude-opus-5"},
+        "http://api.anthropic.com",
+        {"thinking_budget": 2000},
+        ("thinking",),
+    ),
+    "claude-sonnet-4-8 with the entry's budget": (
+        {**CLAUDE, "model": "claude-sonnet-4-8", "thinking": {"type": "enabled", "budget_tokens": 20000}},
+        "http://api.anthropic.com",
+        {},
+        ("thinking",),
+    ),
+    "claude-opus-5 with effort and no thinking": (
+        {**CLAUDE, "model": "claude-opus-5"},
+        "http://api.anthropic.com",
+        {"thinking_budget": 0, "reasoning_effort": "xhigh"},
+        ("reasoning_effort",),
+    ),
+    "claude-fable-5 forced": (
+        {**CLAUDE, "model": "claude-fable-5"},
+        "http://api.anthropic.com",
+        {"tool_choice": FORCED},
+        ("tool_choice",),
+    ),
+    "claude-sonnet-4-5 thinks and is forced": (
+        {**CLAUDE, "model": "claude-sonnet-4-5"},
+        "http://api.anthropic.com",
+        {"thinking_budget": 2000, "tool_choice": "count"},
+        ("tool_choice",),
+    ),
+    "claude-sonnet-4-5 thinks and is sampled": (
+        {**CLAUDE, "model": "claude-sonnet-4-5-20250929", "thinking": {"type": "adaptive"}},
+        "http://api.anthropic.com",
+        {"temperature": 0.2},
+        ("temperature",),
+    ),
+    "claude on Bedrock thinks and is forced": (
+        {
+            "provider": "bedrock",
+            "region": "eu-central-1",
+            "model": "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            "extra_body": {
+                "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+            },
+        },
+        "http://bedrock-runtime.eu-central-1.amazonaws.com",
+        {"tool_choice": FORCED},
+        ("tool_choice",),
+    ),
+    # hosts with OpenAI's forms
+    "deepseek-v4 forced": (
+        {"model": "deepseek-v4-pro"},
+        "http://api.deepseek.com",
+        {"tool_choice": "count"},
+        ("tool_choice",),
+    ),
+    "kimi-k2.6 forced": (
+        {"model": "kimi-k2.6"},
+        "http://api.moonshot.ai/v1",
+        {"tool_choice": FORCED, "temperature": 0.3, "seed": 1},
+        ("tool_choice", "temperature", "seed"),
+    ),
+    "kimi-k2.6 forced without thinking": (
+        {"model": "kimi-k2.6", "extra_body": {"thinking": {"type": "disabled"}}},
+        "http://api.moonshot.ai/v1",
+        {"tool_choice": FORCED, "temperature": 0.6},
+        ("tool_choice",),
+    ),
+    "kimi-k3 forced": (
+        {"model": "kimi-k3"},
+        "http://api.moonshot.ai/v1",
+        {"tool_choice": FORCED},
+        ("tool_choice",),
+    ),
+    "qwen3.5-plus forced": (
+        {"model": "qwen3.5-plus"},
+        "http://dashscope.aliyuncs.com/compatible-mode/v1",
+        {"tool_choice": FORCED},
+        ("tool_choice",),
+    ),
+    "qwen-plus forced while it thinks": (
+        {"model": "qwen-plus", "extra_body": {"enable_thinking": True}},
+        "http://dashscope.aliyuncs.com/compatible-mode/v1",
+        {"tool_choice": "count"},
+        ("tool_choice",),
+    ),
+    "glm forced": (
+        {"model": "glm-5.3"},
+        "http://api.z.ai/api/paas/v4",
+        {"tool_choice": FORCED},
+        ("tool_choice",),
+    ),
+    "glm without calls": (
+        {"model": "glm-5.3"},
+        "http://api.z.ai/api/paas/v4",
+        {"tool_choice": "none"},
+        ("tool_choice",),
+    ),
+    "grok-4.20": (
+        {"model": "grok-4.20"},
+        "http://api.x.ai/v1",
+        {"presence_penalty": 1, "stop": ["#"], "reasoning_effort": "high"},
+        ("presence_penalty", "stop", "reasoning_effort"),
+    ),
+    "LM Studio with a named tool": (
+        {"model": "qwen3-8b"},
+        "http://localhost:1234/v1",
+        {"tool_choice": "count"},
+        ("tool_choice",),
+    ),
+    "a gateway with a list of tools": (
+        {"model": "m"},
+        "http://gateway.test/v1",
+        {"tool_choice": {"allowed": ["count", "look_up"]}},
+        ("tool_choice",),
+    ),
+    "a gateway that thinks": ({"model": "m"}, "http://gateway.test/v1", {}, ()),
+    "groq thinks": ({"model": "openai/gpt-oss-120b"}, "http://api.groq.com/openai/v1", {}, ()),
+    "groq with log probabilities": (
+        {"model": "m"},
+        "http://api.groq.com/openai/v1",
+        {"logprobs": 2},
+        ("logprobs",),
+    ),
+    "cerebras": (
+        {"model": "m"},
+        "http://api.cerebras.ai/v1",
+        {"parallel_tool_calls": False, "presence_penalty": 1, "service_tier": "auto"},
+        ("parallel_tool_calls", "presence_penalty", "service_tier"),
+    ),
+    "claude at Databricks": (
+        {"model": "databricks-claude-sonnet-4-5"},
+        "http://adb-1.azuredatabricks.net/serving-endpoints",
+        {"reasoning_effort": "low"},
+        ("reasoning_effort",),
+    ),
+    "mistral": ({"model": "mistral-large-latest"}, "http://api.mistral.ai/v1", {}, ()),
+    "gemini-3 with calls that have no signature": (
+        {"model": "gemini-3-pro"},
+        "http://generativelanguage.googleapis.com/v1beta/openai",
+        {},
+        (),
+    ),
+}
+"""Entry, address, keys of the handler, and the settings of which a warning must speak, and no others."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_request_is_what_its_host_takes(case: str) -> None:
+    """Issue 26, group 2: two turns with tools end well at a host that refuses as the real one does, and the
+    result names each setting that was left out, and nothing else."""
+    llm, base_url, handler, names = CASES[case]
+    _, warnings = run_at_host(llm, base_url, **handler)
+    spoken = [warning.partition(":")[0] for warning in warnings]
+    assert sorted(set(spoken)) == sorted(names), warnings
+
+
+def test_what_is_taken_goes_out() -> None:
+    """Nothing is left out that the same host takes of another model, or of one that does not think."""
+    off = {"extra_body": {"thinking": {"type": "disabled"}}}
+    cases = [
+        ({"model": "gpt-4.1", "api": "chat"}, OPENAI, {"temperature": 0.2, "tool_choice": FORCED}),
+        ({"model": "gpt-5.4", "api": "chat"}, OPENAI, {"temperature": 0.2, "tool_choice": "count"}),
+        ({"model": "gpt-5-mini", "api": "chat"}, OPENAI, {"temperature": 1}),
+        ({"model": "deepseek-v4-pro", **off}, "http://api.deepseek.com", {"tool_choice": FORCED}),
+        ({"model": "kimi-k2.6", **off}, "http://api.moonshot.ai/v1", {"tool_choice": "count"}),
+        ({"model": "qwen-plus"}, "http://dashscope.aliyuncs.com/v1", {"tool_choice": FORCED}),
+        ({"model": "m"}, "http://gateway.test/v1", {"tool_choice": "count", "temperature": 0.2}),
+        (
+            {**CLAUDE, "model": "claude-sonnet-4-5"},
+            "http://api.anthropic.com",
+            {"temperature": 0.2, "tool_choice": FORCED},
+        ),
+    ]
+    for llm, base_url, handler in cases:
+        strict, warnings = run_at_host(llm, base_url, **handler)
+        assert warnings == []
+        first = strict.bodies[0]
+        for name, value in handler.items():
+            assert first.get(name) == value or name == "tool_choice"
+        assert ("tool_choice" in first) == ("tool_choice" in handler)
+
+
+def test_openai_is_asked_by_responses_unless_the_entry_says_chat() -> None:
+    """The default API at OpenAI's own host is Responses, and nothing is stored there that was not before;
+    `api` decides; another address keeps chat completions."""
+    paths = {}
+    for name, base_url, keys in (
+        ("default", OPENAI, {}),
+        ("region", "http://eu.api.openai.com/v1", {}),
+        ("chat", OPENAI, {"api": "chat"}),
+        ("stored", OPENAI, {"api": "responses"}),
+        ("gateway", "http://gateway.test/v1", {}),
+        ("sound", OPENAI, {"model": "gpt-audio"}),
+    ):
+        strict, warnings = run_at_host({"model": "gpt-4.1", **keys}, base_url)
+        assert warnings == []
+        paths[name] = (strict.paths[0], strict.bodies[0].get("store"))
+    assert paths == {
+        "default": ("/v1/responses", False),
+        "region": ("/v1/responses", False),
+        "chat": ("/v1/chat/completions", None),
+        "stored": ("/v1/responses", None),
+        "gateway": ("/v1/chat/completions", None),
+        "sound": ("/v1/chat/completions", None),
+    }
+
+
+def test_the_effort_that_the_user_set_is_never_changed() -> None:
+    """On chat completions gpt-5.5 is asked not to reason where nothing was said; an effort goes out as it is,
+    and the host's refusal says why it does not work."""
+    strict, (warning,) = run_at_host({"model": "gpt-5.5", "api": "chat"}, OPENAI)
+    assert [body["reasoning_effort"] for body in strict.bodies] == ["none"] * 4
+    assert "api: responses" in warning
+    with serve_strict_host(TURNS) as strict:
+        llm = make_llm(strict, OPENAI, model="gpt-5.5", api="chat")
+        run_turns(strict, llm, reasoning_effort="high")
+    assert strict.refusals
+    assert {body["reasoning_effort"] for body in strict.bodies} == {"high"}
+
+
+def test_azure_keeps_chat_completions_and_says_how_to_reason() -> None:
+    """Azure's default stays: a deployment has any name, and the dated interface has no Responses. What
+    OpenAI's models refuse holds there too, also behind another address."""
+    keys = {"provider": "azure", "base_url": "http://host.test", "api_key": "k"}
+    builder: Any = create_body_builder(LLMConfig.model_validate(keys), resolve=str)
+    request = make_request(model="gpt-5.5", temperature=0.3, reasoning_effort="low")
+    assert "temperature" not in builder.build_body(request, stream=False)
+    silent = make_request(model="gpt-5.5")
+    assert builder.build_body(silent, stream=False)["reasoning_effort"] == "none"
+
+
+def make_request(model: str = "m", **options: Any) -> Request:
+    """A request with a tool."""
+    return Request(model=model, messages=[QUESTION], tools=OFFERED, options=options)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "model", "option", "sent", "tools"),
+    [
+        # a list: the tools are narrowed; a word stays
+        ("http://gateway.test/v1", "m", {"allowed": ["count"]}, None, ["count"]),
+        ("http://gateway.test/v1", "m", {"allowed": ["count"], "mode": "required"}, "NAMED", None),
+        (
+            "http://gateway.test/v1",
+            "m",
+            {"allowed": ["count", "look_up"], "mode": "required"},
+            "required",
+            ["look_up", "count"],
+        ),
+        (
+            "http://gateway.test/v1",
+            "m",
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"name": "count"}]}},
+            None,
+            ["count"],
+        ),
+        ("http://gateway.test/v1", "m", "count", "NAMED", None),
+        (OPENAI, "gpt-4.1", {"allowed": ["count"]}, "LIST", None),
+        # no name: only that tool, and a call is required
+        ("http://localhost:1234/v1", "m", "count", "required", ["count"]),
+        ("http://localhost:1234/v1", "m", {"allowed": ["count"], "mode": "required"}, "required", ["count"]),
+        ("http://localhost:1234/v1", "m", "required", "required", None),
+        # nothing can be forced
+        ("http://api.z.ai/v4", "glm-5.3", "count", None, ["count"]),
+        ("http://api.z.ai/v4", "glm-5.3", "required", None, None),
+        ("http://api.z.ai/v4", "glm-5.3", "none", None, []),
+        ("http://api.z.ai/v4", "glm-5.3", {"allowed": ["count"], "mode": "required"}, None, ["count"]),
+        ("http://api.deepseek.com", "deepseek-v4-pro", "none", "none", None),
+        # a name, but not the word
+        ("http://api.moonshot.ai/v1", "kimi-k2-0905", "required", None, None),
+        (
+            "http://api.moonshot.ai/v1",
+            "kimi-k2-0905",
+            {"allowed": ["count"], "mode": "required"},
+            "NAMED",
+            None,
+        ),
+    ],
+)
+def test_a_choice_is_expressed_in_what_the_host_takes(
+    base_url: str, model: str, option: Any, sent: Any, tools: list[str] | None
+) -> None:
+    """A list of tools goes out as the tools themselves, a name as the one tool, and what cannot be said is
+    left to the model."""
+    keys = {"provider": "openai", "api": "chat", "base_url": base_url, "api_key": "k"}
+    builder: Any = create_body_builder(LLMConfig.model_validate(keys), resolve=str)
+    body = builder.build_body(make_request(model, tool_choice=option), stream=False)
+    named = {"type": "function", "function": {"name": "count"}}
+    choice = body.get("tool_choice")
+    assert choice == (named if sent == "NAMED" else choice if sent == "LIST" else sent)
+    assert (sent == "LIST") == (isinstance(choice, dict) and choice["type"] == "allowed_tools")
+    assert [tool["function"]["name"] for tool in body.get("tools", ())] == (
+        ["look_up", "count"] if tools is None else tools
+    )
+
+
+FOREIGN_IDS = ("call_abcdefghijklmnopqrstuvwx", "toolu_01.A/b", "toolu_01_A_b", "a" * 70, "a" * 71, "n1")
+
+
+def make_foreign_history() -> list[dict[str, Any]]:
+    """A conversation from elsewhere, whose calls have ids of other hosts, with a result right before the
+    user's next message."""
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": "count", "arguments": "{}"}}
+        for call_id in FOREIGN_IDS
+    ]
+    results = [{"role": "tool", "tool_call_id": call_id, "content": "2"} for call_id in FOREIGN_IDS]
+    return [
+        {"role": "user", "content": "Count."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *results,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("llm", "base_url"),
+    [
+        ({"model": "mistral-large-latest"}, "http://api.mistral.ai/v1"),
+        ({"model": "mistral-small", "host_profile": "api.mistral.ai"}, "http://api.mistral.ai/v1"),
+        ({"model": "claude-sonnet-4-5", **CLAUDE}, "http://api.anthropic.com"),
+        ({"model": "gpt-4.1", "api": "chat"}, OPENAI),
+        ({"model": "gpt-4.1"}, OPENAI),
+        (
+            {"model": "anthropic.claude-sonnet-4-5", "provider": "bedrock", "region": "eu-central-1"},
+            "http://bedrock-runtime.eu-central-1.amazonaws.com",
+        ),
+        ({"model": "deepseek-v4-pro"}, "http://api.deepseek.com"),
+        ({"model": "kimi-k2.6"}, "http://api.moonshot.ai/v1"),
+        ({"model": "gemini-3-pro"}, "http://generativelanguage.googleapis.com/v1beta/openai"),
+    ],
+    ids=lambda value: value.get("model") if isinstance(value, dict) else "",
+)
+def test_a_conversation_from_elsewhere_goes_on(llm: dict[str, Any], base_url: str) -> None:
+    """An imported conversation, whose ids no host would give, goes on at each host: every id has the host's
+    form, no two become one, a result answers its call, and they are the same in every later request."""
+    with serve_strict_host(TURNS) as strict:
+        entry = make_llm(strict, base_url, **llm)
+        spec = {
+            "llms": {"main": entry},
+            "tools": {"registry": TOOLS},
+            "responses": [{"llm": "main", "tools": {"enabled": True}}],
+        }
+        with Engine(spec, log="memory") as engine:
+            results = [
+                engine.run("And now?", conversation="c", history=make_foreign_history()),
+                engine.run("And then?", conversation="c"),
+            ]
+    assert strict.refusals == []
+    assert [result.content for result in results] == ["Two.", "Two again."]
+    ids = [list(dict.fromkeys(list_call_ids(body))) for body in strict.bodies]
+    assert all(len(set(one)) == len(one) for one in ids)
+    assert len(ids[0]) == len(FOREIGN_IDS)
+    for earlier, later in pairwise(ids):
+        assert later[: len(earlier)] == earlier
+
+
+def test_mistral_gets_a_reply_between_result_and_user() -> None:
+    """A turn that was cut after its results leaves them last; at Mistral the user's next message does not
+    stand right after them, and the result says so."""
+    with serve_strict_host(TURNS) as strict:
+        llm = make_llm(strict, "http://api.mistral.ai/v1", model="mistral-large-latest")
+        spec = {"llms": {"main": llm}, "responses": [{"llm": "main"}]}
+        with Engine(spec, log="memory") as engine:
+            strict.script.answers.clear()
+            strict.script.answers.append({"text": "Two."})
+            result = engine.run("And now?", conversation="c", history=make_foreign_history())
+    assert strict.refusals == []
+    roles = [message["role"] for message in strict.bodies[0]["messages"]]
+    assert roles[-3:] == ["tool", "assistant", "user"]
+    assert any("right after a tool's result" in warning for warning in result.warnings)
+
+
+def test_a_conversation_moves_between_hosts() -> None:
+    """From OpenAI's Responses to Mistral, Anthropic and both interfaces of Gemini, and back, by `llm=`:
+    each host gets ids, reasoning and signatures in its own form."""
+    addresses = {
+        "openai": {"base_url": OPENAI, "model": "gpt-5.5"},
+        "mistral": {"base_url": "http://api.mistral.ai/v1", "model": "mistral-large-latest"},
+        "anthropic": {"base_url": "http://api.anthropic.com", "model": "claude-opus-5", **CLAUDE},
+        "gemini": {
+            "base_url": "http://generativelanguage.googleapis.com/v1beta/openai",
+            "model": "gemini-3-pro",
+        },
+        "native": {
+            "base_url": "http://generativelanguage.googleapis.com",
+            "model": "gemini-3-flash",
+            "provider": "gemini",
+        },
+        "deepseek": {"base_url": "http://api.deepseek.com", "model": "deepseek-v4-pro"},
+        "groq": {"base_url": "http://api.groq.com/openai/v1", "model": "openai/gpt-oss-120b"},
+    }
+    order = [*addresses, "openai", "deepseek", "mistral"]
+    answers = [answer for _ in order for answer in TURNS[:2]]
+    with serve_strict_host(answers) as strict:
+        llms = {name: make_llm(strict, **keys) for name, keys in addresses.items()}
+        spec = {
+            "llms": llms,
+            "tools": {"registry": TOOLS},
+            "responses": [{"llm": "openai", "tools": {"enabled": True}}],
+        }
+        with Engine(spec, log="memory") as engine:
+            for name in order:
+                result = engine.run("How many?", conversation="c", llm=name)
+                assert (result.state, result.content) == ("finished", "Two."), (name, result.error)
+    assert strict.refusals == []
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+def test_a_thought_signature_goes_back_with_its_call(is_streamed: bool) -> None:
+    """Gemini 3 at its compatible endpoint: the signature of a call is kept in the log and sent back with it,
+    whole or streamed."""
+    signature = {"google": {"thought_signature": "c2ln"}}
+    wire = {
+        "id": "f1",
+        "type": "function",
+        "function": {"name": "count", "arguments": "{}"},
+        "extra_content": signature,
+    }
+    plain = {"id": "f2", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    origin = Origin(provider="openai", host="generativelanguage.googleapis.com", model="gemini-3-pro")
+    if is_streamed:
+        accumulator = ChatAccumulator()
+        for index, call in enumerate((wire, plain)):
+            delta = {"tool_calls": [{"index": index, **call}]}
+            accumulator.add_frame({"choices": [{"index": 0, "delta": delta}]})
+        accumulator.add_frame({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+        reply = decode_reply(accumulator.build_body())
+    else:
+        message = {"role": "assistant", "content": None, "tool_calls": [wire, plain]}
+        reply = decode_reply({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+    kept = Message(
+        role="assistant", tool_calls=reply.tool_calls, provider_data=origin.mark_data(reply.provider_data)
+    )
+    request = Request(model="gemini-3-pro", messages=[kept])
+    calls = encode_request(request, origin=origin, needs_call_signatures=True)["messages"][0]["tool_calls"]
+    assert calls[0]["extra_content"] == signature
+    assert "extra_content" not in calls[1]
+    elsewhere = Origin(provider="openai", host="gateway.test", model="gemini-3-pro")
+    assert "c2ln" not in str(encode_request(request, origin=elsewhere))
+
+
+def test_signatures_are_recorded_and_sent_back_by_the_engine() -> None:
+    """Two turns at a stand-in for Gemini 3 that signs its calls: each signature comes back with its call, and
+    no warning says that data was left out."""
+
+    def sign_calls(body: dict[str, Any]) -> None:
+        for number, call in enumerate(body["choices"][0]["message"]["tool_calls"] or ()):
+            if not number:
+                call["extra_content"] = {"google": {"thought_signature": f"sig-{call['id']}"}}
+
+    with serve_strict_host(TURNS, sign_calls) as strict:
+        base_url = "http://generativelanguage.googleapis.com/v1beta/openai"
+        results = run_turns(strict, make_llm(strict, base_url, model="gemini-3-pro"))
+    assert strict.refusals == []
+    assert [result.warnings for result in results] == [(), ()]
+    first_calls = [
+        message["tool_calls"][0]
+        for message in strict.bodies[-1]["messages"]
+        if message["role"] == "assistant" and message.get("tool_calls")
+    ]
+    for call in first_calls:
+        assert call["extra_content"]["google"]["thought_signature"] == f"sig-{call['id']}"
+    assert len(first_calls) == 2
+
+
+def test_reasoning_goes_back_only_where_it_is_known_to_be_taken() -> None:
+    """A host that is not known gets none of its reasoning back; DeepSeek gets it with every message, Moonshot
+    with messages that have calls; `echo_reasoning` of the entry decides otherwise."""
+
+    def read_reasoning(base_url: str, model: str, **keys: Any) -> list[Any]:
+        strict, _ = run_at_host({"model": model, **keys}, base_url)
+        return [
+            message.get("reasoning_content")
+            for message in strict.bodies[-1]["messages"]
+            if message["role"] == "assistant"
+        ]
+
+    thought = "I think."
+    assert read_reasoning("http://other.test/v1", "m") == [None] * 3
+    assert read_reasoning("http://other.test/v1", "m", echo_reasoning="always") == [thought] * 3
+    assert read_reasoning("http://other.test/v1", "m", host_profile="vllm") == [thought, None, thought]
+    assert read_reasoning("http://api.deepseek.com", "deepseek-v4-pro") == [thought] * 3
+    assert read_reasoning("http://api.moonshot.ai/v1", "kimi-k2.6") == [thought, None, thought]
+
+
+def test_an_entry_names_the_host_that_its_address_does_not_show() -> None:
+    """A server on this machine has no name that says what it is; `host_profile` names it, and a wrong name is
+    refused with the known ones."""
+    strict, (warning,) = run_at_host(
+        {"model": "m", "host_profile": "lmstudio"}, "http://127.0.0.1:9/v1", tool_choice="count"
+    )
+    assert strict.bodies[0]["tool_choice"] == "required"
+    assert "lmstudio" in warning
+    wrong = LLMConfig.model_validate({"provider": "openai", "api_key": "k", "host_profile": "lmstudo"})
+    with pytest.raises(SpecError, match="lmstudio") as caught:
+        create_body_builder(wrong, resolve=str)
+    assert caught.value.path == "llms.*.host_profile"
+
+
+def test_the_tables_are_whole() -> None:
+    """Every row has a source, a pattern that compiles and something that it refuses; every profile that an
+    entry can name leads to a row."""
+    for row in MODEL_RULES:
+        assert row.source
+        re.compile(row.models)
+        assert (
+            row.refuses
+            or row.refused_choices
+            or row.id_form
+            or not row.takes_budget
+            or any(
+                (
+                    row.needs_reply_after_results,
+                    row.tools_need_effort_none,
+                    row.needs_call_signatures,
+                    row.is_chat_only,
+                    row.never_thinks,
+                )
+            )
+        )
+    assert all(row.source for row in THINKING_RULES)
+    assert {"lmstudio", "api.openai.com", "api.mistral.ai"} <= set(list_profile_names())
+    assert find_profile("vllm")
+
+
+def test_ids_that_a_host_takes_are_never_changed() -> None:
+    """The mapping of ids is empty for a host's own ids, so a conversation that stays at its host goes out as
+    it was; an id that would become another call's id becomes a third one."""
+
+    def make_messages(*ids: str) -> list[Message]:
+        calls = tuple(ToolCall(id=one, name="count", arguments={}) for one in ids)
+        results = [Message(role="tool", tool_call_id=one, content="2") for one in ids]
+        return [Message(role="assistant", tool_calls=calls), *results]
+
+    assert map_call_ids(make_messages("abcdefgh1", "ABCDEFGH2"), MISTRAL_IDS) == {}
+    assert map_call_ids(make_messages("x"), None) == {}
+    mapping = map_call_ids(make_messages("a.b", "a/b", "a_b"), ANTHROPIC_IDS)
+    assert set(mapping) == {"a.b", "a/b"}
+    assert len({"a_b", *mapping.values()}) == 3
+    own_id = map_call_ids(make_messages("call_1"), MISTRAL_IDS)["call_1"]
+    moved = map_call_ids(make_messages("call_1", own_id), MISTRAL_IDS)
+    assert moved["call_1"] != own_id
+    assert own_id not in moved
