@@ -266,7 +266,7 @@ def build_turn_result(
         due=find_earliest_due(snapshot) if not snapshot.has_ended else None,
         awaits_user=snapshot.awaits_user,
         waiting_messages=[(item if isinstance(item, str) else item.content) or "" for item in snapshot.inbox],
-        warnings=(*snapshot.warnings, *list_result_warnings(snapshot)),
+        warnings=tuple(dict.fromkeys((*snapshot.warnings, *list_result_warnings(snapshot)))),
         error=snapshot.error,
         results=results,
         result_errors={

@@ -118,6 +118,34 @@ def read_reasoning(message: Mapping[str, Any]) -> str | None:
     return read_content_thinking(message.get("content"))
 
 
+def merge_reasoning_details(details: Any) -> Any:
+    """`reasoning_details` with one entry for each block: a stream sends a block in pieces of one index.
+
+    The signature, which comes last and without text, holds for the whole text. Source: agno-agi/agno#8794
+    (2026-07-07), OpenRouterTeam/ai-sdk-provider#423.
+    """
+    if not isinstance(details, list):
+        return details
+    merged: list[Any] = []
+    blocks: dict[tuple[Any, int], dict[str, Any]] = {}
+    for detail in details:
+        index = detail.get("index") if isinstance(detail, Mapping) else None
+        if not isinstance(index, int):
+            merged.append(detail)
+            continue
+        block = blocks.get((detail.get("type"), index))
+        if block is None or any(block.get(key) and detail.get(key) for key in ("data", "signature")):
+            block = blocks[detail.get("type"), index] = dict(detail)
+            merged.append(block)
+            continue
+        for key, value in detail.items():
+            if key in ("text", "summary") and isinstance(value, str) and isinstance(block.get(key), str):
+                block[key] += value
+            elif value is not None:
+                block[key] = value
+    return merged
+
+
 # -- the Responses API ---------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from toolchart.providers.openai.content import (
     decode_media,
     encode_part,
     encode_tool_media,
+    merge_reasoning_details,
     read_content_text,
     read_reasoning,
     read_transcript,
@@ -280,7 +281,11 @@ def _is_echoed(message: Message, echo: EchoReasoning) -> bool:
 def _restore_own_keys(message: Message, origin: Origin) -> dict[str, Any]:
     """The reasoning keys of an earlier reply of this host and model."""
     own_keys = origin.get_data(message).get("message")
-    return dict(own_keys) if isinstance(own_keys, Mapping) else {}
+    if not isinstance(own_keys, Mapping):
+        return {}
+    if "reasoning_details" not in own_keys:
+        return dict(own_keys)
+    return {**own_keys, "reasoning_details": merge_reasoning_details(own_keys["reasoning_details"])}
 
 
 def _list_own_calls(message: Message, origin: Origin) -> list[Mapping[str, Any]]:

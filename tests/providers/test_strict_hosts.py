@@ -566,6 +566,39 @@ def test_signatures_are_recorded_and_sent_back_by_the_engine() -> None:
     assert len(first_calls) == 2
 
 
+def test_pieces_of_a_streamed_thought_go_back_as_one() -> None:
+    """OpenRouter streams a block of Claude's thinking in pieces of one index, the signature last; the host
+    gets one block back whose signature fits its text, and other blocks as they were."""
+    pieces = [
+        {"type": "reasoning.text", "text": "Let", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.text", "text": " me see.", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.text", "signature": "c2ln", "format": "anthropic-claude-v1", "index": 0},
+        {"type": "reasoning.encrypted", "data": "AAA", "index": 0},
+        {"type": "reasoning.encrypted", "data": "BBB", "index": 0},
+        {"type": "reasoning.text", "text": "whole"},
+    ]
+    accumulator = ChatAccumulator()
+    for piece in pieces:
+        accumulator.add_frame({"choices": [{"index": 0, "delta": {"reasoning_details": [piece]}}]})
+    accumulator.add_frame({"choices": [{"index": 0, "delta": {"content": "Two."}, "finish_reason": "stop"}]})
+    reply = decode_reply(accumulator.build_body())
+    origin = Origin(provider="openai", host="openrouter.ai", model="anthropic/claude-opus-4.8")
+    kept = Message(role="assistant", content="Two.", provider_data=origin.mark_data(reply.provider_data))
+    request = Request(model=origin.model, messages=[kept])
+    (message,) = encode_request(request, origin=origin, echo_reasoning="always")["messages"]
+    first = {**pieces[0], "text": "Let me see.", "signature": "c2ln"}
+    assert message["reasoning_details"] == [first, *pieces[3:]]
+
+
+def test_a_warning_stands_once_in_a_result() -> None:
+    """A setting that every request of a turn leaves out is one warning of its result."""
+    with serve_strict_host(TURNS) as strict:
+        llm = make_llm(strict, "http://api.anthropic.com", model="claude-opus-5", **CLAUDE)
+        results = run_turns(strict, llm, temperature=0.2)
+    assert len(strict.bodies) == 4
+    assert [len(result.warnings) for result in results] == [1, 1]
+
+
 def test_reasoning_goes_back_only_where_it_is_known_to_be_taken() -> None:
     """A host that is not known gets none of its reasoning back; DeepSeek gets it with every message, Moonshot
     with messages that have calls; `echo_reasoning` of the entry decides otherwise."""
