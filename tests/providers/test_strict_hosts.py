@@ -473,29 +473,29 @@ def test_mistral_gets_a_reply_between_result_and_user() -> None:
     assert any("right after a tool's result" in warning for warning in result.warnings)
 
 
+ADDRESSES: dict[str, dict[str, Any]] = {
+    "openai": {"base_url": OPENAI, "model": "gpt-5.5"},
+    "mistral": {"base_url": "http://api.mistral.ai/v1", "model": "mistral-large-latest"},
+    "anthropic": {"base_url": "http://api.anthropic.com", "model": "claude-opus-5", **CLAUDE},
+    "gemini": {"base_url": "http://generativelanguage.googleapis.com/v1beta/openai", "model": "gemini-3-pro"},
+    "native": {
+        "base_url": "http://generativelanguage.googleapis.com",
+        "model": "gemini-3-flash",
+        "provider": "gemini",
+    },
+    "deepseek": {"base_url": "http://api.deepseek.com", "model": "deepseek-v4-pro"},
+    "groq": {"base_url": "http://api.groq.com/openai/v1", "model": "openai/gpt-oss-120b"},
+}
+"""Entries of hosts that refuse what the others send."""
+
+
 def test_a_conversation_moves_between_hosts() -> None:
     """From OpenAI's Responses to Mistral, Anthropic and both interfaces of Gemini, and back, by `llm=`:
     each host gets ids, reasoning and signatures in its own form."""
-    addresses = {
-        "openai": {"base_url": OPENAI, "model": "gpt-5.5"},
-        "mistral": {"base_url": "http://api.mistral.ai/v1", "model": "mistral-large-latest"},
-        "anthropic": {"base_url": "http://api.anthropic.com", "model": "claude-opus-5", **CLAUDE},
-        "gemini": {
-            "base_url": "http://generativelanguage.googleapis.com/v1beta/openai",
-            "model": "gemini-3-pro",
-        },
-        "native": {
-            "base_url": "http://generativelanguage.googleapis.com",
-            "model": "gemini-3-flash",
-            "provider": "gemini",
-        },
-        "deepseek": {"base_url": "http://api.deepseek.com", "model": "deepseek-v4-pro"},
-        "groq": {"base_url": "http://api.groq.com/openai/v1", "model": "openai/gpt-oss-120b"},
-    }
-    order = [*addresses, "openai", "deepseek", "mistral"]
+    order = [*ADDRESSES, "openai", "deepseek", "mistral"]
     answers = [answer for _ in order for answer in TURNS[:2]]
     with serve_strict_host(answers) as strict:
-        llms = {name: make_llm(strict, **keys) for name, keys in addresses.items()}
+        llms = {name: make_llm(strict, **keys) for name, keys in ADDRESSES.items()}
         spec = {
             "llms": llms,
             "tools": {"registry": TOOLS},
@@ -506,6 +506,59 @@ def test_a_conversation_moves_between_hosts() -> None:
                 result = engine.run("How many?", conversation="c", llm=name)
                 assert (result.state, result.content) == ("finished", "Two."), (name, result.error)
     assert strict.refusals == []
+
+
+FALLBACK = {
+    "extends": "tool_loop",
+    "states": {
+        "prompting": {"transitions": [{"event": "failed", "target": "falling_back"}]},
+        "falling_back": {
+            "enter": "call_second_model",
+            "transitions": [
+                {"event": "replied", "target": "awaiting_tools", "cond": "finish_reason == 'tool_calls'"},
+                {"event": "replied", "target": "finished", "cond": "finish_reason == 'stop'"},
+                {"event": "replied failed cancelled", "target": "error"},
+                {"event": "user_said"},
+            ],
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("first", ADDRESSES)
+@pytest.mark.parametrize("second", ADDRESSES)
+def test_another_host_goes_on_in_the_middle_of_a_loop(first: str, second: str) -> None:
+    """The first host calls a tool and fails at its result; the second one takes the conversation as it is,
+    with the first one's call ids, calls a tool itself, and ends the turn."""
+    answers = [TURNS[0], 500, TURNS[2], 500, {"text": "Two."}]
+    with serve_strict_host(answers) as strict:
+        llms = {name: make_llm(strict, **ADDRESSES[name]) for name in {first, second}}
+        spec = {
+            "llms": llms,
+            "chart": FALLBACK,
+            "effects": {"call_second_model": {"call_model": {"llm": second}}},
+            "tools": {"registry": TOOLS},
+            "responses": [{"llm": first, "tools": {"enabled": True}}],
+        }
+        with Engine(spec, log="memory") as engine:
+            result = engine.run("How many?", conversation="c")
+    assert strict.refusals == []
+    assert (result.state, result.content) == ("finished", "Two."), result.error
+
+
+def test_cerebras_gets_its_reasoning_under_its_own_key() -> None:
+    """Cerebras calls it `reasoning` and refuses `reasoning_content`; it gets back what it sent, with its
+    calls."""
+
+    def rename_reasoning(body: dict[str, Any]) -> None:
+        message = body["choices"][0]["message"]
+        message["reasoning"] = message.pop("reasoning_content")
+
+    with serve_strict_host(TURNS, rename_reasoning) as strict:
+        run_turns(strict, make_llm(strict, "http://api.cerebras.ai/v1", model="gpt-oss-120b"))
+    assert strict.refusals == []
+    own = [message for message in strict.bodies[-1]["messages"] if message["role"] == "assistant"]
+    assert [message.get("reasoning") for message in own] == ["I think.", None, "I think."]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
