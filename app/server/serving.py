@@ -6,7 +6,9 @@ import asyncio
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -24,8 +26,9 @@ MAX_CONNECTIONS = 2000
 GRACE_S = 20.0
 """Seconds that running turns have to end when the server is stopped."""
 
-CLOSING_S = 10
-"""Seconds after that in which what was sent must have been read."""
+CLOSING_S = 5
+"""Seconds after that in which what was sent must have been read: with them a stop takes less than the 30 s
+after which orchestrators kill."""
 
 HEADERS_S = 20.0
 """Seconds within which the headers of a request must have arrived."""
@@ -211,6 +214,22 @@ class SiteServer(uvicorn.Server):
         self._signals: list[int] = []
         """What has asked the server to stop."""
         self._stopping: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn, and the end of the terminal too, unless the process was started to survive it."""
+        number = getattr(signal, "SIGHUP", None)
+        is_main = threading.current_thread() is threading.main_thread()
+        if number is None or not is_main or signal.getsignal(number) is not signal.SIG_DFL:
+            with super().capture_signals():
+                yield
+            return
+        with super().capture_signals():
+            signal.signal(number, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(number, signal.SIG_DFL)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to serve."""

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,38 @@ def test_the_command_needs_a_queue(address: str, text: str) -> None:
     pytest.importorskip("dbos", reason="needs the extra `durable`")
     with pytest.raises(ToolchartError, match=text), open_engine("quickstart", None, None, address):
         raise AssertionError("nothing is served")
+
+
+async def test_a_turn_that_a_worker_runs_outlives_its_server(sites: SiteMaker) -> None:
+    """When the server stops, whoever waits reads so with 503, and the worker brings the turn to its end; one
+    that ends within the grace is answered as always."""
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    class Model(ScriptedProvider):
+        async def complete(self, request: Any) -> Any:
+            has_begun.set()
+            await may_end.wait()
+            return await super().complete(request)
+
+    for grace_s, status in ((600.0, 200), (0.0, 503)):
+        has_begun.clear()
+        may_end.clear()
+        site = sites.make(provider=Model(["done"]))
+        async with open_client(site) as client:
+            asked = asyncio.ensure_future(complete(client, status))
+            await has_begun.wait()
+            stopping = asyncio.ensure_future(site.stop(grace_s))
+            if status == 503:
+                await stopping
+                assert "stopped before the answer was whole" in (await asked)["error"]["message"]
+            may_end.set()
+            await stopping
+            answer = await asked
+            assert status == 503 or answer["choices"][0]["message"]["content"] == "done"
+            await wait_until(partial(are_all_finished, site.engine.store))
+
+
+def are_all_finished(store: Any) -> bool:
+    """Whether each conversation of a log has its answer."""
+    newest = [store.read_last_line(name) for name in store.list_conversations()]
+    return all(json.loads(line)["target"] == "finished" for _, line in newest)

@@ -289,7 +289,7 @@ def test_answers_that_end_within_the_grace_are_whole(tmp_path: Path, host: Gated
     assert set(read_states(tmp_path).values()) == {"finished"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_runs_longer_ends_in_the_error_of_its_protocol(
     tmp_path: Path, host: GatedHost, number: int
 ) -> None:
