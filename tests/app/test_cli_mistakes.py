@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,48 @@ def test_unusable_arguments(run_cli: RunCli, work_dir: Path, words: list[str], m
     assert result.code == 2
     assert message in result.err
     assert not (work_dir / ".toolchart").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        ("run quickstart hi --durability ful", "full"),
+        ("draw tool_loop --format mermiad", "mermaid"),
+        ("draw tool_lop", "tool_loop"),
+        ("check tool_lop", "tool_loop"),
+        ("coverage quikstart", "quickstart"),
+        ("coverage tool_loop --draw ascci", "ascii"),
+        ("migrate c --chart tool_lop", "tool_loop"),
+        ("stats --by modle", "model"),
+        ("schema spce", "spec"),
+        ("export c --format opena", "openai"),
+        ("export tool_loop --format promela --limit max_iteration=3", "max_iterations"),
+        ("diff c c --format txt", "text"),
+        ("rerun --offline --format tabel", "table"),
+        ("rerun --offline --set modle=x", "model"),
+        ("rerun --offline --where stat=x", "state"),
+        ("rerun --offline --judge stat", "state"),
+        ("tools test quickstart calculatr", "calculator"),
+        ("run quickstart hi --modle x", "--model"),
+        ("init x.yaml --from quikstart", "quickstart"),
+    ],
+)
+def test_a_misspelt_word_is_refused_with_the_nearest(run_cli: RunCli, words: str, nearest: str) -> None:
+    """Issue 26: options, choices, settings and names of commands, charts, agents and tools: none passes, and
+    each message names the nearest word."""
+    assert run_cli("run", "quickstart", "--conversation", "c", "1+1").code == 0
+    done = run_cli(*words.split())
+    assert done.code == 2
+    assert re.search(rf"[Dd]id you mean.*{nearest}", done.err), done.err
+
+
+def test_a_condition_that_selects_nothing_is_no_success(run_cli: RunCli) -> None:
+    """A rerun over a misspelt state compares nothing, and does not pass."""
+    assert run_cli("run", "quickstart", "--conversation", "c", "1+1").code == 0
+    done = run_cli("rerun", "--offline", "--where", "state=finishd")
+    assert done.code == 2
+    assert "no conversation meets --where state=finishd" in done.err
+    assert run_cli("rerun", "--offline", "--where", "state=finished").code == 0
 
 
 def test_a_message_that_begins_with_a_dash(run_cli: RunCli) -> None:

@@ -9,7 +9,7 @@ from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_ch
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import Overlay
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 
 
 def resolve_chart(name: str) -> Chart | None:
@@ -27,11 +27,11 @@ def resolve_chart(name: str) -> Chart | None:
     return _load_chart_file(Path(name)) if Path(name).is_file() else None
 
 
-def list_chart_names() -> str:
-    """Return the names of shipped charts and agents, separated by commas, for a hint."""
+def suggest_chart(name: str) -> str:
+    """A hint for a misspelt name: the most similar shipped chart or agent, or all of them."""
     from toolchart.specs.loader import list_shipped_agents
 
-    return ", ".join(dict.fromkeys((*list_shipped_charts(), *list_shipped_agents())))
+    return suggest_name(name, (*list_shipped_charts(), *list_shipped_agents()))
 
 
 def _load_chart_file(path: Path) -> Chart:
@@ -56,7 +56,7 @@ def find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
     except SpecError as error:
         raise SpecError(
             f"{name!r} is not a chart, an agent, a file or a conversation",
-            hint=f"{error.hint or ''}; charts and agents: {list_chart_names()}".strip("; "),
+            hint=f"{suggest_chart(name)}; conversations: {error.hint or error.message}",
         ) from None
 
 

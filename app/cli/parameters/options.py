@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from toolchart.app.cli.parameters.registered_names import NameChoice
 from toolchart.engine.log.secrecy.keys import FILE_VARIABLE, VARIABLE, read_key_file, use_keys
 from toolchart.engine.log.stores import DEFAULT_LOG, STORES
 
@@ -84,7 +85,7 @@ def log_option(function: Command) -> Command:
 
 durability_option = click.option(
     "--durability",
-    type=click.Choice(["full", "normal"]),
+    type=NameChoice(["full", "normal"]),
     help="What the log survives: a loss of power (full), or the end of the process only (normal). "
     "Default: that of the agent, else full.",
 )

@@ -7,8 +7,9 @@ import sys
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
+from toolchart.app.cli.parameters.charts import resolve_chart, suggest_chart
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.registered_names import NameChoice
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.states.chart.loading import Chart
@@ -29,7 +30,7 @@ from toolchart.testing.coverage import Coverage, measure_coverage
 @click.option(
     "--draw",
     "form",
-    type=click.Choice(list_text_formats()),
+    type=NameChoice(list_text_formats()),
     help="Draw the chart with the number of visits instead.",
 )
 @json_option
@@ -69,9 +70,7 @@ def command(
 def _require_chart(name: str) -> Chart:
     chart = resolve_chart(name)
     if chart is None:
-        raise SpecError(
-            f"{name!r} is not a chart, an agent or a file", hint=f"charts and agents: {list_chart_names()}"
-        )
+        raise SpecError(f"{name!r} is not a chart, an agent or a file", hint=suggest_chart(name))
     return chart
 
 

@@ -9,7 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
-from toolchart.app.cli.parameters.charts import list_chart_names, resolve_chart
+from toolchart.app.cli.parameters.charts import resolve_chart, suggest_chart
 from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.states.chart.document import Chart
@@ -94,7 +94,9 @@ def _load_chart(name: str) -> Chart:
     chart = resolve_chart(name)
     if chart is None:
         raise SpecError(
-            f"there is no chart {name!r}", path="--chart", hint=f"a file, or one of {list_chart_names()}"
+            f"there is no chart {name!r}",
+            path="--chart",
+            hint=f"a file, or one that ships: {suggest_chart(name)}",
         )
     return chart
 

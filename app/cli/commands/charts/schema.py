@@ -9,12 +9,13 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.parameters.registered_names import NameChoice
 
 KINDS = ("spec", "record", "chart")
 
 
 @click.command(short_help="Print a JSON Schema.")
-@click.argument("kind", type=click.Choice(KINDS), default="spec")
+@click.argument("kind", type=NameChoice(KINDS), default="spec")
 def command(kind: str) -> int:
     """Print the JSON Schema of an agent spec, of a record of the log, or of a chart.
 

@@ -12,6 +12,7 @@ from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.registered_names import NameChoice
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
 from toolchart.engine.exchange.diff_diagram import draw_diff
 from toolchart.engine.log.diff import ConversationDiff, compare_conversations
@@ -28,7 +29,7 @@ _MAX_VALUE_CHARS = 400
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "mermaid"]),
+    type=NameChoice(["text", "json", "mermaid"]),
     default="text",
     show_default=True,
     help="text: side by side; mermaid: one diagram with coloured branches.",

@@ -12,6 +12,7 @@ from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.conditions import parse_conditions
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.registered_names import NameChoice
 from toolchart.app.cli.parameters.variables import parse_variables
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten, terminal_width
 from toolchart.states.errors import SpecError
@@ -65,7 +66,7 @@ _MIN_REASON_WIDTH = 30
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "junit", "html"]),
+    type=NameChoice(["table", "json", "junit", "html"]),
     default="table",
     show_default=True,
     help="Form of the report.",
@@ -133,6 +134,11 @@ def command(
                 raise
             is_stopped = True
             report = RerunReport(results=tuple(results.values()), is_offline=offline)
+    if conditions and not report.results:
+        raise SpecError(
+            f"no conversation meets --where {' --where '.join(conditions)}",
+            hint="nothing was compared; toolchart runs lists the conversations with their states",
+        )
     report = apply_baseline(report, known)
     if baseline and update_baseline and not is_stopped:
         write_baseline(Path(baseline), report)
