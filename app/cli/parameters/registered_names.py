@@ -29,8 +29,8 @@ class NameChoice(click.Choice[str]):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            error.message += _suggest_nearest(value, map(str, self.choices))
-            raise
+            nearest = _suggest_nearest(value, map(str, self.choices))
+            raise click.BadParameter(f"{error.message}{nearest}", ctx, param) from None
 
 
 class RegisteredName(click.ParamType[str]):
