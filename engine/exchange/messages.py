@@ -174,7 +174,7 @@ def _build_events(
                     verdicts=tuple(Verdict(call_id=c.id, ruling="run") for c in message.tool_calls)
                 )
         else:
-            yield _build_tool_finished(message, tool_names.get(message.tool_call_id))
+            yield _build_tool_finished(message, tool_names.get(message.tool_call_id or ""))
 
 
 def _make_call_ids_unique(messages: Iterable[Message]) -> tuple[Message, ...]:

@@ -27,8 +27,8 @@ _SYSTEM_ROLES = ("system", "developer")
 _KNOWN_ROLES = ("user", "assistant", *_TOOL_ROLES, *_SYSTEM_ROLES)
 
 _HINT = (
-    "import reads messages as OpenAI's chat API has them: role, content and tool_calls, with results as tool \
-messages"
+    "import reads messages as OpenAI's chat API has them: role, content and tool_calls, with results as tool "
+    "messages"
 )
 _OTHER_FORMS = {
     "function_call": "the Responses API",
