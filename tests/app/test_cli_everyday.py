@@ -80,7 +80,7 @@ def test_shells_complete_names_files_and_ids(
 ) -> None:
     """Issue 16: agents and files, charts, handlers, hosts, models and ids of conversations complete."""
     assert run_cli("run", "agent.yaml", "--conversation", "monday", "hi").code == 0
-    assert complete("run", "quick", monkeypatch, work_dir) == ["plain,quickstart", "file,quick"]
+    assert complete("run", "quick", monkeypatch, work_dir) == ["file,quick", "plain,quickstart"]
     assert "plain,tool_loop" in complete("check", "tool", monkeypatch, work_dir)
     assert complete("show", "mon", monkeypatch, work_dir) == ["plain,monday"]
     assert complete("run agent.yaml --handler", "", monkeypatch, work_dir) == ["plain,main"]
