@@ -228,6 +228,10 @@ class LeasedStore(Protocol):
         """The leases that are held now, the oldest first."""
         ...
 
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation, also where it was released or has expired."""
+        ...
+
 
 @runtime_checkable
 class SharedStore(LeasedStore, InboxStore, Protocol):
@@ -262,10 +266,6 @@ class SharedStore(LeasedStore, InboxStore, Protocol):
         Returns:
             False where the inbox has entries for this worker: it keeps the lease.
         """
-        ...
-
-    def find_lease(self, conversation: str) -> Lease | None:
-        """The newest lease of a conversation, also where it was released or has expired."""
         ...
 
     def list_unfinished(self) -> Iterable[str]:

@@ -61,7 +61,7 @@ class Owner:
         """
         client = DurableClient(engine, self)
         try:
-            asyncio.run(_call(say(client) if say is not None else client.wake(conversation)))
+            asyncio.run(_call(say(client) if say is not None else client.resume(conversation)))
         except DurableHostUnavailable as error:
             if say is None:
                 raise

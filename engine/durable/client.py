@@ -15,6 +15,7 @@ from toolchart.engine.runtime.flows.waiting import build_open_turn_error
 from toolchart.engine.runtime.sharing.open_turns import build_user_said
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided
+from toolchart.states.ports import SharedStore
 
 
 class DurableClient:
@@ -90,6 +91,7 @@ class DurableClient:
             options=options or {},
             first_seq=loaded.next_seq if loaded is not None else 0,
             priority=priority,
+            parked_under=self._find_token(name),
         )
         await self._host.start(stretch)
         return stretch
@@ -133,6 +135,15 @@ class DurableClient:
         """
         return await self.wake(await self._engine.apost(conversation, Cancelled(reason=reason)))
 
+    async def resume(self, conversation: str) -> Stretch:
+        """As `wake`; a parked conversation is tried once more.
+
+        Raises:
+            SpecError: there is no such conversation.
+            DurableHostUnavailable: the host cannot be reached.
+        """
+        return await self._wake(conversation, self._find_token(conversation))
+
     async def wake(self, conversation: str) -> Stretch:
         """Have some worker look whether a conversation can go on, and take what its inbox has.
 
@@ -140,13 +151,22 @@ class DurableClient:
             SpecError: there is no such conversation.
             DurableHostUnavailable: the host cannot be reached.
         """
+        return await self._wake(conversation, 0)
+
+    async def _wake(self, conversation: str, parked_under: int) -> Stretch:
         version = find_version(self._engine.store, conversation)
         if not version:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
         key = f"wake/{generate_conversation_id()}"
-        stretch = Stretch(conversation=conversation, key=key, version=version)
+        stretch = Stretch(conversation=conversation, key=key, version=version, parked_under=parked_under)
         await self._host.start(stretch)
         return stretch
+
+    def _find_token(self, conversation: str) -> int:
+        """The token of the newest lease of a conversation; 0 where it never had one."""
+        store = self._engine.store
+        lease = store.find_lease(conversation) if isinstance(store, SharedStore) else None
+        return lease.token if lease is not None else 0
 
 
 def check_address(address: str) -> None:

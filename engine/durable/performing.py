@@ -9,6 +9,7 @@ from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.sharing.parking import count_losses, describe_parking, find_parking
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
 from toolchart.states.events import TurnStarted, UserSaid
@@ -37,6 +38,8 @@ async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
     except Exception as error:  # whatever it is: the conversation rests in the log, and the host goes on
         log.exception("conversation %s: its stretch failed", stretch.conversation)
         return Rest(outcome="failed", error=f"{type(error).__name__}: {error}")
+    if result is None and (reason := _find_parking(engine, stretch)) is not None:
+        return Rest(outcome="parked", error=reason)
     return _describe_rest(engine, stretch, result)
 
 
@@ -47,10 +50,31 @@ async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
     if engine.is_busy_with(stretch.conversation):
         raise LogConflict("this worker works on the conversation already")
     if stretch.message is not None and not _has_begun(engine, stretch):
+        if _has_only_losses(engine, stretch):
+            log.warning("conversation %s is %s", stretch.conversation, describe_parking(engine.park_after))
+            return None
         options = decode_turn_options(stretch.options)
         options["conversation"] = stretch.conversation
         return await engine.arun(stretch.message, **options)
-    return await engine.ago_on(stretch.conversation)
+    return await engine.ago_on(stretch.conversation, parked_under=stretch.parked_under)
+
+
+def _has_only_losses(engine: Engine, stretch: Stretch) -> bool:
+    """Whether a conversation has no record, because each worker that began it was lost."""
+    store, conversation = engine.store, stretch.conversation
+    if not isinstance(store, SharedStore) or store.read_last_line(conversation) is not None:
+        return False
+    lease = store.find_lease(conversation)
+    if lease is None or lease.token == stretch.parked_under:
+        return False
+    return count_losses(store, conversation, engine.park_after) >= engine.park_after
+
+
+def _find_parking(engine: Engine, stretch: Stretch) -> str | None:
+    """Why a conversation is parked; None where it is not."""
+    if stretch.message is not None and _has_only_losses(engine, stretch):
+        return describe_parking(engine.park_after)
+    return find_parking(engine.store, stretch.conversation)
 
 
 def _has_begun(engine: Engine, stretch: Stretch) -> bool:

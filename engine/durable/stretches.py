@@ -58,6 +58,9 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often the same stretch was tried before."""
     priority: int = 0
     """From 1; small numbers go first, 0 before all of them."""
+    parked_under: int = 0
+    """Token of the lease under which somebody asked to have a parked conversation tried once more: the next
+    worker that takes the conversation does, and those after it do not. 0 where nobody asked."""
 
     @property
     def id(self) -> str:
@@ -76,9 +79,10 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(0.0, (datetime.fromisoformat(self.due) - datetime.fromisoformat(now)).total_seconds())
 
 
-Outcome = Literal["over", "waits", "held", "stopped", "unavailable", "failed"]
+Outcome = Literal["over", "waits", "held", "stopped", "unavailable", "failed", "parked"]
 """How a stretch left its conversation: the turn is over; it waits for somebody or for a time; another worker
-holds it; this worker was stopped; the log could not be written; the stretch can never be done."""
+holds it; this worker was stopped; the log could not be written; the stretch can never be done; too many
+workers have died at the same place."""
 
 
 class Rest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,7 +97,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     """The version of the workers that may go on then."""
     error: str | None = None
-    """Why the stretch failed."""
+    """Why the stretch failed, or why the conversation is parked."""
 
     @property
     def has_rested(self) -> bool:

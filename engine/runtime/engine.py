@@ -19,6 +19,7 @@ from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.sharing.blocking_calls import BlockingCalls
+from toolchart.engine.runtime.sharing.parking import PARK_AFTER
 from toolchart.engine.runtime.sharing.shared_engine import SharedEngine
 from toolchart.engine.runtime.turns.arguments import check_arguments
 from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
@@ -78,6 +79,8 @@ class Engine(SharedEngine):
             sign of life; None takes those of the spec.
         longest_wait_s: seconds that a turn waits in this process for a timer where nothing else is open. A
             longer one leaves the turn at rest (`TurnResult.due`), and `recover` goes on with it; None waits.
+        park_after: workers, at least 2, that a conversation loses at one place, without one more record. Then
+            workers and `recover` leave it alone; `resume` has it tried once more.
 
     Raises:
         SpecError: the spec or its chart cannot be used.
@@ -104,6 +107,7 @@ class Engine(SharedEngine):
         durability: str | None = None,
         lease_s: float | None = None,
         longest_wait_s: float | None = None,
+        park_after: int = PARK_AFTER,
     ) -> None:
         from toolchart.engine.runtime.agents.agent import SharedParts
 
@@ -126,6 +130,7 @@ class Engine(SharedEngine):
         agent = _load_agent(spec, self._parts)
         self.store: Store = _open_log(log, agent.spec, durability)
         self._lease_s = lease_s or agent.spec.lease_s
+        self._park_after = max(park_after, 2)
         self._use_agent(agent)
 
     def _use_agent(self, agent: Agent) -> None:
@@ -140,7 +145,14 @@ class Engine(SharedEngine):
         self.conversations = agent.conversations
         self._open_turns = OpenTurns(agent, self._parts.answers, self.store, self._log)
         self._ownership = self._open_turns.ownership
-        self._recovery = Recovery(agent, self.store, self._ownership, self._open_turns)
+        self._recovery = Recovery(
+            agent, self.store, self._log, self._ownership, self._open_turns, self._park_after
+        )
+
+    @property
+    def park_after(self) -> int:
+        """Workers that a conversation loses at one place before it is parked."""
+        return self._park_after
 
     @property
     def clock(self) -> Clock:

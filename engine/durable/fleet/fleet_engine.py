@@ -126,7 +126,7 @@ class FleetEngine(Engine):
         if decision is not None:
             stretch = await self._client.decide(conversation, decision)
         else:
-            stretch = await self._client.wake(find_root(self.store, conversation))
+            stretch = await self._client.resume(find_root(self.store, conversation))
         return await self._follow(stretch, build_hooks(options), first_seq)
 
     @check_arguments()
@@ -241,6 +241,6 @@ def _find_successor(stretch: Stretch, rest: Rest) -> Stretch | None:
     Raises:
         SpecError: the stretch cannot be done.
     """
-    if rest.outcome == "failed":
+    if rest.outcome in ("failed", "parked"):
         raise SpecError(rest.error or "the worker could not go on with the conversation")
     return None if rest.has_rested else plan_next(stretch, rest)

@@ -133,6 +133,10 @@ class EncryptedStore:
         """The leases that are held now, the oldest first."""
         return self.inner.list_leases() if isinstance(self.inner, LeasedStore) else ()
 
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation."""
+        return self.inner.find_lease(conversation) if isinstance(self.inner, LeasedStore) else None
+
     def list_unfinished(self) -> Iterable[str]:
         """The conversations that a worker may go on with now."""
         return self.inner.list_unfinished() if isinstance(self.inner, UnfinishedStore) else ()

@@ -48,13 +48,18 @@ class Hold:
         """Whether the chart has ended, so that nothing goes on by itself."""
         self.is_stopped = False
         """Whether the turn was stopped so that another worker may go on at once."""
+        self.is_parked = False
+        """Whether nobody goes on with it by itself, though it has work."""
 
     def note(self, result: TurnResult) -> None:
         """Note how the conversation was left."""
         self.result, self.has_ended = result, result.is_over and result.due is None
+        self.is_parked = False
 
     def compute_due(self) -> float | None:
         """When the conversation goes on by itself: seconds since 1970; None where it waits for somebody."""
+        if self.is_parked:
+            return None
         if self.is_stopped:
             return time.time()
         due = self.result.due if self.result is not None else None

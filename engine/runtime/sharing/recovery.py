@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from toolchart.engine.log.family import read_parent
+from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.agents.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.sharing.open_turns import OpenTurns
 from toolchart.engine.runtime.sharing.ownership import Hold, Ownership
+from toolchart.engine.runtime.sharing.parking import count_losses, describe_parking, find_parking
 from toolchart.states.errors import LogConflict, ToolchartError
-from toolchart.states.ports import SharedStore, Store
+from toolchart.states.ports import LeasedStore, SharedStore, Store
 
 log = logging.getLogger("toolchart.engine")
 
@@ -33,7 +36,18 @@ class RecoveredTurn(msgspec.Struct, frozen=True, kw_only=True):
 class Recovery:
     """Goes on with conversations that no worker goes on with."""
 
-    def __init__(self, agent: Agent, store: Store, ownership: Ownership, open_turns: OpenTurns) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        store: Store,
+        log_: GroupCommit,
+        ownership: Ownership,
+        open_turns: OpenTurns,
+        park_after: int,
+    ) -> None:
+        self._log = log_
+        self._park_after = park_after
+        self._trial = asyncio.Semaphore()
         self._agent = agent
         self._store = store
         self._ownership = ownership
@@ -101,15 +115,20 @@ class Recovery:
             The result of the turn that went on, or why it could not; both None where nothing was to do.
         """
         try:
-            return await self.try_go_on(conversation), None
+            result = await self.try_go_on(conversation)
+            return result, find_parking(self._store, conversation) if result is None else None
         except LogConflict as error:  # another worker was first, or has taken it over
             log.info("conversation %s: %s", conversation, error)
             return None, None
         except ToolchartError as error:
             return None, str(error)
 
-    async def try_go_on(self, conversation: str) -> TurnResult | None:
-        """`go_on`, which raises why it could not; None where nothing was to do.
+    async def try_go_on(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
+        """`go_on`, which raises why it could not; None where nothing was to do, and where it is parked.
+
+        Args:
+            parked_under: token of the lease under which somebody asked to have a parked conversation tried
+                once more; 0 where nobody did.
 
         Raises:
             LogConflict: another worker holds it, or has taken it over.
@@ -117,10 +136,61 @@ class Recovery:
         """
         if self._ownership.is_stopping or self._is_stopped or not self._is_own(conversation):
             return None
+        if self._count_losses(conversation, parked_under) < self._park_after - 1:
+            return await self._go_on_owned(conversation, may_park=False)
+        async with self._try_alone(conversation):
+            if self._ownership.is_stopping:
+                return None
+            losses = self._count_losses(conversation, parked_under)
+            was_parked = find_parking(self._store, conversation) is not None
+            result = await self._go_on_owned(conversation, may_park=losses >= self._park_after)
+            is_parked = losses >= self._park_after and find_parking(self._store, conversation) is not None
+            if is_parked and not was_parked:
+                log.warning(
+                    "conversation %s is %s; `toolchart resume %s` has it tried once more",
+                    conversation,
+                    describe_parking(losses),
+                    conversation,
+                )
+            return result
+
+    @asynccontextmanager
+    async def _try_alone(self, conversation: str) -> AsyncIterator[None]:
+        """Let no other conversation have its last trial here until this one got one record further, or rests.
+
+        A worker that dies takes all of its conversations with it, and each has lost it. Those that are one
+        loss from being parked are tried one by one, so the one that ends workers is the one that is parked.
+        """
+        written = 0
+
+        def note(name: str) -> None:
+            nonlocal written
+            if name == conversation or name.startswith(f"{conversation}."):
+                written += 1
+                if written == 2:  # the first one is `resumed`
+                    self._trial.release()
+
+        await self._trial.acquire()
+        self._log.listeners.append(note)
+        try:
+            yield
+        finally:
+            self._log.listeners.remove(note)
+            if written < 2:
+                self._trial.release()
+
+    async def _go_on_owned(self, conversation: str, *, may_park: bool) -> TurnResult | None:
         async with self._ownership.work_on(conversation) as hold:
-            has_gone_on = await self._go_on_held(conversation, hold)
+            has_gone_on = await self._go_on_held(conversation, hold, may_park=may_park)
             before = hold.result
         return hold.result if has_gone_on or hold.result is not before else None
+
+    def _count_losses(self, conversation: str, parked_under: int) -> int:
+        """How many workers it has lost where it stands; 0 where somebody asked for one more."""
+        lease = self._store.find_lease(conversation) if isinstance(self._store, LeasedStore) else None
+        if lease is None or lease.token == parked_under:
+            return 0
+        return count_losses(self._store, conversation, self._park_after)
 
     def _is_own(self, conversation: str) -> bool:
         """Whether a conversation has the chart of this agent, declared effects included, or no record yet."""
@@ -140,8 +210,8 @@ class Recovery:
         self._foreign.pop(conversation, None)
         return True
 
-    async def _go_on_held(self, conversation: str, hold: Hold) -> bool:
-        """Whether a conversation that is held had something to do; it was done."""
+    async def _go_on_held(self, conversation: str, hold: Hold, *, may_park: bool) -> bool:
+        """Whether a conversation that is held had something to do; it was done, unless it is parked."""
         loaded = load_conversation(self._store, conversation)
         if loaded is None or read_parent(self._store, conversation) is not None:
             hold.has_ended = True
@@ -149,6 +219,10 @@ class Recovery:
         snapshot = loaded.snapshot
         if snapshot.has_ended or not self._agent.conversations.has_work(snapshot, conversation):
             hold.note(self._open_turns.build_result(snapshot, conversation))
+            return False
+        if may_park:
+            hold.note(self._open_turns.build_result(snapshot, conversation))
+            hold.is_parked = True
             return False
         hold.note(await self._open_turns.go_on(conversation, loaded))
         return True

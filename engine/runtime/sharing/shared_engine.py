@@ -309,17 +309,21 @@ class SharedEngine:
         """The blocking form of `awatch_unfinished`."""
         self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
 
-    async def ago_on(self, conversation: str) -> TurnResult | None:
+    async def ago_on(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
         """Go on with one conversation, as `arecover` does with each.
 
+        Args:
+            parked_under: token of the lease under which somebody asked to have a parked conversation tried
+                once more; 0 where nobody did.
+
         Returns:
-            The result of the turn that went on; None where nothing was to do.
+            The result of the turn that went on; None where nothing was to do, and where it is parked.
 
         Raises:
             LogConflict: another worker holds it, or has taken it over.
             ToolchartError: it cannot go on.
         """
-        return await self._recovery.try_go_on(conversation)
+        return await self._recovery.try_go_on(conversation, parked_under=parked_under)
 
     def is_busy_with(self, conversation: str) -> bool:
         """Whether this engine works on a conversation now, or gives it back."""

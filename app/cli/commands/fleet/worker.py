@@ -16,6 +16,7 @@ from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.stretches import LONGEST_WAIT_S
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.sharing.parking import PARK_AFTER
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.states.errors import explain_import_fault
 
@@ -58,6 +59,15 @@ if TYPE_CHECKING:
     help="Time that running calls have to end when the worker is stopped.",
 )
 @click.option(
+    "--park-after",
+    type=click.IntRange(min=2),
+    default=PARK_AFTER,
+    show_default=True,
+    metavar="N",
+    help="Leave a conversation alone that has lost so many workers at one place; `resume` has it tried "
+    "once more.",
+)
+@click.option(
     "--metrics",
     "metrics_address",
     metavar="HOST:PORT",
@@ -72,6 +82,7 @@ def command(
     rate: str | None,
     supervises: bool,
     grace_s: float,
+    park_after: int,
     metrics_address: str | None,
     dsn: str,
     durability: str | None,
@@ -97,7 +108,7 @@ def command(
 
     async def work(provider: MeterProvider | None) -> None:
         telemetry = Telemetry(meter_provider=provider) if provider is not None else None
-        waits: Any = {"longest_wait_s": LONGEST_WAIT_S, "telemetry": telemetry}
+        waits: Any = {"longest_wait_s": LONGEST_WAIT_S, "telemetry": telemetry, "park_after": park_after}
         async with Engine(spec, log=log or dsn, durability=durability, **waits) as engine:
             await _work_until_signal(DbosWorker(engine, dsn, options, meter_provider=provider), grace_s)
 

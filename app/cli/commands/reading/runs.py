@@ -19,6 +19,7 @@ from toolchart.engine.log.reading.figures import add_usages, read_figures
 from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import find_workers, summarize_conversation
+from toolchart.engine.runtime.sharing.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.messages import Usage
@@ -158,7 +159,9 @@ class _Listing:
             self.count -= 1
         elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
             usage = _read_usage(store, name) if self._with_usage else {}
-            self.rows.append({**row, **work, **usage, **self._compare_chart(name)})
+            parking = find_parking(store, name) if not work else None
+            parked = {"parked": parking} if parking is not None else {}
+            self.rows.append({**row, **work, **parked, **usage, **self._compare_chart(name)})
 
     def _compare_chart(self, name: str) -> dict[str, Any]:
         """Whether the chart is one of the operator's, and what it declares beside; nothing without a spec."""
@@ -229,6 +232,8 @@ def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
     name, state = indent + shorten(row["conversation"], 40), shorten(row["state"], 30)
     if "worker" in row:
         state = f"{state} ({row['worker']} since {row['worked_on_since'][11:19]})"
+    elif "parked" in row:
+        state = f"{state} (parked)"
     return (name, start, str(row["turns"]), str(row["records"]), state, *_format_usage(row), row["message"])
 
 

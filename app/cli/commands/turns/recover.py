@@ -10,6 +10,7 @@ from toolchart.app.cli.parameters.options import durability_option, json_option,
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.sharing.parking import PARK_AFTER
 from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 
 
@@ -24,11 +25,26 @@ from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
     metavar="SECONDS",
     help="With --watch: seconds between two looks.",
 )
+@click.option(
+    "--park-after",
+    type=click.IntRange(min=2),
+    default=PARK_AFTER,
+    show_default=True,
+    metavar="N",
+    help="Leave a conversation alone that has lost so many workers at one place; `resume` has it tried "
+    "once more.",
+)
 @durability_option
 @json_option
 @log_option
 def command(
-    spec: str, watch: bool, every: float, durability: str | None, as_json: bool, log: str | None
+    spec: str,
+    watch: bool,
+    every: float,
+    park_after: int,
+    durability: str | None,
+    as_json: bool,
+    log: str | None,
 ) -> int:
     """Go on with the open turns of the agent SPEC whose worker has died, and let timers fire that ran out.
 
@@ -45,7 +61,10 @@ def command(
         errors.extend([turn.error] if turn.error is not None else [])
         _print_turn(turn, as_json)
 
-    with Engine(spec, log=log, durability=durability) as engine, stop_on_signals(engine):
+    with (
+        Engine(spec, log=log, durability=durability, park_after=park_after) as engine,
+        stop_on_signals(engine),
+    ):
         try:
             if watch:
                 engine.watch_unfinished(show, every_s=every)
