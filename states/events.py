@@ -345,6 +345,8 @@ class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
     """Changes to the call or its output, for instance a repair, a cached result or a cut."""
     parts: tuple[ContentPart, ...] = ()
     """Pictures, files and sounds that the tool returned beside its result."""
+    raised: bool = False
+    """Whether the code of the tool raised an exception; not where the tool itself said that it failed."""
 
 
 class Elapsed(Answering, frozen=True, kw_only=True, tag="elapsed"):

@@ -297,12 +297,12 @@ FACT_ROWS = (
     ),
     Fact(
         name="strict_warnings",
-        changed_by=("replied", "replied.*"),
+        changed_by=("replied", "replied.*", "tool_finished"),
         changed_by_effect=_may_warn,
         is_latched=True,
         type="boolean",
         meaning="whether the policy is strict and the turn has a warning",
-        changes="with the start of the turn and every reply",
+        changes="with the start of the turn, every reply, and a tool that raises an exception",
         read=lambda s: bool(s.warnings) and s.settings is not None and s.settings.strict,
     ),
     Fact(

@@ -22,6 +22,7 @@ from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Event, Limits
 from toolchart.states.facts import FactView
+from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.machine import get_machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.answers.flow_answers import build_variables, count_list_items
@@ -281,6 +282,8 @@ def _read_remaining_budget(snapshot: Snapshot) -> Any:
     limits = snapshot.settings.limits if snapshot.settings else Limits()
     if limits.max_tokens is not None:
         return "tokens", limits.max_tokens - (snapshot.usage.total or 0)
+    if limits.max_seconds is not None:
+        return "seconds", max(0.0, round(limits.max_seconds - compute_elapsed_s(snapshot), 3))
     return limits.max_tool_calls
 
 

@@ -28,6 +28,10 @@ class ToolFailure(Exception):
     """A tool refuses or fails; its text is written for the model (bad input, no result, ...)."""
 
 
+class ToolRaised(ToolFailure):
+    """The code of a tool raised another exception than `ToolFailure`; the text names it."""
+
+
 class ToolPending(Exception):
     """The outcome of a call comes later, from outside: the turn rests until somebody resumes it.
 

@@ -354,8 +354,12 @@ class EffectPerformer:
         return telemetry.attach(self._driver.conversation, effect, call_id)
 
 
+_TIME_UNIT_S = 0.001
+"""Seconds between two times of events: at the end of the call, the time of the turn is over by these too."""
+
+
 async def _await_in_time(request: Coroutine[Any, Any, Reply], remaining_s: float) -> Reply:
-    limit = asyncio.timeout(remaining_s)
+    limit = asyncio.timeout(remaining_s + _TIME_UNIT_S)
     try:
         async with limit:
             return await request

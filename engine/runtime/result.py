@@ -136,7 +136,10 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer as data: an instance of `output_type`; the checked JSON of the answer where the handler has
     a `response_format`; else None."""
     limit_reached: str | None = None
-    """The limit that ended the turn: `max_iterations` or the name of a budget."""
+    """The limit that ended the turn: `max_iterations`, `max_repeats`, `max_tool_only_streak` or the name of a
+    budget."""
+    limit_value: float | None = None
+    """The value of that limit; None where none ended the turn."""
     pending_approvals: list[PendingApproval]
     """Tool calls that wait for a decision. What waits in children stands here and in `questions` too."""
     waiting_calls: list[WaitingCall] = []
@@ -208,6 +211,7 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.limit_reached:
             data["limit_reached"] = self.limit_reached
+            data["limit_value"] = self.limit_value
             data["max_iterations_reached"] = self.max_iterations_reached
         if self.data is not None:
             data["data"] = to_json_data(self.data)
@@ -260,6 +264,7 @@ def build_turn_result(
         finish_reason=_find_finish_reason(snapshot),
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
+        limit_value=_find_limit_value(snapshot),
         pending_approvals=list_pending_approvals(snapshot),
         waiting_calls=list_waiting_calls(snapshot),
         questions=describe_questions(snapshot),
@@ -278,6 +283,14 @@ def build_turn_result(
             name: classes[name].model_validate(value) for name, value in results.items() if name in classes
         },
     )
+
+
+def _find_limit_value(snapshot: Snapshot) -> float | None:
+    """The value of the limit that ended the turn; None where none did."""
+    if snapshot.limit_reached is None or snapshot.settings is None:
+        return None
+    value: float | None = getattr(snapshot.settings.limits, snapshot.limit_reached, None)
+    return value
 
 
 def _find_finish_reason(snapshot: Snapshot) -> str:
@@ -355,7 +368,8 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     """What a turn's own end says: a limit, a cut answer, an unknown finish word, results that were cut."""
     warnings = []
     if snapshot.limit_reached:
-        warnings.append(f"a limit ended the turn: {snapshot.limit_reached}")
+        value = _find_limit_value(snapshot)
+        warnings.append(f"a limit ended the turn: {snapshot.limit_reached} ({value})")
     reply = snapshot.reply
     if reply is not None and reply.finish_reason in _FINISH_WARNINGS:
         word = f" ({reply.native_reason})" if reply.native_reason else ""

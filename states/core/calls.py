@@ -202,6 +202,9 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
         open_call, outcome=event.outcome, result=event.result, shown=event.shown, parts=event.parts
     )
     _replace_open_call(builder, call_with_outcome)
+    if event.raised and builder.settings is not None and builder.settings.strict:
+        # A lenient policy records the failure alone: the model reads it, and the turn goes on.
+        builder.warnings += (f"the tool {open_call.call.name!r} raised {event.result.get('error')}",)
     _end_iteration(builder)
 
 

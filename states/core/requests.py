@@ -15,6 +15,7 @@ the step's `SnapshotBuilder`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice, takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -284,9 +285,32 @@ def find_answer_text(builder: SnapshotBuilder) -> str | None:
 
 def _find_reached_limit(builder: SnapshotBuilder) -> str:
     budget = find_spent_budget(builder) or ("max_tool_calls" if exceeds_call_budget(builder) else None)
-    if budget is None or builder.iteration >= get_turn_limits(builder).max_iterations:
+    if builder.iteration >= get_turn_limits(builder).max_iterations:
         return "max_iterations"
-    return budget
+    if builder.semantics in (2, 3, 4):
+        return budget or "max_iterations"
+    return budget or _find_loop_limit(builder) or "max_iterations"
+
+
+def _find_loop_limit(builder: SnapshotBuilder) -> str | None:
+    """The limit that a model has reached which repeats a call, or only calls tools; None where it has not."""
+    limits, calls = get_turn_limits(builder), [*builder.calls]
+    own_messages = (message for message in reversed(builder.messages) if message.role == "assistant")
+    replies = list(islice(own_messages, builder.replies))
+    is_repeated = any(call.repeat > limits.max_repeats and not call.may_repeat for call in calls)
+    if not builder.tools_sent:
+        # The newest reply came after the limit: it was to be an answer. The one before it has reached the
+        # limit. Calls that repeat too often are not run; where they ran, something else ended the loop.
+        replies = replies[1:]
+        count = len(replies[0].tool_calls) if replies else 0
+        last_calls = list(builder.tracked_calls)[-count:] if count else []
+        is_repeated = any(
+            call.repeat > limits.max_repeats and call.outcome == "skipped" for call in last_calls
+        )
+    if is_repeated:
+        return "max_repeats"
+    streak = takewhile(lambda reply: reply.tool_calls and not (reply.content or "").strip(), replies)
+    return "max_tool_only_streak" if len(list(streak)) >= limits.max_tool_only_streak else None
 
 
 def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
@@ -296,6 +320,8 @@ def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
     else:
         text = builder.texts.at_budget.format(budget=limit)
     answer_text = find_answer_text(builder)
+    if builder.failure is not None and builder.streamed_text and builder.semantics not in (2, 3, 4):
+        answer_text = builder.streamed_text  # of the reply that the limit has cut off
     return f"{text}\n\n{answer_text}" if answer_text else text
 
 

@@ -118,11 +118,11 @@ from toolchart.states.flows.events import AgentAnswering
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
-SEMANTICS = 4
+SEMANTICS = 5
 """Number of the core's semantics. It grows with every change after which equal events could give other steps;
 a log names the number that derived it."""
 
-DERIVABLE_SEMANTICS = (2, 3, 4)
+DERIVABLE_SEMANTICS = (2, 3, 4, 5)
 """The numbers that this release derives. `Snapshot.semantics` says which a conversation follows."""
 
 

@@ -71,8 +71,8 @@ def list_turn_starts(
     if terms.facts & {"budget_spent", "calls_over_budget"}:
         limits += [
             replace(roomy, max_tokens=TOKENS_PER_REPLY),
-            replace(roomy, max_tokens=2 * TOKENS_PER_REPLY),
             replace(roomy, max_tool_calls=1),
+            replace(roomy, max_seconds=0.3),  # three events
         ]
     turn_starts = [_make_turn_start(limit, with_tools=True) for limit in limits]
     if terms.facts & {"tools_offered", "tools_sent"}:
@@ -217,6 +217,9 @@ def _list_outcomes(effect: RunTools, snapshot: Snapshot) -> Iterator[ToolFinishe
     for open_call in by_kind.values():
         for outcome in list_outcomes(effect, open_call):
             yield make_tool_finished(open_call, outcome)
+            is_strict = snapshot.settings is not None and snapshot.settings.strict
+            if outcome == "failed" and is_strict:
+                yield replace(make_tool_finished(open_call, outcome), raised=True)
 
 
 def list_pending_calls(effect: RunTools, snapshot: Snapshot) -> list[OpenCall]:

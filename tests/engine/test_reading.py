@@ -68,8 +68,8 @@ def changed_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = copy_package(tmp_path_factory.mktemp("release"))
     change_texts(package)
     step_file = package / "states/core/step.py"
-    replace_in_file(step_file, "SEMANTICS = (2, 3, 4)", "SEMANTICS = (99,)")
-    replace_in_file(step_file, "SEMANTICS = 4", "SEMANTICS = 99")
+    replace_in_file(step_file, "SEMANTICS = (2, 3, 4, 5)", "SEMANTICS = (99,)")
+    replace_in_file(step_file, "SEMANTICS = 5", "SEMANTICS = 99")
     replace_in_file(
         step_file, "    row = _describe_event(type(event))\n", "    raise AssertionError('derived')\n"
     )
@@ -119,7 +119,7 @@ def test_replay_under_other_semantics_names_the_release(tmp_path: Path, changed_
     write_log(log)
     code, output = run_release(changed_release, log, "replay", "new")
     assert code == 1
-    assert "semantics 4" in output
+    assert "semantics 5" in output
     assert "release 0.2.0" in output
 
 

@@ -21,7 +21,7 @@ from toolchart.states.events import Outcome, Ruling, ToolFinished, Verdict
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.approval import Policy
-from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
+from toolchart.tools.definition import Tool, ToolFailure, ToolRaised, ToolTimeout
 from toolchart.tools.execution.call_review import CallJudgement, CallReviewer, shorten_name
 from toolchart.tools.execution.concurrency import ConcurrencyLimiters
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext, CallContextBuilder, FindResult
@@ -286,6 +286,7 @@ async def _run_call(
     """Run the tool, measure the time, and turn its failure into a result."""
     start = time.perf_counter()
     parts: tuple[ContentPart, ...] = ()
+    is_raised = False
     try:
         value, parts = split_parts(await run_tool(tool, arguments, context))
         value, conversion_notes = convert_result(value)
@@ -294,12 +295,14 @@ async def _run_call(
         value = f"Tool execution timed out after {round(tool.timeout_s * 1000)} ms"
     except (ToolFailure, ResultTooLarge) as failure:
         outcome, value, parts = "failed", str(failure) or "the tool failed without an error text", ()
+        is_raised = isinstance(failure, ToolRaised)
     except (RecursionError, MemoryError) as error:
         outcome, value = "failed", f"the result cannot be recorded: {type(error).__name__}"
     else:
         outcome, notes = "succeeded", (*notes, *conversion_notes)
     ms = round((time.perf_counter() - start) * 1000, 3)
-    return build_tool_finished(call, tool.name, outcome, value, ms, notes, parts)
+    event = build_tool_finished(call, tool.name, outcome, value, ms, notes, parts)
+    return replace(event, raised=True) if is_raised else event
 
 
 def _log_run(tool: Tool, arguments: Mapping[str, Any], event: ToolFinished) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.definition import Tool, ToolFailure, ToolTimeout
+from toolchart.tools.definition import Tool, ToolFailure, ToolRaised, ToolTimeout
 from toolchart.workers.pool import MAX_ANSWER_BYTES, BoundExceeded, Work, WorkFailed, run_bounded_async
 
 
@@ -50,7 +50,9 @@ async def run_in_process(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ToolFailure(f"the arguments cannot be sent to the child process: {error}") from None
     except WorkFailed as failure:
-        raise ToolFailure(failure.text if failure.kind == "ToolFailure" else str(failure)) from None
+        if failure.kind == "ToolFailure":
+            raise ToolFailure(failure.text) from None
+        raise ToolRaised(str(failure)) from None
     except BoundExceeded as error:
         raise _describe_limit(error, tool) from None
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from toolchart.tools.definition import Tool, ToolFailure, ToolPending, ToolTimeout
+from toolchart.tools.definition import Tool, ToolFailure, ToolPending, ToolRaised, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.worker_threads import start_job
 
@@ -67,7 +67,7 @@ def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
     except (ToolFailure, ToolPending, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise ToolFailure(describe_error(error)) from error
+        raise ToolRaised(describe_error(error)) from error
 
 
 def describe_error(error: BaseException) -> str:
@@ -96,7 +96,7 @@ def _set_end(end: _End, value: Any, failure: BaseException | None) -> None:
 
 def _make_failure(error: BaseException) -> _Failure:
     """The failure that an exception of a tool means."""
-    return error if isinstance(error, _Failure) else ToolFailure(describe_error(error))
+    return error if isinstance(error, _Failure) else ToolRaised(describe_error(error))
 
 
 # -- as a task -----------------------------------------------------------------------------------

@@ -93,7 +93,8 @@ def test_a_limit_is_a_warning() -> None:
         result = engine.run("go")
     assert result.max_iterations_reached
     assert not result.ok
-    assert "a limit ended the turn: max_iterations" in result.warnings
+    assert "a limit ended the turn: max_iterations (2)" in result.warnings
+    assert (result.limit_reached, result.limit_value) == ("max_iterations", 2)
 
 
 def test_default_timeout_holds_for_functions() -> None:

@@ -1,0 +1,181 @@
+"""Stubborn models end at a limit that the result names; strict policies end at a tool's exception."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from agents import make_engine, reply_with_calls
+from child_agents import FunctionModel
+
+from toolchart.engine import Engine
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Delta, Reply, Request, TextDelta
+from toolchart.tools.definition import ToolFailure
+
+LLMS = {"model": {"provider": "scripted", "model": "m", "context_limit": 100_000}}
+
+SAME = reply_with_calls(("echo", {"text": "a"}))
+
+LIMIT_CHARTS = ("tool_loop", "approval", "resilient", "budgeted")
+"""Charts in which only the number of iterations ends a loop."""
+
+
+def call_anew(number: int) -> dict[str, Any]:
+    """A reply that calls `echo` with an argument of its own."""
+    return reply_with_calls(("echo", {"text": str(number)}))
+
+
+def run_stubborn(replies: list[Any], chart: str, **changes: Any) -> TurnResult:
+    """The result of a turn whose model gives these replies; its log replays."""
+    with make_engine(replies, chart=chart, llms=LLMS, **changes) as engine:
+        result = engine.run("go", conversation="c")
+        list(replay_conversation(engine.store, "c"))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("chart", "limit", "value"),
+    [
+        *((chart, "max_iterations", 5) for chart in (*LIMIT_CHARTS, "planner")),
+        *((chart, "max_tool_only_streak", 3) for chart in ("forced_answer", "full", "compacting")),
+    ],
+)
+def test_a_model_that_only_calls_tools_ends_at_a_named_limit(chart: str, limit: str, value: int) -> None:
+    """S1.14, S3.2: a model that goes on calling tools, also where they are left out, ends at the limit that
+    led there: the result names it and its value, and is no error."""
+    result = run_stubborn([call_anew(number) for number in range(30)], chart)
+    assert (result.limit_reached, result.limit_value, result.error) == (limit, value, None)
+    assert f"a limit ended the turn: {limit} ({value})" in result.warnings
+    assert result.to_dict()["limit_value"] == value
+    assert result.state == "max_iterations"
+    assert {call.outcome for call in result.tool_calls} <= {"succeeded", "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("chart", "limit", "value"),
+    [
+        *((chart, "max_iterations", 5) for chart in LIMIT_CHARTS),
+        *((chart, "max_repeats", 2) for chart in ("planner", "full", "compacting")),
+        ("forced_answer", "max_tool_only_streak", 3),
+    ],
+)
+def test_a_model_that_repeats_a_call_ends_at_a_named_limit(chart: str, limit: str, value: int) -> None:
+    """S2.8: a model that repeats one call for ever ends at the limit that its chart reads for that."""
+    result = run_stubborn([SAME] * 30, chart)
+    assert (result.limit_reached, result.limit_value, result.error) == (limit, value, None)
+
+
+@pytest.mark.parametrize("chart", ["planner", "forced_answer", "full", "compacting"])
+def test_a_model_that_talks_and_calls_tools_ends_at_the_iterations(chart: str) -> None:
+    """S1.14: with text beside each call only the number of iterations is reached, and the text is kept."""
+    replies = [{**call_anew(number), "content": f"hm {number}"} for number in range(30)]
+    result = run_stubborn(replies, chart)
+    assert (result.limit_reached, result.limit_value) == ("max_iterations", 5)
+    assert "hm" in result.content
+
+
+def test_another_call_in_the_last_reply_does_not_hide_the_limit() -> None:
+    """S2.8: the reply that was to be an answer calls another tool and has text; the limit before counts."""
+    last = {**reply_with_calls(("calculator", {"expression": "1"})), "content": "one more"}
+    result = run_stubborn([SAME, SAME, SAME, last], "full")
+    assert (result.limit_reached, result.limit_value) == ("max_repeats", 2)
+    assert "one more" in result.content
+
+
+def test_a_refusal_of_tools_is_no_limit() -> None:
+    """S3.3: where a host refuses the tools and the model calls some all the same, no limit was reached: the
+    turn ends in error, as before."""
+
+    def refuse(request: Request) -> Reply:
+        raise ProviderError(kind="bad_request", message="no tools here", status=400)
+
+    result = run_stubborn([refuse, SAME], "full")
+    assert (result.limit_reached, result.limit_value) == (None, None)
+    assert result.error is not None
+    assert result.error.kind == "finish_reason"
+
+
+# -- seconds -----------------------------------------------------------------------------------------
+
+
+class SlowModel(FunctionModel):
+    """A model that says one word and then nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda said, request: "x")
+
+    async def stream(self, request: Request) -> Any:
+        """One delta, and no end."""
+        yield TextDelta(text="Well")
+        await asyncio.Event().wait()
+
+    async def complete(self, request: Request) -> Reply:
+        """No end."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("chart", ["full", "budgeted", "compacting"])
+def test_the_seconds_of_a_turn_are_a_limit(chart: str) -> None:
+    """S1.14: `max_seconds` that ends a model call ends the turn at a limit with its name; what was streamed
+    is kept."""
+    seen: list[Delta] = []
+    spec = {"chart": chart, "llms": LLMS, "limits": {"max_seconds": 0.05}, "responses": [{"llm": "model"}]}
+    with Engine(spec, log="memory", providers={"model": SlowModel()}) as engine:
+        result = engine.run("go", conversation="c", on_delta=seen.append)
+        assert (result.limit_reached, result.limit_value, result.error) == ("max_seconds", 0.05, None)
+        assert result.state == "out_of_budget"
+        assert "Well" in result.content
+        list(replay_conversation(engine.store, "c"))
+
+
+# -- strict policy -----------------------------------------------------------------------------------
+
+
+def break_down(text: str) -> str:
+    """Break down."""
+    raise ValueError(f"no {text}")
+
+
+def say_no(text: str) -> str:
+    """Refuse."""
+    raise ToolFailure(f"no {text}")
+
+
+@pytest.mark.parametrize("chart", ["full", "compacting"])
+def test_a_strict_policy_ends_the_turn_at_an_exception_of_a_tool(chart: str) -> None:
+    """S3.10: under `policy: strict` an exception that a tool raises ends the turn in error, before the model
+    is asked again; the outcome of the call is kept. A lenient policy records it and goes on."""
+    replies = [reply_with_calls(("break_down", {"text": "luck"})), "done"]
+    options: dict[str, Any] = {"chart": chart, "llms": LLMS, "functions": [break_down], "tools": {}}
+    with make_engine(replies, policy="strict", **options) as engine:
+        result = engine.run("go", conversation="c")
+        assert result.error is not None
+        assert (result.state, result.error.kind) == ("error", "strict_policy")
+        assert "the tool 'break_down' raised ValueError: no luck" in result.error.message
+        assert [call.outcome for call in result.tool_calls] == ["failed"]
+        list(replay_conversation(engine.store, "c"))
+    with make_engine(replies, **options) as engine:
+        result = engine.run("go", conversation="c")
+        assert (result.content, result.warnings) == ("done", ())
+        (event,) = [
+            orjson.loads(line)["event"]
+            for line in engine.store.read_lines("c")
+            if b'"type":"tool_finished"' in line
+        ]
+        assert event["raised"] is True
+
+
+def test_a_tool_that_says_no_is_no_exception() -> None:
+    """S1.16: a tool that says itself that it failed gives the model a result, under a strict policy too."""
+    replies = [reply_with_calls(("say_no", {"text": "luck"})), "done"]
+    options: dict[str, Any] = {"chart": "full", "functions": [say_no], "tools": {}}
+    with make_engine(replies, policy="strict", **options) as engine:
+        result = engine.run("go", conversation="c")
+        assert (result.content, result.error) == ("done", None)
+        assert b'"raised"' not in b"".join(engine.store.read_lines("c"))
