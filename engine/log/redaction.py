@@ -298,6 +298,11 @@ class RedactedConversation:
         self._redact = redact
         self._sign_digest = sign_digest
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The redacted snapshot."""
+        return self._snapshot
+
     def apply_event(self, event: Event, data: bytes, real: Step) -> tuple[bytes, Step, dict[int, str]]:
         """The JSON of the redacted event, the step that it makes, and the keyed digest of each request sent.
 

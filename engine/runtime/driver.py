@@ -28,6 +28,7 @@ from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs, stop_tasks
 from toolchart.engine.runtime.flows.waiting import find_only_work, list_overdue_timers, rests_on_timers
 from toolchart.engine.runtime.performers import EffectPerformer
+from toolchart.engine.runtime.turn_warnings import log_step_warnings
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.compiler import Move
 from toolchart.states.core.answers import describe_effect, find_answered_effect
@@ -308,10 +309,14 @@ class Driver:
             event, data = encode_plain_event(decode_event(read_json(safe_data), event.at))
         before = self.snapshot
         new_step = step(self.machine, before, event)
-        if self._redacted_conversation is None:
+        redacted = self._redacted_conversation
+        if redacted is None:
             self.journal.add_record(event.at, data, new_step)
+            log_step_warnings(self.conversation, event, before, new_step.snapshot)
         else:
-            self.journal.add_record(event.at, *self._redacted_conversation.apply_event(event, data, new_step))
+            redacted_before = redacted.snapshot
+            self.journal.add_record(event.at, *redacted.apply_event(event, data, new_step))
+            log_step_warnings(self.conversation, event, redacted_before, redacted.snapshot)
         self.snapshot = new_step.snapshot
         for effect_id in new_step.cancels:
             self._stop_effect(effect_id)

@@ -8,6 +8,9 @@ import traceback
 
 from toolchart.app.cli.terminal.text import print_notice
 
+TURN_LOGGER = "toolchart.engine.turns"
+"""The logger of warnings of turns; `turn_warnings` has it, and is loaded later."""
+
 
 class _StderrHandler(logging.Handler):
     """Prints log records on stderr, and exceptions with class and message (traceback: TOOLCHART_DEBUG)."""
@@ -23,10 +26,18 @@ class _StderrHandler(logging.Handler):
         print_notice(text)
 
 
-def configure_logging(*, verbose: bool) -> None:
-    """Print warnings of the `toolchart` loggers on stderr; all messages if `verbose`."""
+def configure_logging(*, verbose: bool, shows_turns: bool = False) -> None:
+    """Print warnings of the `toolchart` loggers on stderr; all messages if `verbose`.
+
+    Args:
+        shows_turns: whether warnings of turns are printed too; not by a command that prints its results with
+            their warnings.
+    """
     logger = logging.getLogger("toolchart")
     for handler in [handler for handler in logger.handlers if isinstance(handler, _StderrHandler)]:
         logger.removeHandler(handler)
-    logger.addHandler(_StderrHandler())
+    handler = _StderrHandler()
+    if not shows_turns:
+        handler.addFilter(lambda record: record.name != TURN_LOGGER)
+    logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING)

@@ -35,6 +35,7 @@ from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.sharing.entries import Message, PersonEvent
 from toolchart.engine.runtime.sharing.ownership import Ownership, build_key
 from toolchart.engine.runtime.sharing.single_turns import SingleTurns
+from toolchart.engine.runtime.turn_warnings import log_warning
 from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks, TurnOptions, build_hooks
 from toolchart.states.content import add_text
 from toolchart.states.core.calls import require_waiting_call
@@ -179,6 +180,8 @@ class OpenTurns:
             return self.build_result(snapshot, conversation, hooks)
         if wait is not None and has_child_moved:
             return await self.go_on(conversation, self._load_conversation(conversation), None, hooks)
+        if wait is not None:
+            log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
         return self.build_result(driver.snapshot, conversation, hooks)
 
     async def _say_to_resting_children(self, agent: Agent, driver: Driver, event: UserSaid) -> bool:
@@ -245,6 +248,7 @@ class OpenTurns:
         event = await build_user_said(message, options.get("attachments", ()))
         await drivers[0].post_event(event)
         await self._agent.say_to_children(drivers[0], message)
+        log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
         result = self.build_result(drivers[0].snapshot, conversation)
         return _add_unused_options(result, options)
 
@@ -266,6 +270,7 @@ class OpenTurns:
         event = await build_user_said(message, options.get("attachments", ()))
         result = await self._hand_over(conversation, conversation, event, generate_conversation_id())
         if not result.is_over and not result.waiting_messages:  # it is in the inbox still
+            log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
             result = replace(result, warnings=(*result.warnings, MESSAGE_WAITS.format(wait=wait)))
         return _add_unused_options(result, options)
 
@@ -338,6 +343,7 @@ class OpenTurns:
             if hold.result is not None:
                 return hold.result
         result = self.build_result(self._load_conversation(root).snapshot, root)
+        log_warning(root, HANDED_OVER)
         return replace(result, warnings=(*result.warnings, HANDED_OVER))
 
     async def post(self, conversation: str, event: Decided | UserSaid | Cancelled, key: str | None) -> str:
@@ -491,6 +497,8 @@ class OpenTurns:
             conversation, loaded_conversation, answer, hooks, entry
         )
         result = self.build_result(snapshot, conversation, hooks)
+        if is_late:
+            log_warning(conversation, LATE_ANSWER)
         return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
 
     def adapt_fork(self, driver: Driver, plan: ForkPlan, parent: str, *, run_tools: bool) -> None:
@@ -574,4 +582,5 @@ def _add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
     if not unused or result.is_over:
         return result
     text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"
+    log_warning(result.conversation, text)
     return replace(result, warnings=(*result.warnings, text))

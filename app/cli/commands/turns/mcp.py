@@ -27,5 +27,5 @@ def command(spec: str, durability: str | None, log: str | None) -> None:
         from toolchart.app.server.mcp_server.connections import serve_stdio
     except ImportError as error:
         raise explain_import_fault(error, "mcp", "mcp", "serve") from None
-    configure_logging(verbose=False)
+    configure_logging(verbose=False, shows_turns=True)
     serve_stdio(spec, log=log, durability=durability)

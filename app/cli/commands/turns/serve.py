@@ -148,7 +148,7 @@ def command(
     from toolchart.app.server.application import build_application
     from toolchart.app.server.site import Limits, Site
 
-    configure_logging(verbose=False)
+    configure_logging(verbose=False, shows_turns=True)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
     options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **open_seals(seals, spec)}
