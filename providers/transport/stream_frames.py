@@ -17,8 +17,8 @@ from toolchart.providers.transport.reply_guard import build_excess_error
 MAX_LINE_BYTES = 32 * 2**20
 """Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
 
-MAX_PIECES = 500_000
-"""Most pieces of a streamed reply: four for each token of the longest replies of today (128,000)."""
+MAX_PIECES = 250_000
+"""Most pieces of a streamed reply: two for each token of the longest replies of today (128,000)."""
 
 _MAX_END_WAIT_S = 0.25
 """Longest wait for the end of a connection's answer after the end mark of the stream."""
