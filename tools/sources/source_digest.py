@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable
+from tokenize import TokenError
 from types import CodeType
 from typing import Any
 
@@ -27,7 +28,8 @@ def digest_function_source(function: Callable[..., Any]) -> str:
     inner = inspect.unwrap(function)
     try:
         text = textwrap.dedent(inspect.getsource(inner))
-    except (OSError, TypeError):
+    except (OSError, TypeError, SyntaxError, TokenError):
+        # Python looks where the function once stood in a file, and may find other text there.
         code = getattr(inner, "__code__", None)
         name = getattr(inner, "__qualname__", type(inner).__qualname__)
         text = _describe_code(code) if isinstance(code, CodeType) else f"no source: {name}"
