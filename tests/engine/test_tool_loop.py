@@ -149,7 +149,7 @@ def test_the_handlers_limit_goes_before_the_global_one(
     assert run.run("go").iterations == expected_limit
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter", "unknown", "paused", "malformed_call"])
+@pytest.mark.parametrize("reason", ["length", "content_filter", "unknown", "malformed_call"])
 def test_other_reasons_end_in_error_with_what_was_said(reason: str) -> None:
     """S1.15: any other finish reason ends in error with the content, else with a text that names it."""
     with_content = make_engine([{"content": "half", "finish_reason": reason}]).run("go")

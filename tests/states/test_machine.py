@@ -55,10 +55,15 @@ def test_a_move_has_its_reason() -> None:
     loop = Machine(load_chart("tool_loop"))
     start = loop.start(facts()).configuration
     move = loop.advance(start, "replied", facts(finish_reason="length"))
-    assert move.guards == {"finish_reason == 'tool_calls'": False, "finish_reason == 'stop'": False}
+    assert move.guards == {
+        "finish_reason == 'tool_calls'": False,
+        "finish_reason == 'stop'": False,
+        "finish_reason == 'paused' and replies < max_iterations": False,
+        "finish_reason == 'paused'": False,
+    }
     assert move.configuration.label == "error"
     assert [(transition.source, transition.targets, transition.row) for transition in move.fired] == [
-        ("prompting", ("error",), 2)
+        ("prompting", ("error",), 4)
     ]
 
 

@@ -172,7 +172,7 @@ def test_bounds_become_claims() -> None:
     chart = load_chart("tool_loop")
     limits = Limits(max_iterations=4)
     text = write_promela(chart, limits=limits, worst=check(chart, limits=limits).worst)
-    assert "ltl model_calls_bounded { [] (model_calls <= 4) }" in text
+    assert "ltl model_calls_bounded { [] (model_calls <= 7) }" in text
     assert "ltl tool_rounds_lower { [] (tool_rounds < 4) }" in text
     assert "Limits: max_iterations = 4." in text
 
