@@ -439,9 +439,9 @@ def _find_thinking(host: str, name: str) -> ThinkingRule | None:
     )
 
 
-def _shorten_name(model: str) -> str:
-    """The model's name in lower case, without `MAKER/`."""
-    return model.lower().rpartition("/")[2]
+def _shorten_name(model: str | None) -> str:
+    """The model's name in lower case, without `MAKER/`; empty where a stored prompt of the host names it."""
+    return (model or "").lower().rpartition("/")[2]
 
 
 def _is_host(host: str, names: tuple[str, ...]) -> bool:

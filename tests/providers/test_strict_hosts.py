@@ -643,6 +643,16 @@ def test_pieces_of_a_streamed_thought_go_back_as_one() -> None:
     assert message["reasoning_details"] == [first, *pieces[3:]]
 
 
+def test_a_request_without_a_model_goes_out() -> None:
+    """Requests whose model a prompt stored at the host names, as recorded traffic has them, fit no row."""
+    builder: Any = create_body_builder(
+        LLMConfig.model_validate({"provider": "openai", "api_key": "k", "base_url": OPENAI}), resolve=str
+    )
+    nameless: Any = None
+    body = builder.build_body(make_request(model=nameless, temperature=0.2), stream=False)
+    assert body["temperature"] == 0.2
+
+
 def test_a_warning_stands_once_in_a_result() -> None:
     """A setting that every request of a turn leaves out is one warning of its result."""
     with serve_strict_host(TURNS) as strict:
