@@ -12,6 +12,7 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.openai.compatible_hosts import check_profile_name, find_profile
 from toolchart.providers.openai.http import BodySender
 from toolchart.providers.openai.responses_client import ResponsesProvider
+from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS as RESPONSES_OPTIONS
 from toolchart.providers.openai.settings import OpenAISettings
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import (
@@ -178,8 +179,10 @@ class OpenAIProvider(HostAdapter):
 
 
 class DefaultProvider(HostAdapter):
-    """Calls OpenAI's own host where the entry names no API: Responses, because chat completions refuse tools
-    while the newest models reason; and chat completions for sound, and for the models that only they have.
+    """Calls OpenAI's own host where the entry names no API.
+
+    It calls Responses, because chat completions refuse tools while the newest models reason; and chat
+    completions for what only they take.
     """
 
     name = "openai"
@@ -189,13 +192,21 @@ class DefaultProvider(HostAdapter):
         self._chat = chat
         self._responses = responses
         self._settings = responses._settings
+        self._chat_options = set(SUPPORTED_OPTIONS) - set(RESPONSES_OPTIONS) - set(self._settings.refuses)
+        """Options that Responses lack."""
         self.host = responses.host
 
     def _choose_adapter(self, request: Request) -> OpenAIProvider | ResponsesProvider:
-        """Chat completions for models that only they have, and for sound, which only they take."""
-        rules = find_rules("chat", self._settings.host_profile or self.host, request.model)
+        """Chat completions for models that only they have, and for what only they take: sound, and of models
+        that do not reason the options that Responses lack."""
+        host = self._settings.host_profile or self.host
         has_sound = any(isinstance(part, AudioPart) for message in request.messages for part in message.parts)
-        return self._chat if has_sound or any(rule.is_chat_only for rule in rules) else self._responses
+        has_options = any(request.options.get(name) is not None for name in self._chat_options)
+        rules = find_rules("responses", host, request.model)
+        never_thinks = any(rule.never_thinks for rule in rules)
+        is_chat_only = any(rule.is_chat_only for rule in rules)
+        uses_chat = is_chat_only or has_sound or (never_thinks and has_options)
+        return self._chat if uses_chat else self._responses
 
     def _find_adapter(self, body: dict[str, Any]) -> OpenAIProvider | ResponsesProvider:
         """The API that a body is for."""

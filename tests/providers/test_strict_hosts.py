@@ -285,7 +285,7 @@ def test_what_is_taken_goes_out() -> None:
 
 def test_openai_is_asked_by_responses_unless_the_entry_says_chat() -> None:
     """The default API at OpenAI's own host is Responses, and nothing is stored there that was not before;
-    `api` decides; another address keeps chat completions."""
+    `api` decides; another address keeps chat completions, and what only they take goes by them."""
     paths = {}
     for name, base_url, keys in (
         ("default", OPENAI, {}),
@@ -294,8 +294,11 @@ def test_openai_is_asked_by_responses_unless_the_entry_says_chat() -> None:
         ("stored", OPENAI, {"api": "responses"}),
         ("gateway", "http://gateway.test/v1", {}),
         ("sound", OPENAI, {"model": "gpt-audio"}),
+        ("options", OPENAI, {}),
     ):
-        strict, warnings = run_at_host({"model": "gpt-4.1", **keys}, base_url)
+        handler = {"stop": ["#"], "seed": 1} if name == "options" else {}
+        strict, warnings = run_at_host({"model": "gpt-4.1", **keys}, base_url, **handler)
+        assert all(body.get("stop") == handler.get("stop") for body in strict.bodies)
         assert warnings == []
         paths[name] = (strict.paths[0], strict.bodies[0].get("store"))
     assert paths == {
@@ -305,6 +308,7 @@ def test_openai_is_asked_by_responses_unless_the_entry_says_chat() -> None:
         "stored": ("/v1/responses", None),
         "gateway": ("/v1/chat/completions", None),
         "sound": ("/v1/chat/completions", None),
+        "options": ("/v1/chat/completions", None),
     }
 
 
