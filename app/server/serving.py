@@ -26,6 +26,9 @@ MAX_CONNECTIONS = 2000
 GRACE_S = 20.0
 """Seconds that running turns have to end when the server is stopped."""
 
+HURRY_S = 1
+"""As `CLOSING_S`, after a second signal."""
+
 CLOSING_S = 5
 """Seconds after that in which what was sent must have been read: with them a stop takes less than the 30 s
 after which orchestrators kill."""
@@ -247,7 +250,8 @@ class SiteServer(uvicorn.Server):
         elif len(self._signals) == 1:
             self._loop.call_soon_threadsafe(self._begin_stop, sig)
         else:
-            self.force_exit = True
+            # Not `force_exit`, which would drop connections before the errors of their turns are sent.
+            self.config.timeout_graceful_shutdown = HURRY_S
             self._loop.call_soon_threadsafe(self._site.hurry)
             signal.signal(sig, signal.SIG_DFL)  # where even that hangs, a third one ends the process
 
