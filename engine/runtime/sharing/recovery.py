@@ -143,6 +143,8 @@ class Recovery:
                 return None
             losses = self._count_losses(conversation, parked_under)
             was_parked = find_parking(self._store, conversation) is not None
+            if losses >= self._park_after and was_parked and not self._has_entries(conversation):
+                return None  # its lease is left as it is: whoever asked for one more trial named its token
             result = await self._go_on_owned(conversation, may_park=losses >= self._park_after)
             is_parked = losses >= self._park_after and find_parking(self._store, conversation) is not None
             if is_parked and not was_parked:
@@ -153,6 +155,9 @@ class Recovery:
                     conversation,
                 )
             return result
+
+    def _has_entries(self, conversation: str) -> bool:
+        return isinstance(self._store, SharedStore) and bool(self._store.read_inbox([conversation]))
 
     @asynccontextmanager
     async def _try_alone(self, conversation: str) -> AsyncIterator[None]:
