@@ -63,7 +63,7 @@ def test_a_chart_as_a_model_for_spin(run_cli: RunCli, conversation: str, work_di
         assert result.out.startswith(f"/* The chart {title}, for Spin")
         assert "ltl ends { [] <> (over || disturbed) }" in result.out
     result = run_cli("export", "tool_loop", "--format", "promela", "--limit", "max_iterations=4")
-    assert "ltl model_calls_bounded { [] (model_calls <= 4) }" in result.out
+    assert "ltl model_calls_bounded { [] (model_calls <= 7) }" in result.out
 
 
 def test_mistakes_about_models(run_cli: RunCli, conversation: str) -> None:

@@ -130,7 +130,10 @@ def read_gemini_answer(exchange: Exchange) -> AnswerContent:
     for chunk in iterate_chunks(exchange):
         usage = chunk.get("usageMetadata")
         if usage:
-            content.tokens = (usage.get("promptTokenCount"), usage.get("totalTokenCount"))
+            prompt = usage.get("promptTokenCount")
+            if prompt is not None:  # what the host's own tools brought into the prompt is counted apart
+                prompt += usage.get("toolUsePromptTokenCount", 0)
+            content.tokens = (prompt, usage.get("totalTokenCount"))
         candidate = (chunk.get("candidates") or [{}])[0]
         content.finish_word = candidate.get("finishReason") or content.finish_word
         for part in candidate.get("content", {}).get("parts", []):

@@ -6,10 +6,7 @@ A program demands a type (`output_type`), a handler of a spec a `response_format
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
-
-from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError
@@ -17,6 +14,9 @@ from toolchart.states.events import Failed
 from toolchart.states.messages import Reply
 from toolchart.states.response_format import find_format_schema, find_format_type
 from toolchart.tools.execution.schema_output import parse_output, parse_value
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _WRAPPED = "value"
 """The key of an answer that is no object, since hosts give objects only."""
@@ -41,6 +41,9 @@ class AnswerType:
     """
 
     def __init__(self, output_type: Any) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
         self.name = str(getattr(output_type, "__name__", "answer"))
         self.is_text = output_type is str
         """Whether it is the text of the answer, which needs no form."""
@@ -69,6 +72,8 @@ class AnswerType:
         data, problem = parse_output(text, self.schema)
         if data is None:
             return None, problem
+        from pydantic import ValidationError
+
         try:
             return self._adapter.validate_python(data[_WRAPPED] if self._is_wrapped else data), ""
         except ValidationError as error:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import msgspec
 
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Cancelled, Decided
+from toolchart.states.events import Cancelled, Decided, UserSaid
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -78,7 +78,9 @@ _KINDS = {
             lambda value: isinstance(value, Decided), "a Decided", "write Decided(call_id=..., approved=True)"
         )
     ),
-    "event": _Kind(lambda value: isinstance(value, (Decided, Cancelled)), "a Decided or Cancelled"),
+    "event": _Kind(
+        lambda value: isinstance(value, (Decided, UserSaid, Cancelled)), "a Decided, UserSaid or Cancelled"
+    ),
     "call_id": _or_none(_TEXT),
     "approved": _Kind(lambda value: isinstance(value, bool), "True or False"),
     "arguments": _or_none(_MAPPING),

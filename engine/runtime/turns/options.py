@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.dependencies import DeltaObserver, Dependencies, Observer
+from toolchart.engine.runtime.flows.answer_form import AnswerType
 from toolchart.states.messages import Message
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.flows.answer_form import AnswerType
     from toolchart.tools.sources.attachments import Attachment
 
 
@@ -89,11 +89,5 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     return TurnHooks(
         observer=options.get("observer"),
         on_delta=options.get("on_delta"),
-        answer_form=None if output_type is None else _make_answer_form(output_type),
+        answer_form=None if output_type is None else AnswerType(output_type),
     )
-
-
-def _make_answer_form(output_type: Any) -> AnswerType:
-    from toolchart.engine.runtime.flows.answer_form import AnswerType
-
-    return AnswerType(output_type)

@@ -213,7 +213,10 @@ def send_prompt(process: Process) -> tuple[str, str]:
     """The text and the end of a message of an existing front end."""
     answer = process.ask("POST", "/chat/api", json={"prompt": "prompt", "previousMessages": []})
     data = answer.json()
-    return data.get("response", ""), str(answer.status_code if answer.is_success else data["error"])
+    if answer.is_success:
+        return data["response"], str(answer.status_code)
+    assert data["error"] in data["response"], "the page shows the error, and stays unlocked"
+    return "", data["error"]
 
 
 CLIENTS: dict[str, tuple[Callable[[Process], tuple[str, str]], str]] = {

@@ -124,7 +124,7 @@ GOING_ON: dict[str, tuple[Call, str]] = {
     "a decision for adecide": (lambda engine: asyncio.run(engine.adecide("c", {})), "a Decided"),
     "an event that cannot be posted": (
         lambda engine: asyncio.run(engine.apost("c", "cancelled")),
-        "a Decided or Cancelled",
+        "a Decided, UserSaid or Cancelled",
     ),
     "a message for asay": (lambda engine: asyncio.run(engine.asay("c", None)), "a text"),
     "a misspelt argument of approve": (
