@@ -191,15 +191,18 @@ async def _call_tool(process: Process) -> tuple[str, str]:
         """Take notice; a call with progress is answered by a stream."""
 
     headers = {"Authorization": f"Bearer {process.token}"}
+    answers: list[tuple[str, str]] = []
     async with httpx2.AsyncClient(headers=headers, timeout=120, trust_env=False) as http:
         transport = streamable_http_client(f"{process.url}/mcp", http_client=http)
-        async with Client(transport) as client:
-            arguments = {"message": "call", "conversation": "call"}
-            result = await client.call_tool("agent", arguments, progress_callback=note_progress)
-            content: Any = result.content[0]
-            if result.is_error:
-                return "", content.text
-            return content.text, "ok"
+        try:
+            async with Client(transport) as client:
+                arguments = {"message": "call", "conversation": "call"}
+                result = await client.call_tool("agent", arguments, progress_callback=note_progress)
+                content: Any = result.content[0]
+                answers.append(("", content.text) if result.is_error else (content.text, "ok"))
+        except* httpx2.TransportError:
+            assert answers, "it ended without an answer"  # else the server ended before the client's farewell
+    return answers[0]
 
 
 def send_message(process: Process) -> tuple[str, str]:
