@@ -165,7 +165,7 @@ def _make_connections(address: str) -> Engine:
         if is_pooled(db):
             db.prepare_threshold = None
         else:
-            db.execute(f"SET idle_in_transaction_session_timeout = '{_LONGEST_IDLE_S}s'")
+            db.execute(f"SET idle_in_transaction_session_timeout = '{_LONGEST_IDLE_S}s'".encode())
         db.commit()
 
     return connections

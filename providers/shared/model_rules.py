@@ -658,15 +658,16 @@ def _fit_tool_choice(
         note("lists", "takes no list of allowed tools", f"only {', '.join(names)} went out as tools")
         kept_names, names = names, choice.names if choice.required_name else ()
     if mode == "required":
+        listed = ", ".join(names)
         form: ChoiceForm = "named" if len(names) == 1 else "required"
         offered_count = len(kept_names) or len(request.tools)
         if form in refused and form == "named" and "required" not in refused:
-            note(form, "takes no tool by its name", f"only {names[0]} went out, and a call was required")
+            note(form, "takes no tool by its name", f"only {listed} went out, and a call was required")
             kept_names, names = names, ()
         elif form in refused and form == "required" and offered_count == 1 and "named" not in refused:
             names = kept_names or (request.tools[0].name,)
         elif form in refused:
-            what = f"only {names[0]} went out as a tool, and" if form == "named" else "nothing is forced:"
+            what = f"only {listed} went out as a tool, and" if form == "named" else "nothing is forced:"
             note(form, "cannot be forced to call a tool", f"{what} the model decides")
             kept_names, mode = names or kept_names, "auto"
             names = names if len(names) > 1 else ()

@@ -36,7 +36,8 @@ def read_queue_figures(address: str, queue: str) -> list[QueueFigures]:
         psycopg.Error: the server cannot be reached, or the queue does not exist yet.
     """
     with connect(address, connect_timeout=_TIMEOUT_S) as db, db.transaction():
-        db.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT_S}s'")  # poolers refuse it as an option
+        # Poolers refuse it as an option.
+        db.execute(f"SET LOCAL statement_timeout = '{_TIMEOUT_S}s'".encode())
         rows = db.execute(_QUERY, (queue,)).fetchall()
     return [
         QueueFigures(
