@@ -22,7 +22,7 @@ from toolchart.engine.telemetry import attributes as names
 from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.encoding import decode
 from toolchart.states.events import Decided, Failed, Replied, Reviewed, ToolFinished, TurnStarted
-from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
+from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import Store
 
 _INTERNAL, _CLIENT = 1, 3
@@ -100,6 +100,8 @@ class _Turn:
         self.asked: dict[int, _AskedCall] = {}
         self.waiting: dict[str, str] = {}
         """Times at which calls began to wait for a decision, by their ids."""
+        self.usage = Usage()
+        """What the replies since the span of the turn began have used."""
         self._collector = TranscriptCollector()
         self._messages: list[Message] = []
         self._system: str | None = None
@@ -163,18 +165,27 @@ def _build_spans(
         turn.add_record(record)
         if number >= len(records) - own and record.turn:
             if record.event_type == TurnStarted.TYPE or not spans:
-                yield from spans
+                yield from _add_turn_usage(turn, spans)
                 spans = [_open_turn_span(turn, record)]
             _add_step_event(spans[0], record)
             spans += _build_child_spans(turn, record, spans[0]["spanId"])
         turn.add_asks(record)
-    yield from spans
+    yield from _add_turn_usage(turn, spans)
+
+
+def _add_turn_usage(turn: _Turn, spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The spans of a turn that ends here; the first one has what its replies used, without its children."""
+    used, turn.usage = names.describe_usage(turn.usage), Usage()
+    if spans:
+        spans[0]["attributes"] += [_encode_attribute(k, v) for k, v in used.items() if v is not None]
+    return spans
 
 
 def _open_turn_span(turn: _Turn, record: ReadRecord) -> dict[str, Any]:
     attributes = {
         **names.describe_agent(turn.agent, turn.model),
         **names.describe_conversation(turn.conversation, turn.provider),
+        "toolchart.turn": record.turn,
     }
     return _build_span(
         f"invoke_agent {turn.agent}",
@@ -208,6 +219,8 @@ def _build_child_spans(turn: _Turn, record: ReadRecord, parent: str) -> Iterator
     """The spans that end with a record."""
     event = record.read_event()
     if isinstance(event, (Replied, Failed)):
+        if event.reply is not None:
+            turn.usage = turn.usage.plus(event.reply.usage)
         yield _build_chat_span(event, record, turn, parent)
     elif isinstance(event, ToolFinished) and event.call_id:
         yield _build_tool_span(event, record, turn, parent)

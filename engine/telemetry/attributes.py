@@ -70,11 +70,16 @@ def describe_model_call(model: str, options: Mapping[str, Any]) -> Attributes:
 
 
 def describe_answer(event: Replied | Failed) -> Attributes:
-    """The answer to a model call: a reply, or a failure with its kind as `error.type`."""
+    """The answer to a model call: a reply, or a failure with its kind as `error.type`; that of a reply which
+    breaks its schema has the reply's usage too, for it was paid."""
+    failed: Attributes = {}
     if isinstance(event, Failed):
-        return {"error.type": event.kind, "http.response.status_code": event.status}
+        failed = {"error.type": event.kind, "http.response.status_code": event.status}
     reply = event.reply
+    if reply is None:
+        return failed
     return {
+        **failed,
         "gen_ai.response.model": reply.model,
         "gen_ai.response.id": reply.response_id,
         "gen_ai.response.finish_reasons": [reply.native_reason or reply.finish_reason],
