@@ -390,6 +390,9 @@ class Conversations:
         self, name: str, service: str | None, snapshot: Snapshot, journal: Journal, machine: Machine
     ) -> Driver:
         """A driver with its dependencies; `service` is None for a fork that has no turn yet."""
+        telemetry = self._shared_dependencies.telemetry
+        if telemetry is not None:
+            telemetry.name_agent(name, self._spec.name or "")
         dependencies = Dependencies(
             provider=_NO_MODEL if service is None else self._get_provider(service),
             executor=self._tools.bind(
@@ -406,7 +409,7 @@ class Conversations:
             output_classes=self._shared_dependencies.output_classes,
             get_provider=self._get_provider,
             children=self._shared_dependencies.children,
-            telemetry=self._shared_dependencies.telemetry,
+            telemetry=telemetry,
             debug_files=self._shared_dependencies.debug_files,
             longest_wait_s=self._shared_dependencies.longest_wait_s,
             # Deltas may cut a secret in two, so a redacted log does not keep them.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -117,6 +117,16 @@ class Driver:
             LogConflict, LogUnavailable: a record could not be written; its effects were not performed.
             NoRecordedAnswer: the turn runs from a log that has no answer to what it asks for.
         """
+        telemetry = self.dependencies.telemetry
+        if telemetry is not None and not self.snapshot.is_over:
+            telemetry.begin_turn(self.conversation, self.snapshot)
+        try:
+            return await self._run_turn(events)
+        finally:
+            if telemetry is not None:
+                telemetry.end_turn(self.conversation, self.snapshot)
+
+    async def _run_turn(self, events: Sequence[Event]) -> Snapshot:
         for event in events:
             self.apply_event(event)
         # Before anything of this turn is written: a conversation that asks for what the operator's files do
@@ -154,8 +164,6 @@ class Driver:
             await self._stop_from_outside()
             raise
         finally:
-            if self.dependencies.telemetry is not None:
-                self.dependencies.telemetry.end_turn(self.conversation, self.snapshot)
             self._loop_task = self._event_loop = None
             if self._tasks:
                 await self._stop_tasks()

@@ -8,12 +8,16 @@
 Spans follow the effects of the core: one begins when its record is made, and ends with the record that
 answers it. So telemetry sees what the log says, and changes nothing. The work of a model call or a tool runs
 inside its span, so that spans of other libraries lie in it. Content is included only where it is asked for.
+
+The span of a turn has the usage of the model calls that its own conversation got answered while it was open,
+and nothing else: those of a sub-agent are in the span of the sub-agent, and those before a wait are in the
+span before the wait. So the `invoke_agent` spans add up to the usage of the log, and so do the `chat` spans.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +35,13 @@ from toolchart.states.events import (
     ToolFinished,
     TurnStarted,
 )
-from toolchart.states.messages import Request, ToolCall
+from toolchart.states.messages import Request, ToolCall, Usage
 from toolchart.states.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.metrics import Histogram, Meter, MeterProvider
-    from opentelemetry.trace import Span, SpanKind, TracerProvider
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TracerProvider
 
 _SCOPE = "toolchart"
 
@@ -47,6 +51,9 @@ _TOKEN_BUCKETS = tuple(4**power for power in range(14))
 _Key = tuple[str, int, str]
 """Conversation, effect (0 for the turn) and call id of a span."""
 
+_MOST_LINKS = 10_000
+"""For how many turns that wait the span is kept that the next one links to; then the oldest is forgotten."""
+
 
 class _OpenSpan:
     """A span that has begun."""
@@ -54,6 +61,10 @@ class _OpenSpan:
     def __init__(self, span: Span, attributes: names.Attributes, request: Request | None = None) -> None:
         self.span, self.attributes, self.request = span, attributes, request
         self.started_s = time.monotonic()
+        self.usage = Usage()
+        """Of the span of a turn: what the model calls have used that were answered in it."""
+        self.cancelled_ns: int | None = None
+        """Of a model call: when it was cancelled. It may be answered all the same, and that is paid for."""
 
 
 class Telemetry:
@@ -93,6 +104,8 @@ class Telemetry:
         self._tokens = _make_histogram(meter, "gen_ai.client.token.usage", "{token}")
         self._spans: dict[_Key, _OpenSpan] = {}
         self._agents: dict[str, str] = {}
+        self._waiting_turns: dict[str, tuple[int, SpanContext]] = {}
+        """By conversation: number and newest span of a turn that was left open, the oldest first."""
 
     # -- what the driver calls -------------------------------------------------------------------
 
@@ -100,31 +113,54 @@ class Telemetry:
         """Begin and end the spans of a step; its record is noted already."""
         snapshot = step.snapshot
         if isinstance(event, Configured):
-            self._agents[conversation] = str(event.spec.get("name") or "")
-        elif isinstance(event, TurnStarted | Resumed):
+            self.name_agent(conversation, str(event.spec.get("name") or ""))
+        elif isinstance(event, TurnStarted):
+            self._waiting_turns.pop(conversation, None)
             self._open_turn(conversation, snapshot)
-        if not step.is_late:
+        elif isinstance(event, Resumed):
+            self.begin_turn(conversation, snapshot)
+        self._add_usage(conversation, event)
+        if not step.is_late or isinstance(event, Replied | Failed):
             self._end_answered(conversation, event)
         for effect_id in step.cancels:
-            self._end_cancelled(conversation, effect_id)
+            self._cancel_effect(conversation, effect_id)
         if (conversation, 0, "") in self._spans:
             self._note_step(conversation, event, step)
             for effect in step.effects:
                 self._open_effect(conversation, effect, snapshot)
             self._open_approvals(conversation, snapshot)
 
+    def name_agent(self, conversation: str, agent: str) -> None:
+        """Note whose conversation it is; its spans begin later."""
+        self._agents[conversation] = agent
+
+    def begin_turn(self, conversation: str, snapshot: Snapshot) -> None:
+        """Begin the spans of an open turn that goes on, and of what is open in it, where there are none."""
+        if (conversation, 0, "") not in self._spans:
+            self._open_turn(conversation, snapshot)
+        for effect in snapshot.open_effects:
+            self._open_effect(conversation, effect, snapshot)
+
     def end_turn(self, conversation: str, snapshot: Snapshot) -> None:
         """End the span of a turn whose chart rests, and those of what stays open."""
         for key in [key for key in self._spans if key[0] == conversation and key[1:] != (0, "")]:
-            self._end_span(key, {"toolchart.is_waiting": True})
+            is_cancelled = self._spans[key].cancelled_ns is not None
+            self._end_span(
+                key, {"error.type": "cancelled"} if is_cancelled else {"toolchart.is_waiting": True}
+            )
         key = (conversation, 0, "")
-        if key not in self._spans:
+        open_turn = self._spans.get(key)
+        if open_turn is None:
             return
         error = snapshot.error
-        used = names.describe_usage(snapshot.usage)
+        used = names.describe_usage(open_turn.usage)
         attributes = {**used, "error.type": error.kind if error is not None else None}
         attributes |= {"toolchart.state": snapshot.state, "toolchart.limit": snapshot.limit_reached}
         self._end_span(key, attributes, self._agent_durations)
+        if not snapshot.is_over:
+            self._waiting_turns[conversation] = (snapshot.turn, open_turn.span.get_span_context())
+            if len(self._waiting_turns) > _MOST_LINKS:
+                del self._waiting_turns[next(iter(self._waiting_turns))]
 
     @contextmanager
     def attach(self, conversation: str, effect: int, call_id: str = "") -> Iterator[None]:
@@ -145,6 +181,7 @@ class Telemetry:
         attributes = {
             **names.describe_agent(agent, model),
             **names.describe_conversation(conversation, provider),
+            "toolchart.turn": snapshot.turn,
         }
         self._begin_span(
             (conversation, 0, ""),
@@ -152,7 +189,13 @@ class Telemetry:
             attributes,
             self._trace.SpanKind.INTERNAL,
             self._find_turn(conversation.rpartition(".")[0]),
+            links=self._take_links(conversation, snapshot.turn),
         )
+
+    def _take_links(self, conversation: str, turn: int) -> list[Link]:
+        """A link to the newest span of the same turn, where this process has made one."""
+        waiting_turn, context = self._waiting_turns.pop(conversation, (0, None))
+        return [self._trace.Link(context)] if context is not None and waiting_turn == turn else []
 
     def _find_turn(self, conversation: str) -> _OpenSpan | None:
         """The open turn of a conversation, or of the nearest one that runs it."""
@@ -164,9 +207,12 @@ class Telemetry:
         return None
 
     def _open_effect(self, conversation: str, effect: Effect, snapshot: Snapshot) -> None:
+        """Begin the spans of an effect that have not begun."""
         provider = snapshot.settings.provider if snapshot.settings is not None else ""
         common = names.describe_conversation(conversation, provider)
         if isinstance(effect, CallModel):
+            if (conversation, effect.id, "") in self._spans:
+                return
             request = effect.request
             attributes = {**names.describe_model_call(request.model, request.options), **common}
             if self._content:
@@ -175,7 +221,8 @@ class Telemetry:
             self._begin_span((conversation, effect.id, ""), name, attributes, kind, request=request)
         elif isinstance(effect, RunTools):
             for call in effect.calls:
-                self._open_tool(conversation, effect.id, call, common)
+                if (conversation, effect.id, call.id) not in self._spans:
+                    self._open_tool(conversation, effect.id, call, common)
 
     def _open_tool(self, conversation: str, effect: int, call: ToolCall, common: names.Attributes) -> None:
         attributes = {**names.describe_tool_call(call.name, call.id), **common}
@@ -202,14 +249,21 @@ class Telemetry:
         kind: SpanKind,
         parent: _OpenSpan | None = None,
         request: Request | None = None,
+        links: Sequence[Link] = (),
     ) -> None:
         parent = parent or (self._spans.get((key[0], 0, "")) if key[1:] != (0, "") else None)
         context = self._trace.set_span_in_context(parent.span) if parent is not None else None
         given = {name: value for name, value in attributes.items() if value is not None}
-        span = self._tracer.start_span(name, context=context, kind=kind, attributes=given)
+        span = self._tracer.start_span(name, context=context, kind=kind, attributes=given, links=links)
         self._spans[key] = _OpenSpan(span, given, request)
 
     # -- ending ----------------------------------------------------------------------------------
+
+    def _add_usage(self, conversation: str, event: Event) -> None:
+        """Count what a reply used, also one that broke its schema or came too late: it was paid for."""
+        open_turn = self._spans.get((conversation, 0, ""))
+        if open_turn is not None and isinstance(event, Replied | Failed) and event.reply is not None:
+            open_turn.usage = open_turn.usage.plus(event.reply.usage)
 
     def _end_answered(self, conversation: str, event: Event) -> None:
         match event:
@@ -230,6 +284,8 @@ class Telemetry:
         if open_span is None:
             return
         attributes = names.describe_answer(event)
+        if open_span.cancelled_ns is not None:
+            attributes["error.type"] = "cancelled"
         if self._content and isinstance(event, Replied):
             attributes |= names.describe_reply_content(event.reply)
         self._count_tokens(open_span, event)
@@ -247,9 +303,13 @@ class Telemetry:
             if count is not None:
                 self._tokens.record(count, {**measured, "gen_ai.token.type": kind})
 
-    def _end_cancelled(self, conversation: str, effect: int) -> None:
+    def _cancel_effect(self, conversation: str, effect: int) -> None:
+        """End the spans of a cancelled effect; that of a model call when it is answered, or with its turn."""
         for key in [key for key in self._spans if key[:2] == (conversation, effect) and effect]:
-            self._end_span(key, {"error.type": "cancelled"})
+            if self._spans[key].request is None:
+                self._end_span(key, {"error.type": "cancelled"})
+            else:
+                self._spans[key].cancelled_ns = time.time_ns()
 
     def _end_span(self, key: _Key, attributes: names.Attributes, histogram: Histogram | None = None) -> None:
         open_span = self._spans.pop(key, None)
@@ -262,7 +322,7 @@ class Telemetry:
         if histogram is not None:
             seconds = time.monotonic() - open_span.started_s
             histogram.record(seconds, _choose_dimensions({**open_span.attributes, **given}))
-        open_span.span.end()
+        open_span.span.end(end_time=open_span.cancelled_ns)
 
     def _note_step(self, conversation: str, event: Event, step: Step) -> None:
         """Add the transition and the truth of its guards to the span of the turn."""

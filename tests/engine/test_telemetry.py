@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import agents
+import child_agents
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider
@@ -27,9 +28,14 @@ from web import serve_web
 
 from toolchart import Engine, Telemetry, TurnResult
 from toolchart.engine.exchange.otel import export_family_spans
+from toolchart.engine.log.family import iterate_family
+from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.events import Decided
-from toolchart.states.messages import ToolCall
+from toolchart.engine.telemetry import live
+from toolchart.states.errors import ProviderError
+from toolchart.states.events import Decided, Failed, Replied
+from toolchart.states.messages import Reply, Request, ToolCall, Usage
+from toolchart.states.ports import Store
 
 KNOWN_ATTRIBUTES = {
     value
@@ -277,3 +283,354 @@ def test_no_live_span_holds_a_key(question: str, tmp_path: Path, monkeypatch: py
     texts += [str(collected.metrics)]
     assert "(secret)" in "".join(texts) or question == "fail"
     assert find_key(tmp_path, *texts) == []
+
+
+# -- usage and links -------------------------------------------------------------------------------
+
+
+def make_usage(count: int) -> dict[str, Any]:
+    """Usage of a scripted reply: `count` tokens in, a tenth out."""
+    return {"usage": {"input": count, "output": count // 10, "cached": 1}}
+
+
+def ask_for_approval(count: int) -> dict[str, Any]:
+    """A scripted reply with a call that needs an approval."""
+    return {**agents.reply_with_calls(("echo", {"text": "a"})), **make_usage(count)}
+
+
+APPROVAL: dict[str, Any] = {
+    "chart": "approval",
+    "name": "helper",
+    "approval": [{"tools": "echo", "decision": "ask"}],
+}
+
+
+def list_spans(collected: Collected, name: str) -> list[ReadableSpan]:
+    """The spans whose names begin so, in the order in which they ended."""
+    return [span for span in collected.exporter.get_finished_spans() if span.name.startswith(name)]
+
+
+def list_usage(collected: Collected, name: str, kind: str = "input") -> list[Any]:
+    """What each of these spans has used."""
+    key = f"gen_ai.usage.{kind}_tokens"
+    return [(span.attributes or {}).get(key) for span in list_spans(collected, name)]
+
+
+def sum_usage(collected: Collected, name: str) -> tuple[int, int]:
+    """What these spans have used together, in and out."""
+    found = [list_usage(collected, name, kind) for kind in ("input", "output")]
+    inputs, outputs = (sum(count or 0 for count in counts) for counts in found)
+    return inputs, outputs
+
+
+def sum_exported_usage(store: Store, conversation: str, name: str) -> tuple[int, int]:
+    """What the spans of the log's export have used together, in and out."""
+    exported = export_family_spans(store, conversation)
+    spans = exported["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    found = [entry for span in spans if span["name"].startswith(name) for entry in span["attributes"]]
+    inputs, outputs = (
+        sum(
+            int(entry["value"]["intValue"])
+            for entry in found
+            if entry["key"] == f"gen_ai.usage.{kind}_tokens"
+        )
+        for kind in ("input", "output")
+    )
+    return inputs, outputs
+
+
+def sum_counted_tokens(collected: Collected) -> tuple[int, int]:
+    """What the histogram of tokens has counted, in and out."""
+    points = collected.metrics["gen_ai.client.token.usage"]
+    inputs, outputs = (
+        sum(point.sum for point in points if point.attributes["gen_ai.token.type"] == kind)
+        for kind in ("input", "output")
+    )
+    return inputs, outputs
+
+
+def sum_recorded_usage(store: Store, conversation: str) -> tuple[int, int]:
+    """What the records of a conversation and its children say that replies have used, in and out."""
+    used = Usage()
+    for _, name in iterate_family(store, conversation):
+        for record in read_conversation(store, name):
+            event = record.read_event()
+            if isinstance(event, Replied | Failed) and event.reply is not None:
+                used = used.plus(event.reply.usage)
+    return used.input or 0, used.output or 0
+
+
+def check_sums(collected: Collected, store: Store, conversation: str) -> None:
+    """Each kind of span, the histogram and each kind of span of the export add up to the records."""
+    recorded = sum_recorded_usage(store, conversation)
+    assert recorded > (0, 0)
+    assert sum_usage(collected, "chat") == recorded
+    assert sum_usage(collected, "invoke_agent") == recorded
+    assert sum_counted_tokens(collected) == recorded
+    assert sum_exported_usage(store, conversation, "chat") == recorded
+    assert sum_exported_usage(store, conversation, "invoke_agent") == recorded
+
+
+def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
+    """S4.8: each part of a turn that waits for a person counts what was used in it; the later part is a trace
+    of its own with a link to the part before, and the next turn has no link."""
+    collected = Collected()
+    replies = [ask_for_approval(100), ask_for_approval(200), {"content": "Done.", **make_usage(400)}]
+    replies.append({"content": "Bye.", **make_usage(800)})
+    with agents.make_engine(replies, telemetry=collected.telemetry, **APPROVAL) as engine:
+        result = engine.run("go", conversation="c")
+        for _ in range(2):
+            call = result.pending_approvals[0].id
+            result = engine.resume("c", Decided(call_id=call, approved=True))
+        assert result.state == "finished"
+        engine.run("bye", conversation="c")
+        check_sums(collected, engine.store, "c")
+        exported = export_family_spans(engine.store, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    turns = [entry for span in exported for entry in span["attributes"] if entry["key"] == "toolchart.turn"]
+    assert [entry["value"]["intValue"] for entry in turns] == ["1", "2"]
+    assert list_usage(collected, "invoke_agent") == [100, 200, 400, 800]
+    first, second, third, next_turn = list_spans(collected, "invoke_agent")
+    assert [span.links for span in (first, next_turn)] == [(), ()]
+    assert [[link.context for link in span.links] for span in (second, third)] == [
+        [first.context],
+        [second.context],
+    ]
+    assert len({span.context.trace_id for span in (first, second, third) if span.context}) == 3
+    numbers = [(span.attributes or {})["toolchart.turn"] for span in list_spans(collected, "invoke_agent")]
+    assert numbers == [1, 1, 1, 2]
+
+
+def test_a_new_turn_has_no_link() -> None:
+    """A turn that begins links to nothing, also where a conversation with the same id, in another log, waited
+    in its turn with the same number."""
+    collected = Collected()
+    for _ in range(2):
+        with agents.make_engine([ask_for_approval(100)], telemetry=collected.telemetry, **APPROVAL) as engine:
+            engine.run("go", conversation="c")
+    assert [span.links for span in list_spans(collected, "invoke_agent")] == [(), ()]
+
+
+def test_the_links_of_turns_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns that wait for ever take no memory for ever: the oldest loses its link, and goes on without."""
+    monkeypatch.setattr(live, "_MOST_LINKS", 1)
+    collected = Collected()
+    replies = [ask_for_approval(100), ask_for_approval(100), "Done.", "Done."]
+    with agents.make_engine(replies, telemetry=collected.telemetry, **APPROVAL) as engine:
+        waiting = {name: engine.run("go", conversation=name).pending_approvals[0].id for name in ("c", "d")}
+        for name, call in waiting.items():
+            engine.resume(name, Decided(call_id=call, approved=True))
+    assert [len(span.links) for span in list_spans(collected, "invoke_agent")] == [0, 0, 0, 1]
+
+
+def test_another_process_counts_only_its_part() -> None:
+    """A process that goes on with a turn counts what it used and names the agent, the conversation and the
+    turn; it cannot know the span of the process before, and has no link."""
+    store, first, second = MemoryStore(), Collected(), Collected()
+    with agents.make_engine(
+        [ask_for_approval(100)], telemetry=first.telemetry, log=store, **APPROVAL
+    ) as engine:
+        result = engine.run("go", conversation="c")
+    done = {"content": "Done.", **make_usage(200)}
+    with agents.make_engine([done], telemetry=second.telemetry, log=store, **APPROVAL) as engine:
+        engine.resume("c", Decided(call_id=result.pending_approvals[0].id, approved=True))
+    assert (list_usage(first, "invoke_agent"), list_usage(second, "invoke_agent")) == ([100], [200])
+    (before,), (after,) = list_spans(first, "invoke_agent helper"), list_spans(second, "invoke_agent helper")
+    assert after.links == ()
+    for key in ("gen_ai.agent.name", "gen_ai.conversation.id", "toolchart.turn"):
+        assert (after.attributes or {})[key] == (before.attributes or {})[key]
+
+
+PLAN_CHART = child_agents.make_parent_chart()
+PLAN_CHART["states"]["working"].pop("initial")
+PLAN_CHART["states"]["planning"] = {
+    "initial": True,
+    "enter": "plan",
+    "transitions": [
+        {"event": "replied", "target": "working"},
+        {"event": "failed", "target": "planning", "cond": "outline.failures < 2"},
+        {"event": "failed cancelled", "target": "error"},
+    ],
+}
+
+PARTS = {
+    "type": "object",
+    "properties": {"parts": {"type": "array", "maxItems": 3, "items": {"type": "string"}}},
+    "required": ["parts"],
+}
+
+PLAN_EFFECTS = {
+    "plan": {"call_model": {"as": "outline", "prompt": "plan", "schema": PARTS}},
+    "work": {
+        "run_agent": {
+            "chart": "full",
+            "for_each": "outline.parts",
+            "at_most": 3,
+            "parallel": 1,
+            "message": "do {{item}}",
+            "as": "outcome",
+        }
+    },
+    "publish": {"answer": "{{outcome}}"},
+}
+
+
+def test_spans_of_children_approvals_and_retries_sum_to_the_log() -> None:
+    """S4.8: a run with a reply that breaks its schema and was paid for, children that wait for approvals, and
+    a retry: spans of each kind, histogram and export add up to the records, and a parent leaves out what its
+    children used."""
+    collected = Collected()
+    asked: list[str] = []
+
+    def answer(said: str, request: Request) -> Reply | Exception:
+        asked.append(said)
+        usage = Usage(input=100 * len(asked) + 7, output=3)
+        if not said.startswith("do "):  # the plan, or its repair
+            content = "no JSON" if len(asked) == 1 else '{"parts": ["a", "b"]}'
+            return Reply(content=content, finish_reason="stop", usage=usage)
+        if said == "do a" and asked.count(said) == 1:
+            return ProviderError(kind="overloaded", message="busy", status=503, retryable=True)
+        if request.messages[-1].role == "tool":
+            return Reply(content=f"{said}: done", finish_reason="stop", usage=usage)
+        call = ToolCall(id=f"call {said}", name="note", arguments={"text": said})
+        return Reply(tool_calls=(call,), finish_reason="tool_calls", usage=usage)
+
+    def note(text: str) -> str:
+        """Write a note."""
+        return text
+
+    spec = child_agents.make_spec(
+        PLAN_CHART, PLAN_EFFECTS, tools={"enabled": True, "apply_globally": True}, approval={"default": "ask"}
+    )
+    model = child_agents.FunctionModel(answer)
+    with child_agents.make_engine(spec, model, functions=[note], telemetry=collected.telemetry) as engine:
+        result = engine.run("go", conversation="c")
+        while result.pending_approvals:
+            call = result.pending_approvals[0]
+            result = engine.resume(str(call["conversation"]), Decided(call_id=call.id, approved=True))
+        assert result.is_over
+        assert "do b: done" in str(result.content)
+        check_sums(collected, engine.store, "c")
+        assert (result.usage.input, result.usage.output) == sum_usage(collected, "invoke_agent")
+    assert len(asked) == 7
+    own = [
+        s
+        for s in list_spans(collected, "invoke_agent")
+        if (s.attributes or {})["gen_ai.conversation.id"] == "c"
+    ]
+    used = [(span.attributes or {}).get("gen_ai.usage.input_tokens") for span in own]
+    assert used == [107 + 207, *[None] * (len(own) - 1)]
+    assert len(own) > 1
+    broken = [(span.attributes or {}).get("error.type") for span in list_spans(collected, "chat")]
+    assert broken[:2] == ["bad_output", None]
+
+
+# -- stopped and late ------------------------------------------------------------------------------
+
+
+class SlowModel(child_agents.FunctionModel):
+    """A model whose first request is never answered; where it is stopped, a late reply may come instead."""
+
+    def __init__(self, late: Reply | None) -> None:
+        super().__init__(lambda said, request: said)
+        self._late = late
+
+    async def complete(self, request: Request) -> Reply:
+        """The late reply of the first request; then the words of the user."""
+        if self.requests:
+            return await super().complete(request)
+        self.requests.append(request)
+        self.running += 1
+        self._arrival.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if self._late is None:
+                raise
+        finally:
+            self.running -= 1
+        assert self._late is not None
+        return self._late
+
+
+ASK_CHART = {
+    "name": "ask",
+    "states": {
+        "asking": {
+            "initial": True,
+            "enter": "call_model",
+            "transitions": [
+                {"event": "user_said", "target": "asking"},
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+"""A message of the user leaves the state; a cancellation leaves the turn open."""
+
+
+async def test_a_model_call_that_is_asked_again_after_a_stop_has_its_span() -> None:
+    """Where a turn was stopped while its model was asked and goes on, the call that asks again has a span,
+    inside that of the turn, and the reply is counted."""
+    collected, model = Collected(), SlowModel(late=None)
+    spec = child_agents.make_spec(ASK_CHART, {})
+    async with child_agents.make_engine(spec, model, telemetry=collected.telemetry) as engine:
+        turn = asyncio.ensure_future(engine.arun("go", conversation="c"))
+        await model.wait_for_requests(1)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        result = await engine.aresume("c")
+        assert result.is_over
+        check_sums(collected, engine.store, "c")
+    assert list_usage(collected, "chat") == [None, 6]
+    before, after = list_spans(collected, "invoke_agent")
+    assert [link.context for link in after.links] == [before.context]
+    call = list_spans(collected, "chat")[-1]
+    assert call.parent == after.context
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_reply_that_comes_too_late_is_counted_in_its_span(is_answered: bool) -> None:
+    """The span of a cancelled model call says so and ends when it was cancelled. Where it is answered all the
+    same, the span has what that used, which the log counts too."""
+    late = Reply(content="too late", finish_reason="stop", usage=Usage(input=1000, output=100))
+    collected, model = Collected(), SlowModel(late if is_answered else None)
+    spec = child_agents.make_spec(ASK_CHART, {})
+    async with child_agents.make_engine(spec, model, telemetry=collected.telemetry) as engine:
+        turn = asyncio.ensure_future(engine.arun("go", conversation="c"))
+        await model.wait_for_requests(1)
+        await engine.asay("c", "No, there!")
+        result = await turn
+        assert result.content == "No, there!"
+        assert [record.is_late for record in read_conversation(engine.store, "c")].count(True) == is_answered
+        assert sum_usage(collected, "invoke_agent") == ((1006, 104) if is_answered else (6, 4))
+        check_sums(collected, engine.store, "c")
+    spans = list_spans(collected, "chat")
+    (cancelled,) = [span for span in spans if "error.type" in (span.attributes or {})]
+    (answered,) = [span for span in spans if span is not cancelled]
+    assert cancelled.attributes is not None
+    assert cancelled.attributes["error.type"] == "cancelled"
+    assert cancelled.attributes.get("gen_ai.usage.input_tokens") == (1000 if is_answered else None)
+    assert "toolchart.is_waiting" not in cancelled.attributes
+    assert cancelled.end_time is not None
+    assert answered.start_time is not None
+    assert cancelled.end_time <= answered.start_time
+
+
+async def test_a_fork_in_the_middle_of_a_turn_has_spans() -> None:
+    """A fork that begins in the middle of a turn has the span of its own part, with what is used there."""
+    collected = Collected()
+    replies = [ask_for_approval(100), {"content": "Done.", **make_usage(200)}]
+    async with agents.make_engine(replies, telemetry=collected.telemetry, **APPROVAL) as engine:
+        await engine.arun("go", conversation="c")
+        await engine.afork("c", 1, name="f")
+        forked = [
+            s
+            for s in list_spans(collected, "invoke_agent")
+            if (s.attributes or {})["gen_ai.conversation.id"] == "f"
+        ]
+        assert [(span.attributes or {}).get("gen_ai.usage.input_tokens") for span in forked] == [200]
+        assert sum_exported_usage(engine.store, "f", "invoke_agent") == (200, 20)
