@@ -29,10 +29,10 @@ from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.models import AgentSpec, Handler, ToolEntry
+from toolchart.specs.own_modules import load_own_reference
 from toolchart.specs.turn_plan import needs_preparation, select_tools
 from toolchart.specs.yaml_document import Document, parse_key_path, read_document
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.descriptors import load_reference
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import list_template_variables
@@ -184,8 +184,9 @@ def _describe_turn_values(
 def _list_tools(spec: AgentSpec, places: _Places) -> Iterator[_ToolFacts]:
     if spec.tools is None:
         return
+    folder = Path(spec.source).parent if spec.source else None
     for index, entry in enumerate(spec.tools.registry):
-        yield _describe_entry(entry, places.find_key(f"tools.registry[{index}]"))
+        yield _describe_entry(entry, places.find_key(f"tools.registry[{index}]"), folder)
     for name, server in spec.tools.mcp.items():
         prefix = server.get("prefix") or f"{name}__"
         yield _describe_server(str(prefix), server, places.find_key(f"tools.mcp.{name}"))
@@ -202,11 +203,11 @@ def _list_tools(spec: AgentSpec, places: _Places) -> Iterator[_ToolFacts]:
         )
 
 
-def _describe_entry(entry: ToolEntry, place: str) -> _ToolFacts:
+def _describe_entry(entry: ToolEntry, place: str, folder: Path | None) -> _ToolFacts:
     implementation = get_implementation(entry)
     source = TOOL_SOURCES.find(implementation.type)
     handler = implementation.handler or entry.name
-    options = _read_function_options(handler) if source.name == "python" else {}
+    options = _read_function_options(handler, folder) if source.name == "python" else {}
     trust, writes = source.trust, source.writes
     if handler in _DOCUMENT_TOOLS and source.name in ("builtin", "internal"):
         trust, writes = "untrusted", False
@@ -244,10 +245,14 @@ def _describe_program_tool(function: Tool | Callable[..., Any]) -> _ToolFacts:
     )
 
 
-def _read_function_options(reference: str) -> dict[str, Any]:
-    """The options that `@tool` has stored with a function; none where it cannot be imported here."""
+def _read_function_options(reference: str, folder: Path | None) -> dict[str, Any]:
+    """The options that `@tool` has stored with a function; none where it cannot be imported here.
+
+    Args:
+        folder: that of the spec, beside which the function's module may lie.
+    """
     try:
-        return read_tool_options(load_reference(reference))
+        return read_tool_options(load_own_reference(reference, folder))
     except Exception:  # the user's module may fail in any way, and says so where the tool is made
         return {}
 

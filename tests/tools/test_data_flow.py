@@ -384,6 +384,17 @@ def test_code_of_the_program_is_named_as_assumed_to_be_trusted(
         assert "assumed trust" not in kinds
 
 
+def test_what_a_tool_says_counts_where_its_module_lies_beside_the_spec(tmp_path: Path) -> None:
+    """The options of `@tool` in a module beside the spec are read, wherever `check` was started."""
+    module = "from toolchart import tool\n\n\n@tool(trust='trusted', risk='low')\ndef look(): 'Look.'\n"
+    (tmp_path / "tools_beside_the_spec.py").write_text(module)
+    entry = {"name": "look", "implementation": {"type": "python", "handler": "tools_beside_the_spec:look"}}
+    path = tmp_path / "agent.yaml"
+    path.write_text(yaml.safe_dump(make_agent(PAGE, entry)))
+    result = CliRunner().invoke(check_command, [str(path)], standalone_mode=False)
+    assert (result.return_value, "clean;" in result.output) == (0, True), result.output
+
+
 def test_a_service_of_the_program_is_named_too() -> None:
     """A tool that the program hands over at start is its code too."""
     (note,) = find_assumptions(make_agent({"name": "orders", "implementation": {"type": "internal"}}))
