@@ -431,7 +431,7 @@ def test_later_is_no_dead_end(tmp_path: Path) -> None:
         chat.type("l\r")
         chat.wait_for("/approve")
         chat.type("meanwhile\r")
-        chat.wait_for("/approve")
+        assert chat.read_until("/approve").count("the message waits for the decision") == 1
         chat.type("/resume\r")
         chat.wait_for("needs approval: pay")
         chat.type("/later\r")

@@ -14,6 +14,7 @@ from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
+from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.stopping import GRACE_S, SIGNALS
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -58,6 +59,7 @@ def command(
     from toolchart.app.cli.chat.session import ChatApprover, ChatSession
     from toolchart.engine.runtime.engine import Engine
 
+    configure_logging(verbose=False)
     signer = read_signer(key_file, approver_name)
     state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)
     is_interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout)
