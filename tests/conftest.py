@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import ssl
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,12 @@ def pytest_configure() -> None:
     `TOOLCHART_EXPLORE=1` looks for new examples instead; one that fails belongs into the test as an
     `@example`.
     """
+    # A shell starts what runs in its background deaf to these, and children would inherit that.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
     from hypothesis import HealthCheck, settings
     from hypothesis.internal.conjecture import providers
 
