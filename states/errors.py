@@ -36,8 +36,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 EXTRA_PACKAGES = {
-    "archive": ("fsspec>=2024.2",),
-    "bedrock": ("botocore>=1.40",),
+    "archive": ("fsspec>=2024.5",),
+    "bedrock": ("botocore>=1.44",),
     "durable": ("dbos>=3.4,<4",),
     "durabletask": ("durabletask>=1.12,<2",),
     "temporal": ("temporalio>=1.35,<2",),
