@@ -223,7 +223,7 @@ CHAT_AGENT = (
     )
     .replace("effects:\n", 'effects:\n  write: {call_model: {prompt: "{{user_message}}", as: draft}}\n')
     .replace("Publish {{user_message}}?", "Publish the {{draft}} of {{user_message}}?")
-    .replace("replies: [unused]", "replies: [{content: draft, latency_s: 600}, draft, draft]")
+    .replace("replies: [unused]", "replies: [{content: early words, stream: {pause_s: 600}}, draft, draft]")
 )
 """Writes the first time until somebody interrupts it."""
 
@@ -241,7 +241,7 @@ def test_a_chat_asks_and_can_be_interrupted(chat: ChatTerminal) -> None:
     """A line typed during a turn interrupts it where the chart says so, and lines after a question answer."""
     chat.wait_for("/help lists the commands")
     chat.type("cats\r")
-    chat.wait_for("writing")
+    chat.wait_for("early")  # the call has begun, and with it the script's first reply
     chat.type("no, dogs\r")
     chat.wait_for("Publish the draft of no, dogs?")
     chat.wait_for("publish (y or n)")
