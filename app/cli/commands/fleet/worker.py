@@ -11,12 +11,12 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.parameters.options import dsn_option, durability_option, log_option
+from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import GRACE_S
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.stretches import LONGEST_WAIT_S
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.parking import PARK_AFTER
 from toolchart.engine.telemetry.live import Telemetry
 from toolchart.states.errors import explain_import_fault
 
@@ -58,15 +58,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Time that running calls have to end when the worker is stopped.",
 )
-@click.option(
-    "--park-after",
-    type=click.IntRange(min=2),
-    default=PARK_AFTER,
-    show_default=True,
-    metavar="N",
-    help="Leave a conversation alone that has lost so many workers at one place; `resume` has it tried "
-    "once more.",
-)
+@park_after_option
 @click.option(
     "--metrics",
     "metrics_address",

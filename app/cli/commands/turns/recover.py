@@ -7,10 +7,10 @@ import click
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import durability_option, json_option, log_option
+from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.parking import PARK_AFTER
 from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 
 
@@ -25,15 +25,7 @@ from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
     metavar="SECONDS",
     help="With --watch: seconds between two looks.",
 )
-@click.option(
-    "--park-after",
-    type=click.IntRange(min=2),
-    default=PARK_AFTER,
-    show_default=True,
-    metavar="N",
-    help="Leave a conversation alone that has lost so many workers at one place; `resume` has it tried "
-    "once more.",
-)
+@park_after_option
 @durability_option
 @json_option
 @log_option
