@@ -133,8 +133,6 @@ class SnapshotFields(msgspec.Struct, gc=False):
     """None before the first turn."""
     tools: tuple[ToolDefinition, ...] = ()
     """Every tool that the agent spec defines."""
-    semantics: int = 0
-    """Number of the core's semantics that the conversation follows; 0 is the newest one."""
     texts: Texts = msgspec.field(default_factory=Texts)
     """The texts that the core writes."""
     messages: MessageList = msgspec.field(default_factory=MessageList)

@@ -279,9 +279,7 @@ def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> Non
     Those too that a resumed process only had to answer for: they had begun before it.
     """
     requested_ids = {call.id for call in effect.calls}
-    if builder.semantics not in (2, 3):
-        interrupted = (refusal for refusal in effect.refused if refusal.outcome == "interrupted")
-        requested_ids |= {refusal.call.id for refusal in interrupted}
+    requested_ids |= {refusal.call.id for refusal in effect.refused if refusal.outcome == "interrupted"}
     closes_any = False
     open_calls = []
     for open_call in builder.calls:

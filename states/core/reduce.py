@@ -64,7 +64,6 @@ from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 def configure_conversation(builder: SnapshotBuilder, event: Configured) -> None:
     """The conversation has these tools and texts from now on."""
     builder.tools = event.tools
-    builder.semantics = event.versions.semantics
     builder.texts = Texts(**event.texts)
 
 
@@ -76,7 +75,6 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
         configuration=snapshot.configuration,
         tools=snapshot.tools,
         texts=snapshot.texts,
-        semantics=snapshot.semantics,
         messages=snapshot.messages,
         shown=snapshot.shown,
         measured_tokens=snapshot.measured_tokens,
@@ -119,7 +117,6 @@ def keep_for_next_turn(snapshot: Snapshot, messages: MessageList) -> Snapshot:
         configuration=snapshot.configuration,
         tools=snapshot.tools,
         texts=snapshot.texts,
-        semantics=snapshot.semantics,
         messages=messages,
         shown=snapshot.shown,
         measured_tokens=snapshot.measured_tokens,
@@ -140,14 +137,12 @@ def apply_fork(builder: SnapshotBuilder, event: Forked) -> None:
 
     No decision of the parent counts: a call that it approved and that has not run is undecided again.
     """
-    builder.semantics = event.semantics or builder.semantics
-    if builder.semantics != 2:
-        builder.calls = tuple(
-            replace(call, ruling="needs_approval", decided_at="")
-            if call.ruling == "run" and call.decided_at and call.outcome is None
-            else call
-            for call in builder.calls
-        )
+    builder.calls = tuple(
+        replace(call, ruling="needs_approval", decided_at="")
+        if call.ruling == "run" and call.decided_at and call.outcome is None
+        else call
+        for call in builder.calls
+    )
     if event.system is not None:
         builder.system = event.system
     if event.settings is not None:

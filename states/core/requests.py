@@ -92,7 +92,7 @@ def choose_options(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapp
     iteration, the model could never answer. What it allows still holds.
     """
     choice = options.get("tool_choice")
-    if not builder.iteration or choice in (None, "auto", "none") or builder.semantics == 2:
+    if not builder.iteration or choice in (None, "auto", "none"):
         return options
     new_choice = _release_choice(choice) if isinstance(choice, Mapping) else None
     others = {name: value for name, value in options.items() if name != "tool_choice"}
@@ -287,8 +287,6 @@ def _find_reached_limit(builder: SnapshotBuilder) -> str:
     budget = find_spent_budget(builder) or ("max_tool_calls" if exceeds_call_budget(builder) else None)
     if builder.iteration >= get_turn_limits(builder).max_iterations:
         return "max_iterations"
-    if builder.semantics in (2, 3, 4):
-        return budget or "max_iterations"
     return budget or _find_loop_limit(builder) or "max_iterations"
 
 
@@ -320,7 +318,7 @@ def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
     else:
         text = builder.texts.at_budget.format(budget=limit)
     answer_text = find_answer_text(builder)
-    if builder.failure is not None and builder.streamed_text and builder.semantics not in (2, 3, 4):
+    if builder.failure is not None and builder.streamed_text:
         answer_text = builder.streamed_text  # of the reply that the limit has cut off
     return f"{text}\n\n{answer_text}" if answer_text else text
 

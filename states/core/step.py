@@ -122,9 +122,6 @@ SEMANTICS = 5
 """Number of the core's semantics. It grows with every change after which equal events could give other steps;
 a log names the number that derived it."""
 
-DERIVABLE_SEMANTICS = (2, 3, 4, 5)
-"""The numbers that this release derives. `Snapshot.semantics` says which a conversation follows."""
-
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one event did."""
@@ -240,10 +237,8 @@ def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> St
             if snapshot.has_ended:
                 raise IllegalEvent(event.TYPE, label or "(no turn yet)", legal=(TurnStarted.TYPE,))
             apply_resumption(builder, event)
-        case Continued():
-            builder.semantics = event.versions.semantics
-        case Erased():
-            pass  # the records that it names have changed, not the state
+        case Continued() | Erased():
+            pass  # what derives the log has changed, or records have; not the state
         case _:
             raise AssertionError(f"no chart may name {event.TYPE!r}, and the core does not handle it")
     builder.now = event.at or snapshot.now

@@ -11,7 +11,6 @@ from agents import make_engine, reply_with_calls
 from child_agents import FunctionModel
 
 from toolchart.engine import Engine
-from toolchart.engine.log.continuation import versions
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import ProviderError
@@ -86,13 +85,6 @@ def test_another_call_in_the_last_reply_does_not_hide_the_limit() -> None:
     result = run_stubborn([SAME, SAME, SAME, last], "full")
     assert (result.limit_reached, result.limit_value) == ("max_repeats", 2)
     assert "one more" in result.content
-
-
-def test_a_log_of_older_semantics_is_derived_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conversation of semantics 4 keeps the name that those gave to its limit, and replays."""
-    monkeypatch.setattr(versions, "SEMANTICS", 4)
-    result = run_stubborn([SAME] * 30, "planner")
-    assert (result.limit_reached, result.limit_value) == ("max_iterations", 5)
 
 
 def test_a_refusal_of_tools_is_no_limit() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.core.encoding import encode
-from toolchart.states.core.step import DERIVABLE_SEMANTICS, SEMANTICS
+from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import ReplayMismatch, UnknownSemantics
 from toolchart.states.events import Configured, Texts, Versions
 from toolchart.states.messages import ToolDefinition
@@ -71,7 +71,7 @@ def check_semantics(versions: Versions, seq: int) -> None:
         UnknownSemantics: names the release that does.
     """
     # 0: written without versions, by a tool that builds logs; deriving decides.
-    if versions.semantics not in (0, *DERIVABLE_SEMANTICS):
+    if versions.semantics not in (0, SEMANTICS):
         raise UnknownSemantics(
             seq=seq, recorded=versions.semantics, known=SEMANTICS, release=versions.toolchart or "(not named)"
         )
