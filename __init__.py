@@ -132,9 +132,9 @@ if TYPE_CHECKING:
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool, ToolFailure, ToolPending
     from toolchart.tools.execution.context import CallContext
+    from toolchart.tools.services import Embedder, Hit, Search
     from toolchart.tools.sources.effect_functions import effect
     from toolchart.tools.sources.python import tool
-    from toolchart.tools.sources.services import Embedder, Hit, Search
     from toolchart.tools.tool_context import ToolContext
 
 __version__ = "0.2.0"
@@ -307,7 +307,7 @@ if not TYPE_CHECKING:
         "toolchart.tools.execution.context": ("CallContext",),
         "toolchart.tools.approvers": ("Signer",),
         "toolchart.tools.tool_context": ("ToolContext",),
-        "toolchart.tools.sources.services": ("Search", "Hit", "Embedder"),
+        "toolchart.tools.services": ("Search", "Hit", "Embedder"),
         "toolchart.engine.exchange.tool_messages": (
             "encode_tools",
             "make_call_message",

@@ -27,7 +27,7 @@ from toolchart.states.events import Ruling
 from toolchart.tools.approvers import Approvers, parse_approvers
 from toolchart.tools.conditions import OPERATORS, Condition
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.compiled_schema import is_number
+from toolchart.tools.schemas.checks import is_number
 from toolchart.workers.patterns import get_pattern
 
 Decision = Literal["always", "never", "ask"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.tools.execution.compiled_schema import is_json_equal, is_number
+from toolchart.tools.schemas.checks import is_json_equal, is_number
 from toolchart.workers.patterns import PatternTimeout, get_pattern
 
 _ABSENT = object()

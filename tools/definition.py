@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.sources.services import Search
+from toolchart.tools.services import Search
 
 Runner = Callable[..., Any]
 """Called with the validated arguments as one mapping, and with a `CallContext` where the tool has

@@ -19,9 +19,9 @@ from toolchart.tools.definition import Tool
 from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.execution.results import UNLIMITED_OUTPUT, OutputLimits
 from toolchart.tools.registry import Registry
+from toolchart.tools.services import EmbedderFactory, Search
 from toolchart.tools.sources.python import get_own_timeout_s, make_tool
 from toolchart.tools.sources.registry_entries import LoadingContext, Service, load_entry, load_section
-from toolchart.tools.sources.services import EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES
 from toolchart.tools.whole_definition import Definition, describe_changes, describe_definition
 

@@ -20,7 +20,7 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Usage
-from toolchart.tools.execution.schema_output import parse_output
+from toolchart.tools.schemas.output import parse_output
 
 _SCHEMA_ENDINGS = (".json", ".yaml", ".yml")
 

@@ -127,7 +127,7 @@ RARELY_NEEDED_MODULES = {
     "toolchart.specs.child_agents": "charts that run agents",
     "toolchart.specs.history": "`--history`",
     "toolchart.specs.sections.preparation": "specs that find topic and intent",
-    "toolchart.tools.execution.argument_repair": "arguments that do not fit",
+    "toolchart.tools.schemas.repair": "arguments that do not fit",
     "toolchart.tools.execution.isolation": "tools in processes",
     "toolchart.tools.retrieval.services": "specs with `rag_services`",
     "toolchart.tools.sources.attachments": "messages with attachments",

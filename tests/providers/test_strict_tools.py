@@ -20,8 +20,8 @@ from toolchart.states.schema_dialects import (
     find_strict_obstacle,
     lower_schema,
 )
-from toolchart.tools.execution.argument_repair import repair_arguments
 from toolchart.tools.formats import convert_tools
+from toolchart.tools.schemas.repair import repair_arguments
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

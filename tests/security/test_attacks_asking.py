@@ -14,7 +14,7 @@ from command_line import run_and_type
 
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.states.messages import Reply, Request, ToolCall
-from toolchart.tools.sources.services import Hit
+from toolchart.tools.services import Hit
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 a harmless\rfile \x9b31m"
 

@@ -14,8 +14,8 @@ from tool_calls import build_tool, make_call, make_executor, run_calls
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.messages import ToolCall
 from toolchart.tools.builtin import BUILTINS
-from toolchart.tools.execution.argument_repair import repair_json_text
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.schemas.repair import repair_json_text
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.http.settings import fill_template
 from toolchart.workers.patterns import PatternTimeout, get_pattern

@@ -21,10 +21,10 @@ from toolchart.states.effects import ReviewCalls
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Verdict
 from toolchart.states.messages import ToolCall
-from toolchart.tools.execution.examination import ArgumentExaminer
 from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.registry import Registry
+from toolchart.tools.schemas.examination import ArgumentExaminer
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 
 

@@ -42,7 +42,7 @@ from toolchart.tools.approval import parse_policy  # noqa: E402
 from toolchart.tools.builtin import BUILTINS  # noqa: E402
 from toolchart.tools.builtin.calculator import calculate  # noqa: E402
 from toolchart.tools.definition import ToolFailure  # noqa: E402
-from toolchart.tools.execution.examination import ArgumentExaminer  # noqa: E402
+from toolchart.tools.schemas.examination import ArgumentExaminer  # noqa: E402
 from toolchart.tools.sources.document_text import UnreadableDocument, read_passages  # noqa: E402
 from toolchart.tools.sources.foreign_schemas import sanitize_schema  # noqa: E402
 from toolchart.tools.sources.openapi import load_openapi_tools  # noqa: E402

@@ -16,8 +16,8 @@ from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall, ToolDefinition
-from toolchart.tools.execution.arguments import ArgumentCheck, check_schema
 from toolchart.tools.formats import PORTABLE_NAME, convert_tools
+from toolchart.tools.schemas.checks import ArgumentCheck, check_schema
 from toolchart.tools.validation.bfcl import convert_schema, iterate_accepted_arguments, load_bfcl
 from toolchart.tools.validation.cases import Case
 from toolchart.tools.validation.scoring import find_problem

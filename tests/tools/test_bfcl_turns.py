@@ -14,7 +14,7 @@ from recorded_traffic import CORPORA, RECORDED, get_root, needs_recorded
 
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
-from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.schemas.checks import ArgumentCheck
 from toolchart.tools.validation.bfcl import iterate_accepted_arguments
 from toolchart.tools.validation.bfcl_turns import (
     NEW_FUNCTIONS_MESSAGE,

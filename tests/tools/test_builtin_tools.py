@@ -27,7 +27,7 @@ def call_builtin(name: str, **arguments: Any) -> Any:
 
 def test_every_builtin_validates_against_its_own_schema() -> None:
     """S2.6: every builtin has a valid schema that describes each of its parameters."""
-    from toolchart.tools.execution.arguments import check_schema
+    from toolchart.tools.schemas.checks import check_schema
 
     for name, tool in BUILTINS.items():
         check_schema(tool.definition.parameters, name)

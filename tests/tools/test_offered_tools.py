@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolchart.specs.turn_plan import cap_tools
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.sources.services import Hit
+from toolchart.tools.services import Hit
 
 TOOLS = {"registry": [{"name": name} for name in ("calculator", "echo", "generate_uuid")]}
 

@@ -12,8 +12,8 @@ from web import serve_web
 
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.errors import SpecError
-from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.schemas.checks import check_schema
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.0.3",

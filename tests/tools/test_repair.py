@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tool_calls import build_tool, make_call, make_executor, run_calls
 
-from toolchart.tools.execution.argument_repair import is_misspelling, repair_arguments, repair_json_text
-from toolchart.tools.execution.compiled_schema import compile_schema
+from toolchart.tools.schemas.checks import compile_schema
+from toolchart.tools.schemas.repair import is_misspelling, repair_arguments, repair_json_text
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

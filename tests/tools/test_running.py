@@ -16,7 +16,7 @@ from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.tool_runs import MAX_LATE_THREADS
+from toolchart.tools.execution.runs import MAX_LATE_THREADS
 from toolchart.tools.sources.python import make_tool, tool
 
 

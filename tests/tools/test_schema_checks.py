@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.execution.arguments import ArgumentCheck
-from toolchart.tools.execution.compiled_schema import compile_schema
+from toolchart.tools.schemas.checks import ArgumentCheck, compile_schema
 
 scalars = (
     st.none()

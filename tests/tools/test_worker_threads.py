@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from tool_calls import TEXT, build_tool, make_call, make_executor, run_calls
 
-from toolchart.tools import tool, worker_threads
+from toolchart.tools import tool
+from toolchart.tools.execution import runs
+from toolchart.tools.execution.runs import start_job
 from toolchart.tools.sources.python import make_tool
-from toolchart.tools.worker_threads import start_job
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -30,11 +31,11 @@ SCRIPT_START = """
 import asyncio, os, sys, threading, time
 import conftest
 from tool_calls import build_tool, make_call, make_executor, run_calls
-from toolchart.tools import worker_threads
+from toolchart.tools.execution import runs
 
 release = threading.Event()
 ident = build_tool("ident", lambda arguments: threading.get_ident(), execution_mode="thread")
-worker_threads.IDLE_S = 3600.0  # a busy machine may pause for longer than an idle worker waits
+runs.IDLE_S = 3600.0  # a busy machine may pause for longer than an idle worker waits
 hang = build_tool("hang", lambda arguments: release.wait(600), execution_mode="thread", timeout_s=0.05)
 executor = make_executor(ident, hang, parallel=100)
 """
@@ -90,7 +91,7 @@ def test_a_worker_that_hangs_is_not_used_again_and_delays_nobody() -> None:
 (hung,) = run_calls(executor, make_call("hang"))
 for _ in range(3):
     run_calls(executor, make_call("ident"))
-print(hung.outcome, threading.active_count() - 1, worker_threads.count_idle_workers())
+print(hung.outcome, threading.active_count() - 1, runs.count_idle_workers())
 """
     )
     assert (outcome, workers, idle_workers) == ("timed_out", "2", "1")
@@ -98,8 +99,8 @@ print(hung.outcome, threading.active_count() - 1, worker_threads.count_idle_work
 
 def test_a_worker_chosen_while_it_ends_still_runs_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 10: a worker whose idle time is over, but which a call has just taken, waits for that call."""
-    monkeypatch.setattr(worker_threads, "IDLE_S", 0.01)
-    worker = worker_threads._Worker()  # in no list, as one that `start_job` has taken
+    monkeypatch.setattr(runs, "IDLE_S", 0.01)
+    worker = runs._Worker()  # in no list, as one that `start_job` has taken
     time.sleep(0.1)
     job = EventJob()
     worker.jobs.put(job)
@@ -113,7 +114,7 @@ def test_a_forked_child_starts_its_own_workers() -> None:
         """
 import warnings
 warnings.simplefilter("ignore")
-from toolchart.tools.execution.tool_runs import MAX_LATE_THREADS
+from toolchart.tools.execution.runs import MAX_LATE_THREADS
 have_begun = threading.Barrier(MAX_LATE_THREADS + 1)  # the nap ends when each hanging call has its worker
 nap = build_tool("nap", lambda arguments: have_begun.wait(300), execution_mode="thread")
 def hang_for_ever(arguments):
@@ -123,7 +124,7 @@ hang = build_tool("hang", hang_for_ever, execution_mode="thread", timeout_s=0.05
 hangs = [make_call("hang", id=f"c{n}") for n in range(MAX_LATE_THREADS)]
 executor = make_executor(ident, hang, nap, parallel=100)
 run_calls(executor, make_call("nap"), *hangs)
-assert worker_threads.count_idle_workers() == 1
+assert runs.count_idle_workers() == 1
 print(run_calls(executor, make_call("ident"))[0].outcome, flush=True)
 process = os.fork()
 if process == 0:
@@ -139,7 +140,7 @@ def test_idle_workers_end() -> None:
     """Issue 10: workers that stay idle for `IDLE_S` end, however many ran at once."""
     (most_workers, last_workers) = run_script(
         """
-worker_threads.IDLE_S = 0.1
+runs.IDLE_S = 0.1
 barrier = threading.Barrier(20)
 meet = build_tool("meet", lambda arguments: barrier.wait(300) and None, execution_mode="thread")
 events = run_calls(make_executor(meet, parallel=20), *(make_call("meet", id=f"c{n}") for n in range(20)))
@@ -147,7 +148,7 @@ print([event.outcome for event in events].count("succeeded"))
 end_s = time.monotonic() + 120
 while threading.active_count() > 1 and time.monotonic() < end_s:
     time.sleep(0.02)
-print(threading.active_count() - 1 + worker_threads.count_idle_workers())
+print(threading.active_count() - 1 + runs.count_idle_workers())
 """
     )
     assert (most_workers, last_workers) == ("20", "0")
@@ -155,7 +156,7 @@ print(threading.active_count() - 1 + worker_threads.count_idle_workers())
 
 def test_no_job_is_lost_when_its_worker_is_about_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 10: calls that come just when idle workers end all run."""
-    monkeypatch.setattr(worker_threads, "IDLE_S", 0.0005)
+    monkeypatch.setattr(runs, "IDLE_S", 0.0005)
     executor = make_executor(build_tool("echo", lambda a: a["text"], TEXT, execution_mode="thread"))
 
     async def scenario() -> list[str]:
@@ -206,8 +207,8 @@ def test_event_loops_in_several_threads_share_the_workers() -> None:
 
 def test_an_idle_worker_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 10: arguments and results of a job that has ended can be collected while its worker is idle."""
-    monkeypatch.setattr(worker_threads, "IDLE_S", 300.0)
-    monkeypatch.setattr(worker_threads, "_idle_workers", [])
+    monkeypatch.setattr(runs, "IDLE_S", 300.0)
+    monkeypatch.setattr(runs, "_idle_workers", [])
     job = EventJob()
     has_ended = job.has_ended
     reference = weakref.ref(job)
@@ -254,7 +255,7 @@ def test_a_thread_that_cannot_be_started_is_a_failure(monkeypatch: pytest.Monkey
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(worker_threads, "_idle_workers", [])
+    monkeypatch.setattr(runs, "_idle_workers", [])
     monkeypatch.setattr(threading.Thread, "start", refuse)
     executor = make_executor(build_tool("slow", lambda arguments: 1, execution_mode="thread"))
     (event,) = run_calls(executor, make_call("slow"))

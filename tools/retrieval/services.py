@@ -17,7 +17,7 @@ from toolchart.specs.secrets import remember_secret, resolve_environment
 from toolchart.specs.sections.context import RagService, ServiceAuth, ServiceRetry
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.sources.services import Hit
+from toolchart.tools.services import Hit
 
 TOP_K = 3
 ATTEMPTS = 3

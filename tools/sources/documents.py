@@ -24,13 +24,13 @@ from msgspec.structs import replace
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
+from toolchart.tools.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 from toolchart.tools.sources.document_text import (
     MAX_BYTES,
     UnreadableDocument,
     is_document,
     read_passages_bounded,
 )
-from toolchart.tools.sources.services import DEFAULT_COLLECTION, Embedder, Hit, Search
 
 MAX_FILES = 20_000
 MAX_HITS = 20

@@ -22,8 +22,8 @@ from toolchart.specs.own_modules import explain_own_fault, load_own_reference
 from toolchart.states.descriptors import find_reference_gaps
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import Tool
-from toolchart.tools.execution.arguments import ArgumentCheck
 from toolchart.tools.option_marks import OptionMark
+from toolchart.tools.schemas.checks import ArgumentCheck
 from toolchart.tools.sources.python import make_tool
 from toolchart.tools.sources.source_digest import digest_function_source
 

@@ -24,10 +24,10 @@ from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
-from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
-from toolchart.tools.execution.tool_runs import describe_error
+from toolchart.tools.execution.runs import describe_error
 from toolchart.tools.formats import make_portable_name
+from toolchart.tools.schemas.checks import check_schema
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.registry_entries import LoadingContext
 from toolchart.tools.tool_context import compute_idempotency_key

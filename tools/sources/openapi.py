@@ -19,8 +19,8 @@ from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, Trust
-from toolchart.tools.execution.arguments import check_schema
 from toolchart.tools.formats import make_portable_name
+from toolchart.tools.schemas.checks import check_schema
 from toolchart.tools.sources.foreign_schemas import add_definitions, sanitize_schema
 from toolchart.tools.sources.http.settings import parse_http_settings
 from toolchart.tools.sources.http.tool import IDEMPOTENT_METHODS, make_http_tool

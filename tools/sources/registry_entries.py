@@ -31,6 +31,7 @@ from toolchart.tools.builtin import (
     make_builtin,
 )
 from toolchart.tools.definition import ExecutionMode, Tool
+from toolchart.tools.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.entry_settings import (
     describe_unknown_settings,
     get_implementation,
@@ -43,7 +44,6 @@ from toolchart.tools.sources.python import (
     make_inline_timeout_error,
     make_tool,
 )
-from toolchart.tools.sources.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.table import TOOL_SOURCES, ToolSourceDescriptor
 from toolchart.tools.whole_definition import describe_function
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolchart.states.messages import ToolCall, ToolDefinition
-from toolchart.tools.execution.compiled_schema import compile_schema, is_json_equal, is_number
+from toolchart.tools.schemas.checks import compile_schema, is_json_equal, is_number
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
 _OPTIONAL_MARK = ""

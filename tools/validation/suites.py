@@ -10,7 +10,7 @@ import yaml
 
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.execution.arguments import check_schema
+from toolchart.tools.schemas.checks import check_schema
 from toolchart.tools.validation.bfcl import load_bfcl
 from toolchart.tools.validation.bfcl_turns import load_turns
 from toolchart.tools.validation.cases import Case, ExpectedCall

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolchart.states.flows.templates import list_template_variables, look_up_variable
 from toolchart.tools.definition import ToolFailure
-from toolchart.tools.sources.services import Search
+from toolchart.tools.services import Search
 
 RAG_VARIABLE = "rag_context"
 

@@ -13,7 +13,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.events import Failed
 from toolchart.states.messages import Reply
 from toolchart.states.response_format import find_format_schema, find_format_type
-from toolchart.tools.execution.schema_output import parse_output, parse_value
+from toolchart.tools.schemas.output import parse_output, parse_value
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -6,7 +6,7 @@ from toolchart.engine.runtime.dependencies import ChildTask
 from toolchart.states.flows.events import AgentAnswering, AgentFailed, AgentFinished, AgentRested
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot
-from toolchart.tools.execution.schema_output import parse_output
+from toolchart.tools.schemas.output import parse_output
 
 
 def build_answer(task: ChildTask, snapshot: Snapshot, head: str, at: str) -> AgentAnswering | None:

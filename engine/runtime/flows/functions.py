@@ -9,8 +9,8 @@ from toolchart.states.events import Failed
 from toolchart.states.flows.events import Returned
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
-from toolchart.tools.execution.schema_output import check_output
-from toolchart.tools.execution.tool_runs import run_tool
+from toolchart.tools.execution.runs import run_tool
+from toolchart.tools.schemas.output import check_output
 from toolchart.tools.sources.effect_functions import EffectFunction
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from toolchart.states.effects import CallModel
 from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply
-from toolchart.tools.execution.schema_output import parse_output
+from toolchart.tools.schemas.output import parse_output
 
 
 def read_output(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.schemas.checks import ArgumentCheck
 
 MAX_COST = 20_000
 """Schema nodes times value nodes that are examined in this process."""
@@ -108,7 +108,7 @@ def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examinatio
     unknown_names = _find_unknown_parameters(arguments, check.schema)
     if not unknown_names and check.is_valid(arguments):
         return Examination(arguments, (), None)
-    from toolchart.tools.execution.argument_repair import repair_arguments
+    from toolchart.tools.schemas.repair import repair_arguments
 
     repaired_arguments, repairs = repair_arguments(arguments, check.schema)
     unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.response_format import require_schema
-from toolchart.tools.execution.arguments import ArgumentCheck
+from toolchart.tools.schemas.checks import ArgumentCheck
 
 MAX_OUTPUT = 1_000_000
 """Characters of a text that are read."""

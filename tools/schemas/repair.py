@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.tools.execution.arguments import format_value
-from toolchart.tools.execution.compiled_schema import compile_schema, is_json_equal, is_number
+from toolchart.tools.schemas.checks import compile_schema, format_value, is_json_equal, is_number
 
 MAX_TEXT = 20_000
 """Longest broken JSON text, in characters, that is repaired; repair costs more than parsing."""

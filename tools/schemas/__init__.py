@@ -1,0 +1,1 @@
+"""JSON Schemas: whether data fits one, what is wrong with it, and its repair."""
