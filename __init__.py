@@ -29,8 +29,17 @@ if TYPE_CHECKING:
     from toolchart.engine.rerun.changes import RerunChanges
     from toolchart.engine.rerun.report import RerunReport, RerunResult
     from toolchart.engine.runtime.clock import Clock
-    from toolchart.engine.runtime.dependencies import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.engine import Engine
+    from toolchart.engine.runtime.handle import Conversation
+    from toolchart.engine.runtime.parts import (
+        Approver,
+        Asker,
+        DeltaObserver,
+        Observer,
+        ResumeOptions,
+        StreamOptions,
+        TurnOptions,
+    )
     from toolchart.engine.runtime.result import (
         FinishedCall,
         ForkResult,
@@ -39,8 +48,6 @@ if TYPE_CHECKING:
         WaitingCall,
     )
     from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.engine.runtime.turns.handle import Conversation
-    from toolchart.engine.runtime.turns.options import ResumeOptions, StreamOptions, TurnOptions
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.charts import load_chart
     from toolchart.specs.loader import load_spec
@@ -280,8 +287,7 @@ if not TYPE_CHECKING:
 
     _NAMES = {
         "toolchart.engine.runtime.engine": ("Engine",),
-        "toolchart.engine.runtime.turns.handle": ("Conversation",),
-        "toolchart.engine.runtime.turns.options": ("TurnOptions", "StreamOptions", "ResumeOptions"),
+        "toolchart.engine.runtime.handle": ("Conversation",),
         "toolchart.engine.runtime.result": (
             "TurnResult",
             "FinishedCall",
@@ -294,7 +300,15 @@ if not TYPE_CHECKING:
         "toolchart.engine.rerun.changes": ("RerunChanges",),
         "toolchart.engine.rerun.report": ("RerunReport", "RerunResult"),
         "toolchart.engine.runtime.streaming": ("StepTaken",),
-        "toolchart.engine.runtime.dependencies": ("Approver", "Asker", "Observer", "DeltaObserver"),
+        "toolchart.engine.runtime.parts": (
+            "Approver",
+            "Asker",
+            "Observer",
+            "DeltaObserver",
+            "TurnOptions",
+            "StreamOptions",
+            "ResumeOptions",
+        ),
         "toolchart.engine.runtime.clock": ("Clock",),
         "toolchart.engine.telemetry.live": ("Telemetry",),
         "toolchart.specs.loader": ("load_spec",),

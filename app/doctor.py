@@ -85,7 +85,7 @@ def _check_chart(spec: AgentSpec) -> Check:
 
 def _check_start(spec: AgentSpec) -> Iterator[Check]:
     """Check whether tools, functions and adapters can be loaded; no server is started."""
-    from toolchart.engine.runtime.agents.start_check import find_start_problems
+    from toolchart.engine.runtime.start_check import find_start_problems
 
     problems = list(find_start_problems(spec))
     for error in problems:
@@ -263,7 +263,7 @@ def _find_folder(spec: AgentSpec) -> Path | None:
 
 def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """Build the adapter of an entry and discard it: checks settings, variables, the key and the cassette."""
-    from toolchart.engine.runtime.agents.model_hosts import create_model_provider
+    from toolchart.engine.runtime.model_hosts import create_model_provider
 
     folder = _find_folder(spec)
     unrecorded = config.model_copy(update={"record": None})  # a check must not write a cassette

@@ -18,7 +18,7 @@ from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.flows.open_children import find_waiting_conversation, waits_for_decision
+from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_for_decision
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Decided, Event, Replied

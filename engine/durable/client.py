@@ -11,8 +11,8 @@ from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.flows.waiting import build_open_turn_error
-from toolchart.engine.runtime.sharing.open_turns import build_user_said
+from toolchart.engine.runtime.open_turns import build_user_said
+from toolchart.engine.runtime.waiting import build_open_turn_error
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided
 from toolchart.states.ports import SharedStore

@@ -36,8 +36,7 @@ from toolchart.engine.durable.stretches import (
 )
 from toolchart.engine.durable.supervisor import Supervisor
 from toolchart.engine.log.stores.access.postgres_sessions import shares_sessions
-from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
+from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError
 from toolchart.states.ports import SharedStore
 

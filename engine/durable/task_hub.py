@@ -24,8 +24,7 @@ from toolchart.engine.durable.stretches import (
     encode_stretch,
     plan_next,
 )
-from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
+from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
 
 try:

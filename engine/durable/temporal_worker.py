@@ -12,8 +12,7 @@ import msgspec
 
 from toolchart.engine.durable.performing import perform_stretch
 from toolchart.engine.durable.stretches import Stretch, compute_version
-from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.shared_engine import GRACE_S
+from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError, ToolchartError, format_install
 
 try:

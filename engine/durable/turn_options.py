@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from pydantic import WithJsonSchema
 
-from toolchart.engine.runtime.turns.options import TurnOptions, build_hooks
+from toolchart.engine.runtime.parts import TurnOptions, build_hooks
 from toolchart.states.content import decode_parts
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, message_to_dict

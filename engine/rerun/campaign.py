@@ -42,9 +42,9 @@ from toolchart.engine.rerun.judges import CallView, Judge, RunView, judge_same
 from toolchart.engine.rerun.parts import LiveParts, MissingAnswer, RerunRecords
 from toolchart.engine.rerun.report import RerunReport, RerunResult
 from toolchart.engine.rerun.runs import ConversationRerun
-from toolchart.engine.runtime.agents.agent import Agent, SharedParts
+from toolchart.engine.runtime.agent import Agent, SharedParts
+from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.clock import SystemClock
-from toolchart.engine.runtime.turns.arguments import check_arguments
 from toolchart.providers.recording.own_requests import canonicalize_request
 from toolchart.providers.recording.request_differences import find_differences
 from toolchart.specs.loader import load_spec

@@ -9,7 +9,7 @@ import msgspec
 
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.clock import SystemClock
-from toolchart.engine.runtime.dependencies import Pricer
+from toolchart.engine.runtime.parts import Pricer
 from toolchart.states.messages import Request
 from toolchart.states.ports import Executor, Provider
 from toolchart.states.snapshot import Snapshot

@@ -27,11 +27,11 @@ from toolchart.engine.rerun.answers import (
 )
 from toolchart.engine.rerun.parts import Choice, LiveParts, MissingAnswer, RecordedClock, RerunRecords
 from toolchart.engine.runtime.clock import SystemClock
-from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.flows.waiting import list_undecided_calls
+from toolchart.engine.runtime.parts import Dependencies
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
+from toolchart.engine.runtime.waiting import list_undecided_calls
 from toolchart.states.core.configurations import Migrated
 from toolchart.states.effects import (
     AskApproval,

@@ -24,11 +24,10 @@ from msgspec.structs import replace
 from toolchart.engine.event_loops import find_running_loop
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.record import encode_plain_event
-from toolchart.engine.runtime.dependencies import Dependencies
-from toolchart.engine.runtime.flows.agents import end_agents, list_cancelled_runs, stop_tasks
-from toolchart.engine.runtime.flows.waiting import find_only_work, list_overdue_timers, rests_on_timers
-from toolchart.engine.runtime.performers import EffectPerformer
-from toolchart.engine.runtime.turn_warnings import log_step_warnings
+from toolchart.engine.runtime.parts import Dependencies
+from toolchart.engine.runtime.performers import EffectPerformer, end_agents, list_cancelled_runs, stop_tasks
+from toolchart.engine.runtime.result import log_step_warnings
+from toolchart.engine.runtime.waiting import find_only_work, list_overdue_timers, rests_on_timers
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.compiler import Move
 from toolchart.states.core.answers import describe_effect, find_answered_effect
@@ -43,6 +42,7 @@ from toolchart.states.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from toolchart.engine.log.redaction import RedactedConversation
+
 
 log = logging.getLogger("toolchart.engine")
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.runtime.agents.decisions import review_calls
-from toolchart.engine.runtime.counting import count_tokens
-from toolchart.engine.runtime.dependencies import Approver, Dependencies, QuestionApprover, describe_request
-from toolchart.engine.runtime.flows.agents import run_agents
-from toolchart.engine.runtime.flows.answer_form import find_answer_failure, find_answer_format
-from toolchart.engine.runtime.flows.functions import call_function
-from toolchart.engine.runtime.flows.people import ask_person
-from toolchart.engine.runtime.flows.port import DriverPort
-from toolchart.engine.runtime.flows.structured_output import read_output
-from toolchart.engine.runtime.flows.tool_calls import run_tools
-from toolchart.engine.runtime.flows.waiting import compute_remaining_s, list_undecided_calls
+from toolchart.engine.runtime.answer_form import find_answer_failure, find_answer_format, read_output
+from toolchart.engine.runtime.parts import (
+    Approver,
+    ChildTask,
+    Dependencies,
+    DriverPort,
+    QuestionApprover,
+    describe_request,
+)
+from toolchart.engine.runtime.people import check_answer
+from toolchart.engine.runtime.tool_calls import run_tools
+from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
+from toolchart.states.core.context_window import estimate_request
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.descriptors import guard_row, load_row_reference
@@ -42,13 +44,51 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
-from toolchart.states.errors import NoRecordedAnswer, PluginFailure, PluginUnusable, ProviderError
-from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed
+from toolchart.states.errors import NoRecordedAnswer, PluginFailure, PluginUnusable, ProviderError, SpecError
+from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed, Verdict
 from toolchart.states.flows.budgets import compute_elapsed_s
+from toolchart.states.flows.compaction import build_counted_request
+from toolchart.states.flows.events import AgentAnswering, AgentFinished, Counted, Returned
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
-from toolchart.states.ports import StreamingProvider
-from toolchart.states.snapshot import OpenCall
+from toolchart.states.ports import CountingProvider, Executor, StreamingProvider
+from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
+from toolchart.tools.execution.context import CallContext
+from toolchart.tools.execution.runs import run_tool
+from toolchart.tools.schemas.output import check_output
+from toolchart.tools.sources.effect_functions import EffectFunction
+
+
+async def review_calls(executor: Executor, effect: ReviewCalls) -> tuple[Verdict, ...]:
+    """One verdict for each call. A review that may wait for a worker runs in a thread, so that the event loop
+    goes on."""
+    verdicts = []
+    for call in effect.calls:
+        if executor.may_wait(call):
+            verdicts.append(await asyncio.to_thread(executor.review, call, effect.allowed))
+        else:
+            verdicts.append(executor.review(call, effect.allowed))
+    return tuple(verdicts)
+
+
+async def ask_person(driver: DriverPort, effect: AskPerson) -> None:
+    """Ask the person that the engine was given; without one the effect waits for an event from outside.
+
+    Raises:
+        SpecError: the asker's answer does not fit the form; the question stays open.
+    """
+    asker = driver.dependencies.asker
+    await driver.commit()
+    answer = await asker(effect) if asker is not None else None
+    if not driver.is_open(effect):
+        return
+    if answer is None:
+        driver.wait_for_outside(effect)
+        return
+    check_answer(effect, answer.content)
+    driver.apply_event(replace(answer, effect=effect.id))
+
 
 log = logging.getLogger("toolchart.engine")
 
@@ -394,3 +434,215 @@ async def _request_added_answer(effect: Effect) -> Event:
     if not isinstance(answer, Answering) or answer.TYPE not in row.answers:
         raise TypeError(f"{row.perform} returned {answer!r}, and not one of {', '.join(row.answers)}")
     return make_plain_event(replace(answer, effect=effect.id))[0]
+
+
+# --------------------------------------------------------------------------------------------------
+# Counting the tokens of a conversation, as the next request shows it.
+
+
+async def count_tokens(driver: DriverPort, effect: CountTokens) -> None:
+    """Count by the host where its entry says so, else by an estimate, and apply the event.
+
+    A host that does not answer fails nothing: the estimate takes its place, and the event says why.
+    """
+    request, messages = build_counted_request(driver.snapshot)
+    provider, tokens, problem = driver.dependencies.provider, None, ""
+    if isinstance(provider, CountingProvider):
+        try:
+            tokens = await provider.count_tokens(request)
+        except ProviderError as error:
+            problem = f"{error.kind}: {error.message}"
+    event = Counted(
+        at=driver.dependencies.clock.now(),
+        effect=effect.id,
+        tokens=estimate_request(request) if tokens is None else tokens,
+        messages=messages,
+        source="estimate" if tokens is None else "host",
+        problem=problem,
+    )
+    driver.apply_event(event)
+
+
+# --------------------------------------------------------------------------------------------------
+# Calls Python functions for `call_function`.
+
+
+async def call_function(driver: DriverPort, effect: CallFunction, is_resumed: bool) -> None:
+    """Call the function and apply `returned`, or `failed` with whatever went wrong.
+
+    Args:
+        is_resumed: another worker asked for the effect, so that the function may have run already. One that
+            is not idempotent is not called again: it ends as `interrupted`.
+    """
+    if is_resumed and not effect.idempotent:
+        reason = "the process stopped while it may have been running"
+        text = driver.snapshot.texts.interrupted.format(reason=reason)
+        event: Returned | Failed = _build_failure(driver, effect, "interrupted", text)
+    else:
+        event = await _request_value(driver, effect)
+    driver.apply_event(event)
+
+
+async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned | Failed:
+    """Call the function; the event that says how it ended."""
+    get_function = driver.dependencies.get_function
+    try:
+        if get_function is None:
+            raise SpecError(f"there is no function {effect.function!r}")
+        function = get_function(effect.function)
+        problem = function.check.describe_problem(effect.arguments)
+        if problem:
+            return _build_failure(driver, effect, "effect", problem.replace("parameter", "argument"))
+        value = await run_tool(function.tool, effect.arguments, CallContext(tool=effect.name))
+        return _build_return(driver, effect, function, value)
+    except NoRecordedAnswer:
+        raise
+    except ToolTimeout:
+        return _build_failure(
+            driver, effect, "timeout", f"the function {effect.function!r} did not return in time"
+        )
+    except ToolPending:
+        return _build_failure(
+            driver,
+            effect,
+            "effect",
+            f"the function {effect.function!r} gives no value: only a tool may be pending",
+        )
+    except (ToolFailure, SpecError) as error:
+        return _build_failure(driver, effect, "effect", str(error))
+
+
+def _build_return(
+    driver: DriverPort, effect: CallFunction, function: EffectFunction, value: object
+) -> Returned | Failed:
+    """`returned` with the value as JSON data; `failed` where it is not what the function promises."""
+    try:
+        data = function.encode(value)
+    except ValueError as error:
+        return _build_failure(driver, effect, "bad_output", str(error))
+    schema = effect.schema
+    problem = check_output(data if isinstance(data, dict) else {"content": data}, schema) if schema else None
+    if problem:
+        return _build_failure(driver, effect, "bad_output", problem)
+    return Returned(at=driver.dependencies.clock.now(), effect=effect.id, value=data)
+
+
+def _build_failure(driver: DriverPort, effect: CallFunction, kind: str, message: str) -> Failed:
+    at = driver.dependencies.clock.now()
+    return Failed(at=at, effect=effect.id, kind=kind, message=message)
+
+
+# --------------------------------------------------------------------------------------------------
+# Runs child conversations for `run_agent`: at most so many at once, results in the order of the items.
+#
+# A child is never run twice: its id derives from the effect, so whoever performs the effect again finds it in
+# the log. One that has ended is read, one that is open goes on, one that is missing is started.
+#
+# Where the effect is stopped, its children are only suspended. If it was cancelled, `end_agents` then records
+# that in their logs; if the parent's turn is suspended, they go on when it is resumed.
+
+
+async def run_agents(driver: DriverPort, effect: RunAgent) -> None:
+    """Run a turn of a child for each item that is open, and apply the events that answer as they come."""
+    if not effect.messages:
+        at = driver.dependencies.clock.now()
+        driver.apply_event(AgentFinished(at=at, effect=effect.id, conversation="", head=""))
+        return
+    slots = asyncio.Semaphore(effect.parallel)
+
+    async def run_item(item: int) -> AgentAnswering | None:
+        children = driver.dependencies.children
+        assert children is not None, "the driver of an engine has them"
+        async with slots:
+            return await children.run_child(_build_task(driver, effect, item))
+
+    tasks = [asyncio.ensure_future(run_item(item)) for item in _list_open_items(effect)]
+    try:
+        for next_answer in asyncio.as_completed(tasks):
+            answer = await next_answer
+            if answer is not None:
+                driver.apply_event(answer)
+                await driver.commit()
+            if not driver.is_open(effect):
+                return
+    finally:
+        await stop_tasks(tasks)
+    driver.wait_for_outside(effect)
+
+
+async def stop_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel tasks, and return when all have ended; as `wait_for_end`."""
+    for task in tasks:
+        task.cancel()
+    await wait_for_end(tasks)
+
+
+async def wait_for_end(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Return when all tasks have ended, whatever they raise.
+
+    The task that waits may be cancelled meanwhile, also several times: an effect is stopped where its state
+    is left, and once more where the turn ends. That is raised when the tasks have ended. Sooner would be
+    wrong: a child that is being suspended may have a record in flight, and whoever reads its log then, to
+    cancel it, would write a record with the same number.
+    """
+    waiting, is_cancelled = {task for task in tasks if not task.done()}, False
+    while waiting:
+        try:
+            _, waiting = await asyncio.wait(waiting)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            waiting = {task for task in waiting if not task.done()}
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # taken note of; who began the task raises it where it matters
+    if is_cancelled:
+        raise asyncio.CancelledError
+
+
+def _build_task(driver: DriverPort, effect: RunAgent, item: int) -> ChildTask:
+    return ChildTask(
+        parent=driver.conversation,
+        effect=effect,
+        item=item,
+        variables=driver.snapshot.variables,
+        observer=driver.dependencies.observer,
+        on_delta=driver.dependencies.on_delta,
+        asks_first=driver.dependencies.asks_first,
+    )
+
+
+def _list_open_items(effect: RunAgent) -> list[int]:
+    done = {*effect.answered, *effect.resting}
+    return [item for item in range(len(effect.messages)) if item not in done]
+
+
+def list_cancelled_runs(before: Snapshot, event: Event, cancels: Iterable[int]) -> list[RunAgent]:
+    """The cancelled effects that have children, without the item that the event itself answered.
+
+    Args:
+        before: the snapshot before the event.
+        cancels: ids of the effects that the event cancelled.
+    """
+    runs = []
+    for effect in before.open_effects:
+        if isinstance(effect, RunAgent) and effect.id in cancels:
+            runs.append(_mark_answered(effect, event))
+    return runs
+
+
+def _mark_answered(effect: RunAgent, event: Event) -> RunAgent:
+    if isinstance(event, AgentAnswering) and event.effect == effect.id:
+        return replace(effect, answered=(*effect.answered, event.item))
+    return effect
+
+
+async def end_agents(driver: DriverPort, effect: RunAgent) -> None:
+    """Cancel the children of a cancelled effect; how they ended, and what they used, is recorded as late."""
+    children = driver.dependencies.children
+    if children is None:
+        return
+    for item in range(len(effect.messages)):
+        if item not in effect.answered:
+            answer = await children.cancel_child(_build_task(driver, effect, item))
+            if answer is not None:
+                driver.apply_event(answer)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from toolchart.engine.runtime.dependencies import DeltaObserver, Observer
+from toolchart.engine.runtime.parts import DeltaObserver, Observer
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.step import Step
 from toolchart.states.events import Event

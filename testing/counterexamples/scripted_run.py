@@ -14,8 +14,8 @@ from typing import Any
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.journal import Journal
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.dependencies import Dependencies
 from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.parts import Dependencies
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.step import Step
 from toolchart.states.effects import Effect

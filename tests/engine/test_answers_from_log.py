@@ -10,7 +10,7 @@ import agents
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.engine.runtime.agents.model_hosts import read_recorded_calls
+from toolchart.engine.runtime.model_hosts import read_recorded_calls
 from toolchart.states.errors import LogUnavailable, SpecError
 
 REPLIES = [agents.reply_with_calls(("calculator", {"expression": "6*7"})), "It is 42."]

@@ -33,7 +33,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.conversations import Conversations
-from toolchart.engine.runtime.sharing.open_turns import OpenTurns
+from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.states.errors import LeaseHeld, LogUnavailable, SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, Usage
 from toolchart.states.ports import SharedStore, Store

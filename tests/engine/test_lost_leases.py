@@ -15,7 +15,7 @@ from toolchart.engine.log.sharing.lease_keeping import LeaseKeeper
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.sharing.writer import LogWriter
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
+from toolchart.engine.runtime.open_turns import HANDED_OVER
 from toolchart.states.errors import LogUnavailable
 from toolchart.states.events import Decided
 

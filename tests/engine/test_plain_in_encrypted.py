@@ -22,7 +22,7 @@ from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.engine.runtime.sharing.entries import Message, encode_message
+from toolchart.engine.runtime.ownership import Message, encode_message
 from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, ToolchartError
 from toolchart.states.events import Cancelled
 from toolchart.states.ports import Store

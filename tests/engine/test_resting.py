@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from toolchart.engine.log import journal
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime import resting
+from toolchart.engine.runtime import conversations as resting
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.states.messages import Message
 

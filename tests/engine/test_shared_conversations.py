@@ -24,7 +24,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.migration import migrate_conversation
-from toolchart.engine.runtime.sharing.open_turns import HANDED_OVER
+from toolchart.engine.runtime.open_turns import HANDED_OVER
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall

@@ -15,7 +15,7 @@ from simulation import BrokenInvariant
 
 from toolchart.engine.log.sharing.lease_keeping import LeaseKeeper
 from toolchart.engine.log.stores import memory, open_store
-from toolchart.engine.runtime.sharing.ownership import Ownership
+from toolchart.engine.runtime.ownership import Ownership
 
 SEEDS = choose_count(short=14, long=1500)
 

@@ -18,8 +18,8 @@ from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.local import LocalHost
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.ownership import Message, encode_message
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.sharing.entries import Message, encode_message
 from toolchart.states.content import make_part
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided, UserSaid

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolchart.engine.runtime.agents.model_hosts import create_model_provider
+from toolchart.engine.runtime.model_hosts import create_model_provider
 from toolchart.providers.prices import load_price_table
 from toolchart.providers.recording.recorder import RECORDED_HEADERS
 from toolchart.specs.loader import parse_spec

@@ -22,7 +22,7 @@ from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.engine import Engine
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.sharing.entries import Message, encode_message
+from toolchart.engine.runtime.ownership import Message, encode_message
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided

@@ -14,7 +14,7 @@ from resource_limits import ends_in_time
 from tool_calls import make_call, run_calls
 from web import serve_web
 
-from toolchart.engine.runtime.agents.decisions import review_calls
+from toolchart.engine.runtime.performers import review_calls
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.effects import ReviewCalls

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tool_calls import build_snapshot, make_call
 
-from toolchart.engine.runtime.agents.decisions import DecisionDesk
 from toolchart.engine.runtime.clock import SystemClock
+from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.effects import AskApproval
 from toolchart.states.errors import SpecError

@@ -15,7 +15,7 @@ from agents import make_spec
 from web import serve_web
 
 from toolchart import Engine, SpecError, load_spec
-from toolchart.engine.runtime.agents.start_check import find_start_problems
+from toolchart.engine.runtime.start_check import find_start_problems
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.agent_costs import find_widest_limits
 from toolchart.specs.foreign_keys import FOREIGN_KEYS

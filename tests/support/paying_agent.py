@@ -9,7 +9,7 @@ from typing import Any
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.flows.waiting import list_undecided_calls
+from toolchart.engine.runtime.waiting import list_undecided_calls
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 

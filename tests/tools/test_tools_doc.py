@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from toolchart.app.cli import cli
-from toolchart.engine.runtime.agents.model_hosts import build_embedder_factory
+from toolchart.engine.runtime.model_hosts import build_embedder_factory
 from toolchart.specs.loader import parse_spec
 from toolchart.specs.turn_plan import plan_turn
 from toolchart.specs.yaml_document import parse_document

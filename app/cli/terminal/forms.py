@@ -9,7 +9,7 @@ import orjson
 
 from toolchart.app.cli.terminal.line_reading import ReadLine, read_terminal_line
 from toolchart.app.cli.terminal.text import print_notice, shorten
-from toolchart.engine.runtime.flows.people import find_form_problem
+from toolchart.engine.runtime.people import find_form_problem
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import AskPerson
 from toolchart.states.flows.events import Answered

@@ -22,7 +22,7 @@ from toolchart.app.server.protocols.contents import (
     require_own_data,
 )
 from toolchart.app.server.protocols.waiting import APPROVAL, read_wire_id
-from toolchart.engine.runtime.turns.options import StreamOptions
+from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.specs.history import parse_content, parse_messages
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition

@@ -30,7 +30,7 @@ from toolchart.engine.rerun.campaign import arerun
 from toolchart.engine.rerun.changes import RerunChanges
 from toolchart.engine.rerun.report import RerunReport
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.dependencies import DeltaObserver
+from toolchart.engine.runtime.parts import DeltaObserver
 from toolchart.states.errors import SettingsWidened
 from toolchart.states.ports import Store
 

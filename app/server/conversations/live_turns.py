@@ -13,8 +13,8 @@ from toolchart.app.server.answers import Refusal, find_status
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.app.server.stopped_turns import TurnStopped, require_rest
 from toolchart.engine.log.family import find_root
-from toolchart.engine.runtime.dependencies import DeltaObserver
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import DeltaObserver
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import SpecError, ToolchartError

@@ -31,11 +31,10 @@ from toolchart.app.server.repeated_requests import answer_once, name_by_key
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.family import find_root
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.dependencies import DeltaObserver
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions
+from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
-from toolchart.engine.runtime.turns.options import TurnOptions
 from toolchart.specs.history import read_history
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided

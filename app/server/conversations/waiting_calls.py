@@ -13,7 +13,7 @@ from toolchart.engine.log.family import find_root
 from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.runtime.flows.waiting import list_questions, list_timers, list_undecided_calls
+from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.effects import AskApproval, AskPerson

@@ -27,7 +27,7 @@ from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.turns.options import StreamOptions
+from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.states.errors import ToolchartError
 
 

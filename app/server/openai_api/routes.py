@@ -18,7 +18,7 @@ from toolchart.app.server.openai_api.errors import shape_error
 from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers, start_turn
 from toolchart.app.server.site import get_access, get_site
-from toolchart.engine.runtime.turns.options import StreamOptions
+from toolchart.engine.runtime.parts import StreamOptions
 
 
 async def list_served_models(request: Request) -> Response:

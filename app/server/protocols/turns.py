@@ -17,9 +17,9 @@ from toolchart.app.server.site import Site
 from toolchart.app.server.stopped_turns import require_rest
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.engine.runtime.turns.options import StreamOptions
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.events import Decided, Failed, Replied
 from toolchart.states.messages import Delta, TextDelta

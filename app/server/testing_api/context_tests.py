@@ -23,15 +23,15 @@ from toolchart.app.server.testing_api.collections import ask_service, clean_meta
 from toolchart.app.server.testing_api.entries import explain_no_entry, find_entry
 from toolchart.app.server.testing_api.forms import IntentForm, SearchForm, TopicForm
 from toolchart.app.server.testing_api.side_engines import open_side_engine
-from toolchart.engine.runtime.agents.turn_context import (
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.turn_context import (
     OTHER,
     SearchResult,
     build_search_variables,
     describe_context,
     make_search_function,
 )
-from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.result import TurnResult
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import hide_secrets

@@ -14,19 +14,13 @@ from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan
 from toolchart.engine.durable.turn_options import encode_turn_options
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.clock import Clock, generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import NO_HOOKS, ResumeOptions, TurnHooks, TurnOptions, build_hooks
+from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.engine.runtime.turns.arguments import check_arguments
-from toolchart.engine.runtime.turns.options import (
-    NO_HOOKS,
-    ResumeOptions,
-    TurnHooks,
-    TurnOptions,
-    build_hooks,
-)
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.ports import Store
@@ -34,7 +28,7 @@ from toolchart.states.ports import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from toolchart.engine.runtime.dependencies import Observer
+    from toolchart.engine.runtime.parts import Observer
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool

@@ -76,7 +76,7 @@ def validate_command(
               toolchart models validate agent.yaml --llm box --suite bfcl --questions bfcl --limit 20
               toolchart models validate agent.yaml --suite cases.yaml --json | jq .rate
     """
-    from toolchart.engine.runtime.agents.model_hosts import create_model_provider
+    from toolchart.engine.runtime.model_hosts import create_model_provider
     from toolchart.specs.loader import load_spec
 
     agent = load_spec(spec)

@@ -68,7 +68,7 @@ def command(name: str, replays: bool, as_json: bool) -> int:
 
 def _list_start_problems(spec: AgentSpec | None) -> list[str]:
     """What keeps the agent from starting, one text each."""
-    from toolchart.engine.runtime.agents.start_check import find_start_problems
+    from toolchart.engine.runtime.start_check import find_start_problems
 
     return [str(error) for error in find_start_problems(spec)] if spec is not None else []
 

@@ -19,7 +19,7 @@ from toolchart.engine.log.reading.figures import add_usages, read_figures
 from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import find_workers, summarize_conversation
-from toolchart.engine.runtime.sharing.parking import find_parking
+from toolchart.engine.runtime.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.messages import Usage

@@ -11,7 +11,7 @@ from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.sharing.recovery import RecoveredTurn
+from toolchart.engine.runtime.recovery import RecoveredTurn
 
 
 @click.command(short_help="Go on with turns that no worker goes on with.")

@@ -6,6 +6,7 @@ clock and everything else that the program gave the engine.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,25 +16,21 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.family import name_context
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.runtime.agents.agent_tools import (
+from toolchart.engine.runtime.agent_tools import (
+    ChartFunctions,
     build_agent_tools,
     offer_functions,
     offer_further_tools,
-)
-from toolchart.engine.runtime.agents.decisions import DecisionDesk
-from toolchart.engine.runtime.agents.model_hosts import ModelHosts
-from toolchart.engine.runtime.agents.prompt_documents import fill_rag_context
-from toolchart.engine.runtime.clock import Clock
-from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
-from toolchart.engine.runtime.dependencies import Approver, Asker, ChildTask, Observer
-from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.flows.chart_functions import (
-    ChartFunctions,
     select_tool_functions,
     select_variables,
 )
-from toolchart.engine.runtime.flows.child_conversations import ChildConversations
-from toolchart.engine.runtime.turns.options import TurnOptions, build_hooks
+from toolchart.engine.runtime.children import ChildConversations
+from toolchart.engine.runtime.clock import Clock
+from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
+from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.model_hosts import ModelHosts
+from toolchart.engine.runtime.parts import Approver, Asker, ChildTask, Observer, TurnOptions, build_hooks
+from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
@@ -49,11 +46,13 @@ from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, TurnStarted, UserSaid
 from toolchart.states.flows.parameters import RunAgentParameters
+from toolchart.states.flows.templates import list_template_variables, look_up_variable
 from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.tools.approvers import Signer
-from toolchart.tools.definition import Tool
+from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.services import Search
 from toolchart.tools.sources.registry_entries import Service
 
 if TYPE_CHECKING:
@@ -283,11 +282,7 @@ class Agent:
         history: Sequence[Message | Mapping[str, Any]],
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Topic, documents and intent of a message, found in the conversation `ID.context`; and warnings."""
-        from toolchart.engine.runtime.agents.turn_context import (
-            GIVEN_CONTEXT,
-            build_search_variables,
-            read_context,
-        )
+        from toolchart.engine.runtime.turn_context import GIVEN_CONTEXT, build_search_variables, read_context
 
         if variables.keys() & GIVEN_CONTEXT:
             return {}, ()
@@ -307,7 +302,7 @@ class Agent:
         return read_context(snapshot, message)
 
     def _get_context_agent(self, *, is_first: bool) -> Agent:
-        from toolchart.engine.runtime.agents.turn_context import make_search_function
+        from toolchart.engine.runtime.turn_context import make_search_function
         from toolchart.specs.sections.preparation import build_preparation_spec
 
         if is_first not in self._context_agents:
@@ -377,3 +372,33 @@ async def _load_attachments(attachments: Sequence[Attachment]) -> tuple[ContentP
     from toolchart.tools.sources.attachments import load_attachments
 
     return await load_attachments(attachments)
+
+
+# --------------------------------------------------------------------------------------------------
+# Fills `{{rag_context}}` in a prompt with document passages that match the user's message.
+
+RAG_VARIABLE = "rag_context"
+
+
+async def fill_rag_context(
+    prompt: str | None, variables: Mapping[str, Any], search: Search | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The variables with `rag_context` added where the prompt uses it, and warnings.
+
+    A value that the caller passed is kept. Without `search` nothing is added. Where the search fails,
+    `rag_context` is empty and a warning names the reason; the turn continues.
+    """
+    values = dict(variables)
+    if search is None or not prompt or RAG_VARIABLE not in list_template_variables(prompt):
+        return values, ()
+    if look_up_variable(values, RAG_VARIABLE) is not None:
+        return values, ()
+    from toolchart.tools.sources.documents import build_rag_context
+
+    try:
+        text = await asyncio.to_thread(build_rag_context, search, str(values.get("user_message", "")))
+    except Exception as error:
+        # A user's search function may raise any exception; it must not end the turn.
+        reason = str(error) if isinstance(error, ToolFailure) else f"{type(error).__name__}: {error}"
+        return {**values, RAG_VARIABLE: ""}, (f"the documents could not be searched: {reason}",)
+    return {**values, RAG_VARIABLE: text}, ()

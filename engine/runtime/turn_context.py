@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from typing_extensions import TypedDict  # pydantic refuses that of Python 3.11
+from typing_extensions import TypedDict
 
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.sections.preparation import SEARCH_FUNCTION

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import SystemClock
-from toolchart.engine.runtime.flows.open_children import has_open_work
+from toolchart.engine.runtime.waiting import has_open_work
 from toolchart.states.core.encoding import read_json
 from toolchart.states.events import Resumed
 from toolchart.states.ports import Lease, LeasedStore, Store

@@ -3,9 +3,10 @@ key, and refused where the spec wants a signature."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,11 +14,10 @@ from msgspec.structs import replace
 from toolchart.engine.runtime.clock import Clock
 from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.core.calls import require_approver, require_waiting_call
-from toolchart.states.effects import ReviewCalls
+from toolchart.states.effects import AskPerson
 from toolchart.states.errors import IllegalEvent, SpecError
-from toolchart.states.events import Decided, Verdict
+from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
-from toolchart.states.ports import Executor
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.approval import Policy
 from toolchart.tools.approvers import DecisionSubject, SignatureFinding, Signer
@@ -26,18 +26,6 @@ from toolchart.tools.registry import Registry
 from toolchart.tools.whole_definition import describe_changes, digest_definition, is_named_by
 
 log = logging.getLogger("toolchart.engine")
-
-
-async def review_calls(executor: Executor, effect: ReviewCalls) -> tuple[Verdict, ...]:
-    """One verdict for each call. A review that may wait for a worker runs in a thread, so that the event loop
-    goes on."""
-    verdicts = []
-    for call in effect.calls:
-        if executor.may_wait(call):
-            verdicts.append(await asyncio.to_thread(executor.review, call, effect.allowed))
-        else:
-            verdicts.append(executor.review(call, effect.allowed))
-    return tuple(verdicts)
 
 
 REFUSALS: dict[SignatureFinding, str] = {
@@ -166,3 +154,51 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         end = datetime.fromisoformat(self.clock.now()) + timedelta(seconds=rule.expires_s)
         return end.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# --------------------------------------------------------------------------------------------------
+# Asks people for `ask_person`, and checks what they answer against the form.
+
+
+def check_answer(question: AskPerson, content: Any) -> None:
+    """Check an answer against the form of its question.
+
+    Raises:
+        SpecError: it does not fit; the error names the field, and nothing was written.
+    """
+    problem = find_form_problem(question.form, content)
+    if problem is not None:
+        field, message = problem
+        raise SpecError(
+            f"the answer to {question.name!r} does not fit its form: {message}",
+            path=field or None,
+            hint="nothing was written; the question still waits",
+        )
+
+
+def find_form_problem(form: Mapping[str, Any], content: Any) -> tuple[str, str] | None:
+    """What is wrong with an answer: the path of the field, such as `days[0].from`, and why; None where it
+    fits.
+
+    Formats such as `date` and `email` are checked too.
+
+    Raises:
+        SpecError: the form itself is no JSON Schema.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(form)
+    except SchemaError as error:
+        raise SpecError(f"the form is no JSON Schema: {error.message}") from None
+    validator = Draft202012Validator(form, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    errors = sorted(validator.iter_errors(content), key=lambda error: len(error.absolute_path))
+    return (_format_field(errors[0].absolute_path), errors[0].message) if errors else None
+
+
+def _format_field(path: Iterable[Any]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text

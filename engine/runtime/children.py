@@ -12,22 +12,22 @@ from msgspec.structs import replace
 from toolchart.engine.log.family import find_ask_head
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.clock import Clock
-from toolchart.engine.runtime.dependencies import ChildTask
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.flows.agents import wait_for_end
-from toolchart.engine.runtime.flows.child_answers import build_answer, build_failure
+from toolchart.engine.runtime.parts import ChildTask
+from toolchart.engine.runtime.performers import wait_for_end
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.states.core.answers import find_answered_effect
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, Event, Limits, ParentLink, Resumed, TurnStarted
-from toolchart.states.flows.events import AgentAnswering
+from toolchart.states.flows.events import AgentAnswering, AgentFailed, AgentFinished, AgentRested
 from toolchart.states.messages import Message, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
+from toolchart.tools.schemas.output import parse_output
 
 
 class ChildAgent(Protocol):
@@ -257,3 +257,68 @@ def narrow_limits(limits: Limits, budgets: Mapping[str, Any]) -> Limits:
         limit = getattr(limits, name)
         changes[name] = budget if limit is None else min(limit, budget)
     return replace(limits, **changes)
+
+
+# --------------------------------------------------------------------------------------------------
+# What a parent is told of a child: the events that answer `run_agent`.
+
+
+def build_answer(task: ChildTask, snapshot: Snapshot, head: str, at: str) -> AgentAnswering | None:
+    """How the newest turn of a child went; None where it is open.
+
+    Args:
+        head: hash of the newest record of the child.
+    """
+    if not snapshot.is_over:
+        return None
+    content, error = snapshot.answer or "", snapshot.error
+    if snapshot.awaits_user:
+        return AgentRested(
+            at=at,
+            effect=task.effect.id,
+            item=task.item,
+            conversation=task.conversation,
+            head=head,
+            usage=snapshot.usage,
+            content=content,
+        )
+    if error is not None:
+        return build_failure(task, at, error.kind, error.message, head, snapshot)
+    output = None
+    if task.effect.schema is not None:
+        output, problem = parse_output(content, task.effect.schema)
+        if output is None:
+            return build_failure(task, at, "bad_output", problem, head, snapshot)
+    return AgentFinished(
+        at=at,
+        effect=task.effect.id,
+        item=task.item,
+        conversation=task.conversation,
+        head=head,
+        usage=snapshot.usage,
+        content=content,
+        output=output,
+        limit_reached=snapshot.limit_reached,
+    )
+
+
+def build_failure(
+    task: ChildTask, at: str, kind: str, message: str, head: str = "", snapshot: Snapshot | None = None
+) -> AgentFailed:
+    """`agent_failed` for a child.
+
+    Args:
+        head: hash of its newest record; empty where it has none.
+        snapshot: where it stands, for its usage; None where it has none.
+    """
+    usage: Usage | None = snapshot.usage if snapshot is not None else None
+    return AgentFailed(
+        at=at,
+        effect=task.effect.id,
+        item=task.item,
+        conversation=task.conversation,
+        head=head,
+        usage=usage,
+        kind=kind,
+        message=message,
+    )

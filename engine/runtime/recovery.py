@@ -12,11 +12,11 @@ import msgspec
 from toolchart.engine.log.family import read_parent
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.agents.agent import Agent
+from toolchart.engine.runtime.agent import Agent
+from toolchart.engine.runtime.open_turns import OpenTurns
+from toolchart.engine.runtime.ownership import Hold, Ownership
+from toolchart.engine.runtime.parking import count_losses, describe_parking, find_parking
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.sharing.open_turns import OpenTurns
-from toolchart.engine.runtime.sharing.ownership import Hold, Ownership
-from toolchart.engine.runtime.sharing.parking import count_losses, describe_parking, find_parking
 from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.ports import LeasedStore, SharedStore, Store
 

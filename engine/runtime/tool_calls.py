@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, aclosing
 
 from msgspec.structs import replace
 
-from toolchart.engine.runtime.flows.port import DriverPort
+from toolchart.engine.runtime.parts import DriverPort
 from toolchart.states.effects import RunTools
 from toolchart.states.events import ToolFinished
 from toolchart.states.messages import ToolCall

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toolchart.providers.embeddings import HostEmbedder
     from toolchart.providers.recording.recorded_calls import RecordedCall
 
+
 log = logging.getLogger("toolchart.engine")
 
 

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
 import msgspec
+from msgspec.structs import replace
 
-from toolchart.engine.runtime.agents.decisions import DecisionDesk
+from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.clock import Clock, SystemClock
+from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
-from toolchart.states.effects import AskPerson, RunAgent
+from toolchart.states.effects import AskPerson, Effect, RunAgent
 from toolchart.states.events import Decided, Event
 from toolchart.states.flows.events import AgentAnswering, Answered
-from toolchart.states.messages import Delta, Reply, Request, ToolCall
+from toolchart.states.machine import Machine
+from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
+from toolchart.states.snapshot import Snapshot
 from toolchart.tools.questions import CallQuestion
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from toolchart.engine.runtime.flows.allowed_effects import AllowedEffects
-    from toolchart.engine.runtime.flows.answer_form import AnswerForm
+    from toolchart.engine.runtime.allowed_effects import AllowedEffects
+    from toolchart.engine.runtime.answer_form import AnswerForm
     from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.tools.sources.attachments import Attachment
     from toolchart.tools.sources.effect_functions import EffectFunction
+
 
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]
 """Called for each tool call that needs approval; None leaves the call undecided. It is cancelled
@@ -152,3 +158,117 @@ def describe_request(request: Request, host: str = "") -> str:
         f"request (turn {request.turn}, iteration {request.iteration}) to {request.model}{place}: "
         f"{len(request.messages)} messages; tools: {names}; tool_choice: {choice}; options: {options}"
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# The options of a turn: what `Engine.run` takes beside the message, and what its driver gets of them.
+
+
+class StreamOptions(TypedDict, total=False):
+    """The options of a streamed turn."""
+
+    conversation: str | None
+    """Id of the conversation to continue, with its history, or to begin; None begins one with a new id."""
+    handler: str | None
+    """Name of the handler; None selects one by `match` and the variables."""
+    variables: Mapping[str, Any] | None
+    """Values for the prompt and for `match`."""
+    history: Sequence[Message | Mapping[str, Any]]
+    """Earlier messages from elsewhere, for a new conversation: `Message` values, or dicts of OpenAI's form or
+    `{type, text}`."""
+    attachments: Sequence[Attachment]
+    """Pictures, files, sounds: parts, bytes, paths, or public addresses to fetch."""
+    llm: str | None
+    """Name of an `llms` entry, instead of the handler's."""
+    model: str | None
+    """Name of a model, instead of that entry's."""
+    output_type: Any
+    """The type of the answer: a pydantic model, a dataclass, a TypedDict, `list[str]`, ... The host is asked
+    for its JSON Schema, an answer that breaks it is `failed` of the kind `bad_output`, which charts with
+    retries ask for again, and `TurnResult.data` is the value. With `str` nothing is demanded: it is the
+    text."""
+
+
+class TurnOptions(StreamOptions, total=False):
+    """The options of a turn."""
+
+    observer: Observer | None
+    """Called with this turn's steps, instead of the engine's observer."""
+    on_delta: DeltaObserver | None
+    """Called with each delta; where it is set and the provider can stream, replies are streamed."""
+
+
+class ResumeOptions(TypedDict, total=False):
+    """The options of a turn that goes on."""
+
+    output_type: Any
+    observer: Observer | None
+    on_delta: DeltaObserver | None
+
+
+class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What one turn adds to the dependencies of its driver."""
+
+    observer: Observer | None = None
+    on_delta: DeltaObserver | None = None
+    answer_form: AnswerType | None = None
+
+    def add_to(self, dependencies: Dependencies) -> Dependencies:
+        """The dependencies with these callbacks."""
+        form = self.answer_form
+        return replace(
+            dependencies,
+            observer=self.observer or dependencies.observer,
+            on_delta=self.on_delta,
+            answer_form=None if form is None or form.is_text else form,
+        )
+
+
+NO_HOOKS = TurnHooks()
+
+
+def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
+    """The hooks that the options of a turn ask for.
+
+    Raises:
+        SpecError: `output_type` has no JSON Schema.
+    """
+    output_type = options.get("output_type")
+    return TurnHooks(
+        observer=options.get("observer"),
+        on_delta=options.get("on_delta"),
+        answer_form=None if output_type is None else AnswerType(output_type),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The driver, as performers see it.
+
+
+class DriverPort(Protocol):
+    """What a performer needs of the driver."""
+
+    snapshot: Snapshot
+    dependencies: Dependencies
+    machine: Machine
+
+    @property
+    def conversation(self) -> str:
+        """Id of the conversation."""
+        ...
+
+    def apply_event(self, event: Event) -> Step:
+        """Step the core with an event."""
+        ...
+
+    def is_open(self, effect: Effect) -> bool:
+        """Whether an effect waits for an answer."""
+        ...
+
+    def wait_for_outside(self, effect: Effect) -> None:
+        """Leave an effect open until an event from outside answers it."""
+        ...
+
+    async def commit(self) -> None:
+        """Make every record durable that was added so far."""
+        ...

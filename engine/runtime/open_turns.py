@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_root, read_parent, refuse_child
+from toolchart.engine.log.fork import ForkChanges, build_overtaken_error, is_overtaken, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, replay_conversation
-from toolchart.engine.runtime.agents.agent import Agent
-from toolchart.engine.runtime.agents.agent_tools import find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.agent import Agent
+from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.dependencies import ChildTask
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.flows.open_children import (
-    add_children,
-    find_waiting_conversation,
-    iterate_open_children,
-    waits_for_answer,
-    waits_for_decision,
-)
-from toolchart.engine.runtime.flows.waiting import (
+from toolchart.engine.runtime.ownership import Message, Ownership, PersonEvent, build_key
+from toolchart.engine.runtime.parts import NO_HOOKS, ChildTask, TurnHooks, TurnOptions, build_hooks
+from toolchart.engine.runtime.people import check_answer
+from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result, log_warning
+from toolchart.engine.runtime.waiting import (
     build_open_turn_error,
     describe_people_wait,
     find_earliest_due,
+    find_question,
+    find_waiting_conversation,
+    iterate_open_children,
     list_overdue_timers,
     list_questions,
+    waits_for_answer,
+    waits_for_decision,
 )
-from toolchart.engine.runtime.result import TurnResult, build_turn_result
-from toolchart.engine.runtime.sharing.entries import Message, PersonEvent
-from toolchart.engine.runtime.sharing.ownership import Ownership, build_key
-from toolchart.engine.runtime.sharing.single_turns import SingleTurns
-from toolchart.engine.runtime.turn_warnings import log_warning
-from toolchart.engine.runtime.turns.options import NO_HOOKS, TurnHooks, TurnOptions, build_hooks
 from toolchart.states.content import add_text
 from toolchart.states.core.calls import require_waiting_call
+from toolchart.states.core.encoding import read_json
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import LeaseHeld, SpecError
-from toolchart.states.events import Answering, Cancelled, Decided, Resumed, TurnStarted, UserSaid
+from toolchart.states.errors import LeaseHeld, LogConflict, SpecError
+from toolchart.states.events import Answering, Cancelled, Decided, Failed, Resumed, TurnStarted, UserSaid
 from toolchart.states.flows.events import Answered
 from toolchart.states.ports import SharedStore, Store
 from toolchart.states.snapshot import Snapshot
@@ -49,6 +46,7 @@ from toolchart.states.snapshot import Snapshot
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkPlan
     from toolchart.tools.sources.attachments import Attachment
+
 
 LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and the turn went on without it"
 """Warning in the result of a turn that a person answered too late."""
@@ -444,8 +442,6 @@ class OpenTurns:
         self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
     ) -> TurnResult | None:
         """See `Engine.aanswer`."""
-        from toolchart.engine.runtime.flows.people import check_answer, find_question
-
         drivers = self._agent.list_running_drivers(conversation)
         if drivers:
             asking = [driver for driver in drivers if waits_for_answer(question, driver.snapshot)]
@@ -472,8 +468,6 @@ class OpenTurns:
         Raises:
             SpecError: no such question is open, or a field does not fit its form.
         """
-        from toolchart.engine.runtime.flows.people import check_answer, find_question
-
         snapshot = self._load_conversation(conversation).snapshot
         waiting, snapshot = find_waiting_conversation(
             self._store, snapshot, conversation, partial(waits_for_answer, question)
@@ -503,8 +497,7 @@ class OpenTurns:
 
     def adapt_fork(self, driver: Driver, plan: ForkPlan, parent: str, *, run_tools: bool) -> None:
         """Let a fork take the recorded results of its parent's tools and children, unless they run again."""
-        from toolchart.engine.runtime.flows.fork_children import ForkChildren
-        from toolchart.engine.runtime.recorded_answers import ForkTools
+        from toolchart.engine.runtime.recorded_answers import ForkChildren, ForkTools
 
         steps = () if run_tools else replay_conversation(self._store, parent)
         tools = ForkTools(
@@ -584,3 +577,138 @@ def _add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
     text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"
     log_warning(result.conversation, text)
     return replace(result, warnings=(*result.warnings, text))
+
+
+# --------------------------------------------------------------------------------------------------
+# Turns that are run once for a conversation, however often somebody asks for them.
+#
+# A job scheduler starts a task again after a crash, a failure, or by mistake. The log says where the turn
+# stands: it is begun, gone on with, or read. After a failure it is tried again in a fork, from the step
+# before the failure; so what the model said and the tools did until then is not asked for again.
+
+Begin = Callable[[], Awaitable[TurnResult]]
+"""Begins the first turn of the conversation."""
+
+
+class _OpenTurns(Protocol):
+    """What goes on with turns; `OpenTurns` describes each method."""
+
+    async def resume(
+        self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = ...
+    ) -> TurnResult: ...
+    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = ...) -> TurnResult: ...
+
+
+class SingleTurns:
+    """The turns of an agent that are run once."""
+
+    def __init__(self, agent: Agent, store: Store, ownership: Ownership, open_turns: _OpenTurns) -> None:
+        self._agent = agent
+        self._store = store
+        self._ownership = ownership
+        self._open_turns = open_turns
+
+    async def run(self, conversation: str, message: str, begin: Begin, options: TurnOptions) -> TurnResult:
+        """See `Engine.arun_once`."""
+        hooks = build_hooks(options)
+        attempt = self.find_newest_attempt(conversation)
+        if self._ownership.is_claimed(attempt) or self._agent.list_running_drivers(attempt):
+            raise _build_begun_error(attempt)
+        loaded = load_conversation(self._store, attempt)
+        if loaded is None:
+            return await begin()
+        self._check_message(conversation, message)
+        if loaded.snapshot.has_ended and loaded.snapshot.error is not None:
+            seq = self._find_retry_record(attempt)
+            if seq is not None:
+                return await self._try_again(conversation, attempt, seq, hooks)
+        return await self._open_turns.resume(attempt, None, hooks)
+
+    def find_newest_attempt(self, conversation: str) -> str:
+        """Id of the conversation itself, or of the fork in which its turn was tried last."""
+        attempt = conversation
+        while self._store.read_last_line(successor := _name_next_attempt(conversation, attempt)) is not None:
+            attempt = successor
+        return attempt
+
+    def check_first(self, conversation: str) -> None:
+        """Check, by who holds a conversation, that it has no turn yet.
+
+        Raises:
+            LogConflict: another worker has begun it meanwhile.
+        """
+        if self._store.read_last_line(conversation) is not None:
+            raise _build_begun_error(conversation)
+
+    def _check_message(self, conversation: str, message: str) -> None:
+        """Refuse another message for a conversation that has its turn.
+
+        Raises:
+            SpecError: the message is another one. A log that is redacted is not compared.
+        """
+        for line in self._store.read_lines(conversation):
+            event = read_json(line)["event"]
+            if event["type"] == TurnStarted.TYPE:
+                recorded = event.get("message")
+                if self._agent.spec.redact is None and isinstance(recorded, str) and recorded != message:
+                    raise SpecError(
+                        f"conversation {conversation!r} was begun with another message",
+                        hint="a message has a key of its own: use another conversation",
+                    )
+                return
+
+    def _find_retry_record(self, conversation: str) -> int | None:
+        """Number of the record before the failure or the cancellation that ended a turn.
+
+        None where something else ended it, a limit for instance: it would end so again. None too where a
+        sub-agent ran then: a child cannot be forked, and its tools would run again.
+        """
+        seq, before = None, None
+        for replayed in replay_conversation(self._store, conversation):
+            snapshot = replayed.step.snapshot
+            if before is not None and snapshot.has_ended and not before.has_ended:
+                is_failure = replayed.record.event["type"] in (Failed.TYPE, Cancelled.TYPE)
+                has_child = any(isinstance(effect, RunAgent) for effect in before.open_effects)
+                seq = replayed.record.seq - 1 if is_failure and not has_child else None
+            before = snapshot
+        return seq
+
+    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> TurnResult:
+        """Try a turn again, in a fork that begins after a record.
+
+        Calls that may have begun there are treated as after a crash: one of an idempotent tool is run again,
+        any other one is `interrupted`.
+        """
+        name = _name_next_attempt(conversation, attempt)
+        async with self._ownership.work_on(name) as hold:
+            if self._store.read_last_line(name) is not None:
+                raise _build_begun_error(name)
+            plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
+            conversations, parent_snapshot = self._agent.conversations, plan.parent.snapshot
+            driver = conversations.fork_driver(name, plan)
+            driver.dependencies = hooks.add_to(driver.dependencies)
+            repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
+            await driver.commit()
+            result: TurnResult | None = None
+            if not is_overtaken(self._store, plan):
+                driver.apply_event(Resumed(repeatable=repeatable))
+                driver.fire_overdue_timers()
+                snapshot = await conversations.run_driver(name, driver)
+                result = self._open_turns.build_result(snapshot, name, hooks)
+                hold.note(result)
+        if result is None:
+            self._store.delete(name)
+            raise build_overtaken_error(plan)
+        return hold.result or result
+
+
+def _name_next_attempt(conversation: str, attempt: str) -> str:
+    number = int(attempt.removeprefix(conversation).removeprefix("~") or 1)
+    return f"{conversation}~{number + 1}"
+
+
+def _build_begun_error(conversation: str) -> LogConflict:
+    return LogConflict(
+        f"the turn of conversation {conversation!r} was begun elsewhere meanwhile\n"
+        "  ask again: its result is read, or it goes on"
+    )

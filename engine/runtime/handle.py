@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
+from toolchart.engine.runtime.arguments import check_arguments
+from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import ForkResult, PendingApproval, TurnResult
-from toolchart.engine.runtime.turns.arguments import check_arguments
-from toolchart.engine.runtime.turns.options import StreamOptions, TurnOptions
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 

@@ -6,13 +6,15 @@ keep the process waiting: they are durable, and whoever resumes the conversation
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from toolchart.engine.runtime.dependencies import Approver, Asker
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.parts import Approver, Asker, ChildTask
 from toolchart.states.effects import AskApproval, AskPerson, Effect, ReviewCalls, RunAgent, Wait
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
 
 # -- people --------------------------------------------------------------------------------------
@@ -75,6 +77,30 @@ def build_open_turn_error(snapshot: Snapshot, conversation: str) -> SpecError:
         f"conversation {conversation!r} rests in state {snapshot.state!r} in the middle of a turn",
         hint="where its turn runs elsewhere, wait for it; after a crash finish it first: "
         f"toolchart resume {conversation}",
+    )
+
+
+def find_question(snapshot: Snapshot, conversation: str, name: str | None = None) -> AskPerson:
+    """The open question of this name; without a name the only one.
+
+    Raises:
+        SpecError: no such question is open, or several are and none is named.
+    """
+    questions = list_questions(snapshot)
+    if not questions:
+        raise SpecError(f"no question waits for an answer in conversation {conversation!r}")
+    names = [question.name for question in questions]
+    if name is None and len(questions) > 1:
+        raise SpecError(
+            f"{len(questions)} questions wait for an answer in conversation {conversation!r}",
+            hint=f"name the one that you answer: {', '.join(names)}",
+        )
+    for question in questions:
+        if name in (None, question.name):
+            return question
+    raise SpecError(
+        f"no question {name!r} waits for an answer in conversation {conversation!r}",
+        hint=suggest_name(str(name), names),
     )
 
 
@@ -180,3 +206,81 @@ def _waits_for_outside(
             is_reviewed = all(call.ruling for call in snapshot.calls if call.outcome is None)
             return approver is None and is_reviewed and bool(list_undecided_calls(snapshot))
     return effect.waits_for_user
+
+
+def iterate_open_children(
+    store: Store, snapshot: Snapshot, conversation: str
+) -> Iterator[tuple[str, Snapshot]]:
+    """The children whose turns are open, and their own open children."""
+    for effect in snapshot.open_effects:
+        if isinstance(effect, RunAgent):
+            for item in range(len(effect.messages)):
+                name = ChildTask(parent=conversation, effect=effect, item=item).conversation
+                child = load_conversation(store, name) if item not in effect.answered else None
+                if child is not None and not child.snapshot.is_over:
+                    yield name, child.snapshot
+                    yield from iterate_open_children(store, child.snapshot, name)
+
+
+def has_open_work(
+    store: Store,
+    snapshot: Snapshot,
+    conversation: str,
+    now: str,
+    approver: Approver | None,
+    asker: Asker | None,
+    longest_wait_s: float | None = None,
+) -> bool:
+    """Whether a worker that goes on with a conversation, or with a child of it, has something to do.
+
+    Args:
+        now: the present time, RFC 3339.
+        longest_wait_s: seconds that the worker waits for a timer; None is any time.
+    """
+
+    def has_item_work(effect: RunAgent, item: int) -> bool:
+        name = ChildTask(parent=conversation, effect=effect, item=item).conversation
+        child = load_conversation(store, name)
+        if child is None or child.snapshot.is_over:
+            return True
+        return has_open_work(store, child.snapshot, name, now, approver, asker, longest_wait_s)
+
+    def has_child_work(effect: RunAgent) -> bool:
+        items = {*range(len(effect.messages))} - {*effect.answered, *effect.resting}
+        return not effect.messages or any(has_item_work(effect, item) for item in items)
+
+    return has_work(snapshot, now, approver, asker, has_child_work, longest_wait_s)
+
+
+def waits_for_decision(call_id: str, snapshot: Snapshot) -> bool:
+    """Whether a call waits for a decision."""
+    return call_id in [call.call.id for call in list_undecided_calls(snapshot)]
+
+
+def waits_for_answer(question: str | None, snapshot: Snapshot) -> bool:
+    """Whether a question waits for an answer; None is any question."""
+    names = [effect.name for effect in list_questions(snapshot)]
+    return bool(names) if question is None else question in names
+
+
+def find_waiting_conversation(
+    store: Store, snapshot: Snapshot, conversation: str, waits: Callable[[Snapshot], bool]
+) -> tuple[str, Snapshot]:
+    """The conversation that an answer of a person is for: this one, or one of its open children.
+
+    Where none waits for it, it is this one.
+
+    Raises:
+        SpecError: several children wait for such an answer.
+    """
+    if waits(snapshot):
+        return conversation, snapshot
+    children = iterate_open_children(store, snapshot, conversation)
+    found = [(name, child) for name, child in children if waits(child)]
+    if len(found) > 1:
+        names = ", ".join(name for name, _ in found)
+        raise SpecError(
+            f"{len(found)} children of {conversation!r} wait for such an answer",
+            hint=f"name the child in place of its parent: {names}",
+        )
+    return found[0] if found else (conversation, snapshot)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolchart.engine.runtime.agents.agent_tools import build_agent_tools
-from toolchart.engine.runtime.flows.chart_functions import ChartFunctions
+from toolchart.engine.runtime.agent_tools import ChartFunctions, build_agent_tools
 from toolchart.providers.hosts import find_host
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.handler_selection import require_handlers

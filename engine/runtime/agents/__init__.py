@@ -1,1 +1,0 @@
-"""The agents of an engine: their tools, model hosts, prompts, and children."""

@@ -1,1 +1,0 @@
-"""Sharing conversations: several threads, workers and people on the same log."""

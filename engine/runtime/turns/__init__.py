@@ -1,1 +1,0 @@
-"""A turn as a program sees it: its options, and the handle of its conversation."""
