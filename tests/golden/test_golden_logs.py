@@ -1,0 +1,81 @@
+"""Golden logs: with the recorded times, ids, salts, nonces and keys the engine writes the same bytes.
+
+Whoever changes the way of a turn through the code changes no golden log. Whoever changes what a log looks
+like, or what a step does, writes them anew with `python tests/golden/write.py` and explains the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from golden_logs import (
+    describe_first_difference,
+    encode_world,
+    list_golden_logs,
+    load_golden_store,
+    read_golden_log,
+    split_conversations,
+)
+from golden_scenarios import SCENARIOS, run_scenario
+
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.verify import verify_store
+from toolchart.specs.charts import list_shipped_charts
+from toolchart.specs.flows import list_shipped_flows
+from toolchart.states.errors import LogDamaged
+
+
+def test_every_scenario_has_its_golden_log() -> None:
+    """No scenario is without a golden log, and none is left over."""
+    assert list_golden_logs() == sorted(SCENARIOS), "python tests/golden/write.py"
+
+
+def test_every_shipped_chart_and_flow_has_a_golden_log() -> None:
+    """Whatever ships is guarded."""
+    names = [name.removeprefix("flow-") for name in SCENARIOS]
+    for shipped in (*list_shipped_charts(), *list_shipped_flows()):
+        assert any(name == shipped or name.startswith(f"{shipped}-") for name in names), shipped
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_engine_writes_the_golden_log(name: str) -> None:
+    """Driven live with the same inputs, the engine writes the same bytes: records, checkpoints and seals."""
+    golden, now = read_golden_log(name), encode_world(run_scenario(name))
+    assert now == golden, (
+        f"{name}, {describe_first_difference(golden, now)}\n\n"
+        "If this change of the log is meant: python tests/golden/write.py"
+    )
+
+
+@pytest.mark.parametrize("name", list_golden_logs())
+def test_the_golden_log_is_derived(name: str) -> None:
+    """The chain holds, and `replay` derives every record of every conversation."""
+    conversations = split_conversations(read_golden_log(name))
+    store: Any = load_golden_store(conversations)
+    assert [outcome for outcome in verify_store(store) if isinstance(outcome, LogDamaged)] == []
+    for conversation, lines in conversations.items():
+        assert len(list(replay_conversation(store, conversation))) == len(lines)
+
+
+def list_features() -> set[str]:
+    """What the golden logs have: types of events with their kinds and outcomes, marks of records."""
+    features = set()
+    for name in list_golden_logs():
+        for lines in split_conversations(read_golden_log(name)).values():
+            for record in map(orjson.loads, lines):
+                event = record.get("event", {"type": "encrypted"})
+                features |= {
+                    event["type"],
+                    f"{event['type']} {event.get('outcome') or event.get('kind') or ''}".strip(),
+                }
+                features |= {
+                    key for key in record if record[key] is True or key in ("digest", "ended", "cancels")
+                }
+    return features
+
+
+def test_the_golden_logs_are_a_megabyte_and_a_half_at_most() -> None:
+    """They stay small enough to be read in a difference."""
+    assert sum(len(read_golden_log(name)) for name in list_golden_logs()) < 1_500_000

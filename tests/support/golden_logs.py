@@ -1,0 +1,108 @@
+"""Golden logs as files: one text file for each scenario, with all that it leaves.
+
+{"conversation":"c"}                        the lines that follow belong to it
+{"seq":0,...}                               its records, byte for byte
+{"checkpoint":7,"sha256":"..."}             a checkpoint, by its digest
+{"checkpoint":7,"data":"..."}               or whole, where the scenario is about checkpoints
+{"seals":["..."]}                           what a scenario keeps beside its log
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from golden_scenarios import SCENARIOS, World, run_scenario
+
+from toolchart.engine.log.stores.memory import MemoryStore
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden" / "logs"
+
+
+def encode_world(world: World) -> bytes:
+    """The file of a world after its scenario."""
+    return b"".join(line + b"\n" for line in _encode_lines(world))
+
+
+def _encode_lines(world: World) -> Iterator[bytes]:
+    for conversation in world.kept.list_conversations():
+        yield json.dumps({"conversation": conversation}, separators=(",", ":")).encode()
+        yield from world.kept.read_lines(conversation)
+        for seq, data in sorted(world.kept.read_checkpoints(conversation)):
+            digest = {"sha256": hashlib.sha256(data).hexdigest()}
+            content = {"data": data.decode()} if world.keeps_checkpoints else digest
+            yield json.dumps({"checkpoint": seq, **content}, separators=(",", ":")).encode()
+    if world.seals:
+        yield json.dumps({"seals": world.seals}, separators=(",", ":")).encode()
+
+
+def list_golden_logs() -> list[str]:
+    """The names of the committed golden logs."""
+    return sorted(path.name.removesuffix(".jsonl") for path in FOLDER.glob("*.jsonl"))
+
+
+def read_golden_log(name: str) -> bytes:
+    """The file of a golden log."""
+    return (FOLDER / f"{name}.jsonl").read_bytes()
+
+
+def write_golden_logs() -> list[str]:
+    """Write every golden log anew and remove those without a scenario; the names of those that changed."""
+    FOLDER.mkdir(exist_ok=True)
+    changed = []
+    for name in sorted({*SCENARIOS, *list_golden_logs()}):
+        path = FOLDER / f"{name}.jsonl"
+        before = path.read_bytes() if path.exists() else None
+        now = encode_world(run_scenario(name)) if name in SCENARIOS else None
+        if now == before:
+            continue
+        changed.append(name)
+        if now is None:
+            path.unlink()
+        else:
+            path.write_bytes(now)
+    return changed
+
+
+def split_conversations(data: bytes) -> dict[str, list[bytes]]:
+    """The records of each conversation in the file of a golden log."""
+    conversations: dict[str, list[bytes]] = {}
+    lines: list[bytes] = []
+    for line in data.splitlines():
+        if line.startswith(b'{"conversation":'):
+            lines = conversations.setdefault(json.loads(line)["conversation"], [])
+        elif line.startswith(b'{"seq":'):
+            lines.append(line)
+    return conversations
+
+
+def load_golden_store(conversations: dict[str, list[bytes]]) -> MemoryStore:
+    """A store with these conversations, and without checkpoints."""
+    store = MemoryStore()
+    for name, lines in conversations.items():
+        store.append(name, 0, lines)
+    return store
+
+
+def describe_first_difference(golden: bytes, now: bytes) -> str:
+    """Where the file of a scenario first differs from its golden log, for the message of a test."""
+    golden_lines, now_lines = golden.splitlines(), now.splitlines()
+    for number, (expected, actual) in enumerate(zip(golden_lines, now_lines, strict=False), 1):
+        if expected != actual:
+            return f"line {number}: {_describe_line_difference(expected, actual)}"
+    return f"{len(now_lines)} lines in place of {len(golden_lines)}"
+
+
+def _describe_line_difference(expected: bytes, actual: bytes) -> str:
+    before, now = json.loads(expected), json.loads(actual)
+    for key in [*before, *(key for key in now if key not in before)]:
+        if before.get(key) != now.get(key):
+            return f"{key!r} is {_cut(now.get(key))} in place of {_cut(before.get(key))} in {_cut(before)}"
+    return f"the bytes differ, the values do not:\n{expected[:2000]!r}\n{actual[:2000]!r}"
+
+
+def _cut(value: Any) -> str:
+    return json.dumps(value)[:600]
