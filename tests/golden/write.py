@@ -18,6 +18,7 @@ from golden_logs import FOLDER, write_golden_logs
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     changed = write_golden_logs()
-    print("\n".join(changed) or "no golden log changed")
+    for name, keys in changed.items():
+        print(f"{name}: {', '.join(keys)}")
     size = sum(path.stat().st_size for path in FOLDER.iterdir())
     print(f"{len(list(FOLDER.iterdir()))} golden logs, {size // 1024} KiB", file=sys.stderr)

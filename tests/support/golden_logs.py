@@ -49,17 +49,17 @@ def read_golden_log(name: str) -> bytes:
     return (FOLDER / f"{name}.jsonl").read_bytes()
 
 
-def write_golden_logs() -> list[str]:
-    """Write every golden log anew and remove those without a scenario; the names of those that changed."""
+def write_golden_logs() -> dict[str, list[str]]:
+    """Write every golden log anew, remove those without a scenario; what changed, by name."""
     FOLDER.mkdir(exist_ok=True)
-    changed = []
+    changed: dict[str, list[str]] = {}
     for name in sorted({*SCENARIOS, *list_golden_logs()}):
         path = FOLDER / f"{name}.jsonl"
         before = path.read_bytes() if path.exists() else None
         now = encode_world(run_scenario(name)) if name in SCENARIOS else None
         if now == before:
             continue
-        changed.append(name)
+        changed[name] = list_changed_keys(before or b"", now or b"")
         if now is None:
             path.unlink()
         else:
@@ -85,6 +85,21 @@ def load_golden_store(conversations: dict[str, list[bytes]]) -> MemoryStore:
     for name, lines in conversations.items():
         store.append(name, 0, lines)
     return store
+
+
+def list_changed_keys(before: bytes, now: bytes) -> list[str]:
+    """The keys of records, and of events, whose values differ; the chain alone is left out."""
+    lines, new_lines = before.splitlines(), now.splitlines()
+    if len(lines) != len(new_lines):
+        return [f"{len(new_lines)} lines in place of {len(lines)}"]
+    keys: set[str] = set()
+    for line, new_line in zip(lines, new_lines, strict=True):
+        record, new_record = json.loads(line), json.loads(new_line)
+        keys |= {key for key in record | new_record if record.get(key) != new_record.get(key)}
+        if "event" in record and "event" in new_record:
+            event, new_event = record["event"], new_record["event"]
+            keys |= {f"event/{key}" for key in event | new_event if event.get(key) != new_event.get(key)}
+    return sorted(keys - {"prev", "hash", "event", "event/head"})
 
 
 def describe_first_difference(golden: bytes, now: bytes) -> str:
