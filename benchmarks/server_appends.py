@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import nats_server
+from plugin_folders import see_plugin
 
 from toolchart.engine.log.stores import open_store
 from toolchart.states.ports import RecordBatch
@@ -113,7 +114,8 @@ def print_append_rates(folder: Path, rounds: int) -> None:
     if not nats_server.is_installed():
         return
     for sync_interval in ("always", "2m"):
-        with run_nats(folder / f"nats-{sync_interval}", sync_interval) as server:
+        nats = run_nats(folder / f"nats-{sync_interval}", sync_interval)
+        with see_plugin("toolchart-nats"), nats as server:
             place, numbers = server.place, iter(range(1000))
             floors = {
                 "bare, one by one": lambda: publish_bare(place, f"bare{next(numbers)}"),  # noqa: B023

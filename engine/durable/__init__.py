@@ -11,10 +11,21 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
     from toolchart.engine.durable.local import LocalHost
     from toolchart.engine.durable.performing import perform_stretch
-    from toolchart.engine.durable.stretches import DurableHost, FollowedHost, Rest, Stretch, plan_next
-    from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
+    from toolchart.engine.durable.stretches import (
+        DurableHost,
+        FollowedHost,
+        Rest,
+        Stretch,
+        compute_version,
+        decode_rest,
+        decode_stretch,
+        encode_rest,
+        encode_stretch,
+        plan_next,
+    )
     from toolchart.engine.durable.temporal_worker import StretchActivity, TemporalHost, TemporalWorker
     from toolchart.engine.durable.temporal_workflow import ConversationWorkflow
+    from toolchart.engine.runtime.engine import GRACE_S
 
 __all__ = [
     "ConversationWorkflow",
@@ -24,15 +35,19 @@ __all__ = [
     "DurableHost",
     "FleetEngine",
     "FollowedHost",
+    "GRACE_S",
     "LocalHost",
     "Rest",
     "Stretch",
     "StretchActivity",
-    "TaskHub",
-    "TaskHubWorker",
     "TemporalHost",
     "TemporalWorker",
     "WorkerOptions",
+    "compute_version",
+    "decode_rest",
+    "decode_stretch",
+    "encode_rest",
+    "encode_stretch",
     "perform_stretch",
     "plan_next",
 ]
@@ -48,13 +63,24 @@ if not TYPE_CHECKING:
         "toolchart.engine.durable.fleet.fleet_engine": ("FleetEngine",),
         "toolchart.engine.durable.local": ("LocalHost",),
         "toolchart.engine.durable.performing": ("perform_stretch",),
-        "toolchart.engine.durable.stretches": ("DurableHost", "FollowedHost", "Rest", "Stretch", "plan_next"),
-        "toolchart.engine.durable.task_hub": ("TaskHub", "TaskHubWorker"),
+        "toolchart.engine.durable.stretches": (
+            "DurableHost",
+            "FollowedHost",
+            "Rest",
+            "Stretch",
+            "compute_version",
+            "decode_rest",
+            "decode_stretch",
+            "encode_rest",
+            "encode_stretch",
+            "plan_next",
+        ),
         "toolchart.engine.durable.temporal_worker": (
             "ConversationWorkflow",
             "StretchActivity",
             "TemporalHost",
             "TemporalWorker",
         ),
+        "toolchart.engine.runtime.engine": ("GRACE_S",),
     }
     __getattr__, __dir__ = make_late_names(globals(), _NAMES)

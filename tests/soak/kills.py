@@ -12,6 +12,7 @@ seconds, or at the first fault.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import conftest  # noqa: F401  makes a checkout importable
 import killed_deadlines
 import nats_server
 from killed_process import check_resume, run_and_kill
+from plugin_folders import see_plugin
 from postgres_database import create_database
 
 MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12, "nats": 0.12}
@@ -55,6 +57,9 @@ def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
         nats = nats_server.NatsServer(folder / "nats")
         builders["nats"] = nats.build_address
         ends.append(nats.stop)
+        plugin = contextlib.ExitStack()
+        plugin.enter_context(see_plugin("toolchart-nats"))
+        ends.append(plugin.close)
 
     def end_servers() -> None:
         for end in ends:

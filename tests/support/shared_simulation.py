@@ -32,7 +32,6 @@ from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.sharing import lease_keeping, lease_rules
 from toolchart.engine.log.sharing.writer import finish_future
 from toolchart.engine.log.stores.access import postgres_tables
-from toolchart.engine.log.stores.jetstream import appending
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.specs.loader import load_spec
@@ -465,6 +464,14 @@ def _check_outcome(fleet: Fleet, steps: Sequence[Any], event: dict[str, Any]) ->
         require(has_run, f"invariant 1: call {number} succeeded and never ran")
 
 
+def _patch_added_clock(fleet: Fleet) -> contextlib.AbstractContextManager[object]:
+    """Let the store of NATS, where a test has loaded it, take its time from a fleet."""
+    name = "toolchart_nats.appending"
+    if name not in sys.modules:
+        return contextlib.nullcontext()
+    return patch(f"{name}.read_time", lambda _: fleet.read_time())
+
+
 @contextlib.contextmanager
 def _simulated_time(fleet: Fleet) -> Iterator[None]:
     """Let the engine and the store take their time, their writer and their workers from a fleet."""
@@ -477,7 +484,7 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
         patch.object(lease_keeping, "_numbers", numbers),
         patch.object(lease_rules, "is_dead", fleet.dead_names.__contains__),
         patch.object(postgres_tables, "read_time", lambda _: fleet.read_time()),
-        patch.object(appending, "read_time", lambda _: fleet.read_time()),
+        _patch_added_clock(fleet),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
         patch.object(journal, "generate_salt", lambda: f"salt {next(salts)}"),
     ):

@@ -101,15 +101,6 @@ _BUILTIN_STORES = (
         is_durable=True,
     ),
     StoreDescriptor(
-        name="nats",
-        address="nats://...",
-        summary="a NATS JetStream stream",
-        open=f"{_FOLDER}.jetstream.store:open_jetstream_store",
-        open_for_reading=f"{_FOLDER}.jetstream.store:open_jetstream_for_reading",
-        install=EXTRA_PACKAGES["nats"][0],
-        is_durable=True,
-    ),
-    StoreDescriptor(
         name="jsonl",
         address="FOLDER/",
         summary="a folder of JSON Lines files",
@@ -162,9 +153,8 @@ def open_store(
 
     - `memory`: in memory, until the process ends;
     - `postgresql://...`: a PostgreSQL database (extra `postgres`);
-    - `nats://HOST:PORT/NAME`: a stream of NATS JetStream (extra `nats`);
     - a folder, or a path that ends in `/` or `.jsonl`: one JSON Lines file per conversation in it;
-    - `NAME://...`: a store that another package adds;
+    - `NAME://...`: a store that another package adds, `nats://...` for instance (`toolchart-nats`);
     - any other path: a SQLite file.
 
     Args:

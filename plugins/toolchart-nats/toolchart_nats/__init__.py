@@ -16,3 +16,17 @@ with the number of the newest message there that its writer knows. The server re
 newer one. So one check of the server covers both promises: numbers of records are unique, and whoever has
 lost the lease appends nothing. A writer that is refused reads the family again and decides anew.
 """
+
+from __future__ import annotations
+
+from toolchart.engine.log.stores import StoreDescriptor
+
+DESCRIPTOR = StoreDescriptor(
+    name="nats",
+    address="nats://...",
+    summary="a NATS JetStream stream",
+    open="toolchart_nats.store:open_jetstream_store",
+    open_for_reading="toolchart_nats.store:open_jetstream_for_reading",
+    is_durable=True,
+)
+"""The row of the store."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import msgspec
 
 from toolchart.engine.log.sharing.lease_rules import build_child_lease
-from toolchart.engine.log.stores.jetstream.messages import Append, read_append
-from toolchart.engine.log.stores.jetstream.stream import Guard, Outrun, Publication, StoredMessage, Stream
-from toolchart.engine.log.stores.jetstream.subjects import Subjects
 from toolchart.states.errors import LogBusy
 from toolchart.states.ports import Lease
+from toolchart_nats.messages import Append, read_append
+from toolchart_nats.stream import Guard, Outrun, Publication, StoredMessage, Stream
+from toolchart_nats.subjects import Subjects
 
 _MAX_KNOWN = 4096
 """Families that are kept in memory."""

@@ -8,21 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.sharing.lease_rules import build_released_lease, find_lease_fault
-from toolchart.engine.log.stores.jetstream.appending import Appender
-from toolchart.engine.log.stores.jetstream.families import Families, Family
-from toolchart.engine.log.stores.jetstream.messages import (
-    BORN,
-    COUNT,
-    SEQ,
-    Append,
-    get_pieces_id,
-    read_appends,
-    store_content,
-)
-from toolchart.engine.log.stores.jetstream.reading import Reader, encode_replacements
-from toolchart.engine.log.stores.jetstream.stream import Guard, Outrun, Publication, StoredMessage
 from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.ports import Lease, RecordBatch
+from toolchart_nats.appending import Appender
+from toolchart_nats.families import Families, Family
+from toolchart_nats.messages import BORN, COUNT, SEQ, Append, get_pieces_id, read_appends, store_content
+from toolchart_nats.reading import Reader, encode_replacements
+from toolchart_nats.stream import Guard, Outrun, Publication, StoredMessage
 
 _MAX_TOGETHER = 900
 """Messages that are published together at most; the server's own limit is 1,000."""

@@ -14,31 +14,28 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from toolchart.engine.durable.performing import perform_stretch
-from toolchart.engine.durable.stretches import (
+import grpc
+from durabletask.client import TaskHubGrpcClient
+from durabletask.task import OrchestrationContext
+from durabletask.worker import (
+    TaskHubGrpcWorker,
+    VersionFailureStrategy,
+    VersioningOptions,
+    VersionMatchStrategy,
+)
+
+from toolchart import DurableHostUnavailable, Engine
+from toolchart.engine.durable import (
+    GRACE_S,
     Stretch,
     compute_version,
     decode_rest,
     decode_stretch,
     encode_rest,
     encode_stretch,
+    perform_stretch,
     plan_next,
 )
-from toolchart.engine.runtime.engine import GRACE_S, Engine
-from toolchart.states.errors import DurableHostUnavailable, SpecError, format_install
-
-try:
-    import grpc
-    from durabletask.client import TaskHubGrpcClient
-    from durabletask.task import OrchestrationContext
-    from durabletask.worker import (
-        TaskHubGrpcWorker,
-        VersionFailureStrategy,
-        VersioningOptions,
-        VersionMatchStrategy,
-    )
-except ImportError:
-    raise SpecError("Durable Task is not installed", hint=format_install("durabletask")) from None
 
 ORCHESTRATOR = "toolchart_stretch"
 """Name of the orchestration that performs a stretch and those that follow it: that of its function."""

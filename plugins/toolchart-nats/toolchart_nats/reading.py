@@ -9,18 +9,11 @@ from functools import partial
 import msgspec
 
 from toolchart.engine.log.reading.listing import SAMPLE_SIZE
-from toolchart.engine.log.stores.jetstream.families import Families, Family
-from toolchart.engine.log.stores.jetstream.messages import (
-    BORN,
-    SEQ,
-    Append,
-    load_content,
-    read_append,
-    read_appends,
-)
-from toolchart.engine.log.stores.jetstream.stream import StoredMessage
-from toolchart.engine.log.stores.jetstream.subjects import decode_token
 from toolchart.states.errors import LogDamaged
+from toolchart_nats.families import Families, Family
+from toolchart_nats.messages import BORN, SEQ, Append, load_content, read_append, read_appends
+from toolchart_nats.stream import StoredMessage
+from toolchart_nats.subjects import decode_token
 
 decode_replacements = msgspec.msgpack.Decoder(dict[int, bytes]).decode
 encode_replacements = msgspec.msgpack.Encoder().encode

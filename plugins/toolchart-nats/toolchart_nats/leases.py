@@ -14,11 +14,11 @@ from toolchart.engine.log.sharing.lease_rules import (
     is_held,
     is_unfinished,
 )
-from toolchart.engine.log.stores.jetstream.appending import Appender
-from toolchart.engine.log.stores.jetstream.families import Families, Family, decode_lease
-from toolchart.engine.log.stores.jetstream.inboxes import Inboxes
-from toolchart.engine.log.stores.jetstream.subjects import decode_token
 from toolchart.states.ports import Lease
+from toolchart_nats.appending import Appender
+from toolchart_nats.families import Families, Family, decode_lease
+from toolchart_nats.inboxes import Inboxes
+from toolchart_nats.subjects import decode_token
 
 
 class Leases:

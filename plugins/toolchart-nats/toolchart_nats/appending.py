@@ -8,13 +8,13 @@ import time
 from collections.abc import Sequence
 
 from toolchart.engine.log.sharing.lease_rules import find_lease_fault
-from toolchart.engine.log.stores.jetstream.families import Families, Family
-from toolchart.engine.log.stores.jetstream.inboxes import Inboxes
-from toolchart.engine.log.stores.jetstream.messages import COUNT, SEQ, TAKEN, store_content
-from toolchart.engine.log.stores.jetstream.stream import Guard, Outrun, Publication
-from toolchart.engine.log.stores.jetstream.subjects import Subjects
 from toolchart.states.errors import LogConflict, LogUnavailable, ToolchartError
 from toolchart.states.ports import Lease, RecordBatch
+from toolchart_nats.families import Families, Family
+from toolchart_nats.inboxes import Inboxes
+from toolchart_nats.messages import COUNT, SEQ, TAKEN, store_content
+from toolchart_nats.stream import Guard, Outrun, Publication
+from toolchart_nats.subjects import Subjects
 
 
 def read_time(clock_offset_s: float) -> float:

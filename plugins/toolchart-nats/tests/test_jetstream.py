@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,6 @@ from nats_server import NatsServer
 
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store, open_store_for_reading
-from toolchart.engine.log.stores.jetstream.channel import ConnectionLost
-from toolchart.engine.log.stores.jetstream.inboxes import Inboxes
-from toolchart.engine.log.stores.jetstream.opening import check_stream
-from toolchart.engine.log.stores.jetstream.store import JetStreamStore
-from toolchart.engine.log.stores.jetstream.stream import Stream, compute_offset
-from toolchart.engine.log.stores.jetstream.subjects import decode_token, encode_token
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import (
     ForeignLog,
@@ -32,6 +25,12 @@ from toolchart.states.errors import (
     SpecError,
 )
 from toolchart.states.ports import RecordBatch
+from toolchart_nats.channel import ConnectionLost
+from toolchart_nats.inboxes import Inboxes
+from toolchart_nats.opening import check_stream
+from toolchart_nats.store import JetStreamStore
+from toolchart_nats.stream import Stream, compute_offset
+from toolchart_nats.subjects import decode_token, encode_token
 
 pytestmark = pytest.mark.slow
 
@@ -223,16 +222,6 @@ def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(SpecError) as refused:
         open_store(address.replace("//", "//anna:hidden@"))
     assert "hidden" not in str(refused.value)
-
-
-def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the extra the error says what to install."""
-    for name in [name for name in sys.modules if ".jetstream" in name]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in ("nats.aio.client", "nats.errors"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(LogUnavailable, match=r"pip install .nats-py"):
-        open_store("nats://127.0.0.1:1/log")
 
 
 def test_streams_of_others_are_left_alone(open_log: OpenLog, nats_server: NatsServer, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from nats.aio.client import Client
 from nats.errors import Error
 
-from toolchart.engine.log.stores.jetstream.address import NatsAddress
 from toolchart.states.errors import LogUnavailable, ToolchartError
+from toolchart_nats.address import NatsAddress
 
 Value = TypeVar("Value")
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from toolchart.engine.log.stores.jetstream.stream import Publication, StoredMessage, Stream
-from toolchart.engine.log.stores.jetstream.subjects import Subjects
 from toolchart.states.errors import LogDamaged
+from toolchart_nats.stream import Publication, StoredMessage, Stream
+from toolchart_nats.subjects import Subjects
 
 SEQ = "Toolchart-Seq"
 """The number of the first record of an append, or of the record of a checkpoint."""

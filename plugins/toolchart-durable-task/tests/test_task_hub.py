@@ -31,13 +31,13 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 
-pytest.importorskip("durabletask", reason="needs the extra `durabletask`")
+pytest.importorskip("durabletask", reason="needs durabletask")
 
 from durabletask.client import TaskHubGrpcClient
 from durabletask.testing import create_test_backend
 from durabletask.worker import TaskHubGrpcWorker
 
-from toolchart.engine.durable.task_hub import TaskHub, TaskHubWorker
+from toolchart_durable_task import TaskHub, TaskHubWorker
 
 
 @pytest.fixture
@@ -99,11 +99,11 @@ async def test_azures_client_and_worker_run_a_conversation(scheduler: str) -> No
     """Issue 18: the page's recipe for Azure's scheduler, with client and worker of its package, runs a
     conversation; the scheduler in memory stands for Azure's, as its emulator does."""
     pytest.importorskip("durabletask.azuremanaged", reason="needs `durabletask.azuremanaged`")
-    page = (Path(__file__).resolve().parents[3] / "docs" / "durable.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[1] / "README.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (code,) = [block for block in blocks if "azuremanaged" in block]
     recipe: dict[str, Any] = {"__name__": "azure_recipe"}
-    exec(compile(code, "durable.md", "exec"), recipe)  # noqa: S102  our own text
+    exec(compile(code, "README.md", "exec"), recipe)  # noqa: S102  our own text
     assert recipe["AZURE"].keys() == recipe["EMULATOR"].keys()
     stop, payments = asyncio.Event(), []
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from toolchart.engine.log.stores.jetstream.families import Families
-from toolchart.engine.log.stores.jetstream.messages import TAKEN, get_pieces_id, load_content, store_content
-from toolchart.engine.log.stores.jetstream.stream import Guard, Outrun, Publication, StoredMessage
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import InboxEntry
+from toolchart_nats.families import Families
+from toolchart_nats.messages import TAKEN, get_pieces_id, load_content, store_content
+from toolchart_nats.stream import Guard, Outrun, Publication, StoredMessage
 
 _ID = "Toolchart-Id"
 

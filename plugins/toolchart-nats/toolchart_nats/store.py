@@ -6,18 +6,18 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolchart.engine.log.stores.jetstream.address import NatsAddress, parse_address
-from toolchart.engine.log.stores.jetstream.appending import Appender
-from toolchart.engine.log.stores.jetstream.families import Families
-from toolchart.engine.log.stores.jetstream.inboxes import Inboxes
-from toolchart.engine.log.stores.jetstream.leases import Leases
-from toolchart.engine.log.stores.jetstream.opening import check_stream, create_stream, find_jetstream_damage
-from toolchart.engine.log.stores.jetstream.reading import Reader
-from toolchart.engine.log.stores.jetstream.removing import Remover
-from toolchart.engine.log.stores.jetstream.stream import Stream
-from toolchart.engine.log.stores.jetstream.subjects import Subjects
 from toolchart.states.errors import LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
+from toolchart_nats.address import NatsAddress, parse_address
+from toolchart_nats.appending import Appender
+from toolchart_nats.families import Families
+from toolchart_nats.inboxes import Inboxes
+from toolchart_nats.leases import Leases
+from toolchart_nats.opening import check_stream, create_stream, find_jetstream_damage
+from toolchart_nats.reading import Reader
+from toolchart_nats.removing import Remover
+from toolchart_nats.stream import Stream
+from toolchart_nats.subjects import Subjects
 
 
 class JetStreamStore:

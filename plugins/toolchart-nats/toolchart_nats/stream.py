@@ -12,8 +12,8 @@ import msgspec
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
-from toolchart.engine.log.stores.jetstream.channel import ANSWER_S, Channel
 from toolchart.states.errors import LogUnavailable, StorageFailure
+from toolchart_nats.channel import ANSWER_S, Channel
 
 _PAGE_MESSAGES, _PAGE_BYTES = 256, 8 << 20
 _PULL_MESSAGES = 1000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.engine.log.stores.jetstream.address import NatsAddress
-from toolchart.engine.log.stores.jetstream.families import Families
-from toolchart.engine.log.stores.jetstream.stream import Stream
-from toolchart.engine.log.stores.jetstream.subjects import Subjects, decode_token
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog
+from toolchart_nats.address import NatsAddress
+from toolchart_nats.families import Families
+from toolchart_nats.stream import Stream
+from toolchart_nats.subjects import Subjects, decode_token
 
 _FORMAT = "1"
 _FORMAT_KEY = "toolchart_format"
