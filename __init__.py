@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
     from toolchart.states.chart.document import Chart
     from toolchart.states.content import AudioPart, CitationPart, ContentPart, FilePart, ImagePart, TextPart
-    from toolchart.states.core.configurations import Erased, Migrated
     from toolchart.states.core.step import Step, begin, step
     from toolchart.states.effects import (
         Answer,
@@ -94,31 +93,31 @@ if TYPE_CHECKING:
         UnknownSemantics,
     )
     from toolchart.states.events import (
+        AgentFailed,
+        AgentFinished,
+        AgentRested,
+        Answered,
         Cancelled,
         Configured,
         Continued,
+        Counted,
         Decided,
         Elapsed,
+        Erased,
         Event,
         Failed,
         Forked,
         Limits,
+        Migrated,
         Replied,
         Resumed,
+        Returned,
         Reviewed,
         Settings,
         ToolFinished,
         TurnStarted,
         UserSaid,
         Verdict,
-    )
-    from toolchart.states.flows.events import (
-        AgentFailed,
-        AgentFinished,
-        AgentRested,
-        Answered,
-        Counted,
-        Returned,
     )
     from toolchart.states.machine import Machine
     from toolchart.states.messages import (
@@ -358,7 +357,6 @@ if not TYPE_CHECKING:
             "AudioPart",
             "CitationPart",
         ),
-        "toolchart.states.core.configurations": ("Migrated", "Erased"),
         "toolchart.states.core.step": ("begin", "step", "Step"),
         "toolchart.states.machine": ("Machine",),
         "toolchart.states.snapshot": ("Snapshot",),
@@ -380,8 +378,8 @@ if not TYPE_CHECKING:
             "Settings",
             "Limits",
             "Verdict",
-        ),
-        "toolchart.states.flows.events": (
+            "Migrated",
+            "Erased",
             "Returned",
             "Answered",
             "Counted",

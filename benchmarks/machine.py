@@ -13,7 +13,7 @@ from collections.abc import Callable
 from statistics import median
 
 from toolchart.specs.charts import list_shipped_charts, load_chart
-from toolchart.states.facts import FactView
+from toolchart.states.core.fact_rows import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Reply, ToolCall
 from toolchart.states.proofs.check import check

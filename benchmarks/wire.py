@@ -39,7 +39,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.providers.registry import create_provider
 from toolchart.providers.transport.encoded_bodies import encode_body, forget_message_parts
 from toolchart.specs.models import LLMConfig
-from toolchart.states.core.message_list import MessageList, RequestMessages
+from toolchart.states.message_list import MessageList, RequestMessages
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.tools import tool
 

@@ -30,10 +30,10 @@ from toolchart.specs.loader import list_shipped_agents
 from toolchart.specs.models import TOOL_FORMAT_WORDS, AgentSpec
 from toolchart.specs.secrets import find_references
 from toolchart.specs.sections.debug import read_debug_switches
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS
 from toolchart.states.descriptors import Registry, load_row_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.starts import START_KINDS, Start, find_addresses, quote_whole, quote_words
+from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS
 from toolchart.tools.sources.registry_entries import list_entry_starts, list_section_starts
 from toolchart.tools.sources.table import TOOL_SOURCES
 

@@ -20,8 +20,8 @@ from toolchart.specs.sections.context_limits import find_context_limit
 from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards.parsing import find_guard_names
-from toolchart.states.core.vocabulary import EFFECTS, FACTS
 from toolchart.states.errors import SpecError
+from toolchart.states.vocabulary import EFFECTS, FACTS
 
 _STRICT = "strict"
 """Stands for `policy: strict` among the names of limits."""

@@ -31,7 +31,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from toolchart.states.diagram.visible_text import make_visible
 from toolchart.states.errors import PluginUnusable, SpecError, suggest_name
 from toolchart.states.plugins import (
     PluginPoint,
@@ -41,6 +40,7 @@ from toolchart.states.plugins import (
     read_points,
     shorten_foreign,
 )
+from toolchart.states.visible_text import make_visible
 
 log = logging.getLogger("toolchart")
 
@@ -51,8 +51,8 @@ REGISTRIES: dict[str, str] = {
     "toolchart.commands": "toolchart.app.cli.command_table:COMMANDS",
     "toolchart.renderers": "toolchart.states.diagram:RENDERERS",
     "toolchart.text_formats": "toolchart.providers.text_calls.formats:TEXT_FORMATS",
-    "toolchart.effects": "toolchart.states.core.vocabulary:EFFECTS",
-    "toolchart.events": "toolchart.states.core.vocabulary:EVENTS",
+    "toolchart.effects": "toolchart.states.vocabulary:EFFECTS",
+    "toolchart.events": "toolchart.states.vocabulary:EVENTS",
     "toolchart.facts": "toolchart.states.facts:FACTS",
     "toolchart.export_formats": "toolchart.engine.exchange:EXPORT_FORMATS",
 }

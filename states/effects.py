@@ -4,7 +4,7 @@ A chart names effects (`enter: call_model`). The core turns each name into a val
 perform it, and gives it an id. The driver performs it and answers with events that name this id. An effect
 belongs to the state that asked for it and ends with that state: leaving the state cancels it.
 
-Every effect has a row in the registry `EFFECTS` (`states/core/vocabulary.py`). The row says which events
+Every effect has a row in the registry `EFFECTS` (`states/vocabulary.py`). The row says which events
 answer the effect, how its value is built and what kind of work it is.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.core.context_window import ContextView
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
+from toolchart.states.message_list import ContextView
 from toolchart.states.messages import Message, Request, ToolCall
 from toolchart.states.starts import Start
 

@@ -1,7 +1,7 @@
 """Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
 The driver creates them, the log stores them, and the core reduces them. Times come in with events (`at`),
-because the core never reads a clock. Every event has a row in `EVENTS` (`states/core/vocabulary.py`).
+because the core never reads a clock. Every event has a row in `EVENTS` (`states/vocabulary.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from toolchart.states.content import ContentPart
 from toolchart.states.descriptors import Descriptor, find_text_gaps
-from toolchart.states.messages import DecisionSignature, Message, Reply, ToolDefinition
+from toolchart.states.messages import DecisionSignature, Message, Reply, ToolDefinition, Usage
 
 FAILURE_KINDS = (
     "auth",
@@ -404,3 +404,112 @@ class EventDescriptor(Descriptor, frozen=True, kw_only=True):
         if self.reduce is not None and self.is_answer == self.is_external:
             gaps.append("it must either answer an effect (derive it from `Answering`) or be external")
         return gaps
+
+
+class Migrated(Configured, frozen=True, kw_only=True, tag="migrated"):
+    """An open conversation goes on with another chart; the proof that it may was made before.
+
+    The chart takes over the configuration, the open effects, the results and the counters as they are.
+    """
+
+    TYPE: ClassVar[str] = "migrated"
+
+
+class ErasedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A record that a stand-in replaced."""
+
+    seq: int
+    digest: str
+    """SHA-256 of the stand-in, as the stand-in itself has it."""
+    is_content: bool
+    """Whether content was erased in it; else only digests that depend on such content were replaced."""
+
+
+class Erased(Event, frozen=True, kw_only=True, tag="erased"):
+    """Content of earlier records was erased. Each is replaced by a stand-in without the content."""
+
+    TYPE: ClassVar[str] = "erased"
+    records: tuple[ErasedRecord, ...]
+    by: str | None = None
+    """Who had it erased."""
+    reason: str | None = None
+
+
+CONFIGURATION_TYPES = (Configured.TYPE, Migrated.TYPE)
+"""The events that bring a chart, a spec and tools."""
+
+
+class Returned(Answering, frozen=True, kw_only=True, tag="returned"):
+    """A function returned."""
+
+    TYPE: ClassVar[str] = "returned"
+    value: Any = None
+    """What it returned, as JSON data."""
+
+
+class Answered(Answering, frozen=True, kw_only=True, tag="answered"):
+    """A person answered a question."""
+
+    TYPE: ClassVar[str] = "answered"
+    content: dict[str, Any]
+    """The fields of the form; they fit its schema."""
+    by: str | None = None
+    """Who answered."""
+
+
+class Counted(Answering, frozen=True, kw_only=True, tag="counted"):
+    """The tokens of the conversation were counted."""
+
+    TYPE: ClassVar[str] = "counted"
+    tokens: int
+    """What the next request takes, without messages that are added after it."""
+    messages: int
+    """How many messages of the conversation were counted, from the first one on."""
+    source: str
+    """Who counted: `host` or `estimate`."""
+    problem: str = ""
+    """Why the host did not count, where it was asked."""
+
+
+class AgentAnswering(Answering, frozen=True, kw_only=True):
+    """The base of events that tell how a child conversation went."""
+
+    item: int = 0
+    """Index of the item that the child works on; 0 where there is one child."""
+    conversation: str
+    """Id of the child conversation."""
+    head: str
+    """Hash of the newest record of the child, so that a change of its log is detected."""
+    usage: Usage | None = None
+    """What the child used, its own children included, since the event before."""
+
+
+class AgentFinished(AgentAnswering, frozen=True, kw_only=True, tag="agent_finished"):
+    """The turn of a child conversation ended with an answer."""
+
+    TYPE: ClassVar[str] = "agent_finished"
+    content: str = ""
+    """The child's answer."""
+    output: dict[str, Any] | None = None
+    """What the answer says under the output schema of the effect."""
+    limit_reached: str | None = None
+    """The limit that ended the child's turn."""
+
+
+class AgentFailed(AgentAnswering, frozen=True, kw_only=True, tag="agent_failed"):
+    """The turn of a child conversation ended in error, or could not begin."""
+
+    TYPE: ClassVar[str] = "agent_failed"
+    head: str = ""
+    """Hash of the newest record of the child; empty where it has none."""
+    kind: str
+    """One of `FAILURE_KINDS`, or another kind of `TurnError`."""
+    message: str
+
+
+class AgentRested(AgentAnswering, frozen=True, kw_only=True, tag="agent_rested"):
+    """A child conversation waits for the next message of the user."""
+
+    TYPE: ClassVar[str] = "agent_rested"
+    content: str = ""
+    """What the child said to the user."""

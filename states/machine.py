@@ -65,8 +65,8 @@ from toolchart.states.compiler import (
     list_effect_names,
     summarise_operations,
 )
+from toolchart.states.core.fact_rows import FactView
 from toolchart.states.errors import IllegalEvent, SpecError
-from toolchart.states.facts import FactView
 from toolchart.states.snapshot import Configuration, Snapshot
 
 START = "(start)"
@@ -96,7 +96,7 @@ class Machine:
     """A compiled chart and its table of answers."""
 
     def __init__(self, chart: Chart) -> None:
-        from toolchart.states.chart.library_hooks import compile_chart
+        from toolchart.states.library_hooks import compile_chart
 
         self.chart = chart
         self.vocabulary = chart.vocabulary

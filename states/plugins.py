@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.states.diagram.visible_text import make_visible, make_visible_line
 from toolchart.states.errors import PluginFailure, PluginUnusable, ToolchartError
+from toolchart.states.visible_text import make_visible, make_visible_line
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

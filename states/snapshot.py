@@ -12,11 +12,9 @@ from typing import Any
 import msgspec
 
 from toolchart.states.content import ContentPart
-from toolchart.states.core.context_window import ShownMessages
-from toolchart.states.core.message_list import MessageList, OfferedTools
-from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.effects import Effect, Wait
 from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
+from toolchart.states.message_list import MessageList, OfferedTools, PersistentList, ShownMessages
 from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
 
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.reading.visited_path import build_overlay, load_recorded_chart
 from toolchart.states.chart.loading import Chart, walk_states
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.diagram.model import Overlay
+from toolchart.states.events import CONFIGURATION_TYPES
 from toolchart.testing.idle_parts import find_idle_parts
 from toolchart.testing.transitions import ChartLike, Transition, list_transitions, resolve_chart
 

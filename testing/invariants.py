@@ -25,8 +25,7 @@ import orjson
 
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.replay import replay
-from toolchart.states.core.answers import find_answered_effect
-from toolchart.states.core.step import Step, step
+from toolchart.states.core.step import Step, find_answered_effect, step
 from toolchart.states.effects import CallModel, RunTools
 from toolchart.states.events import Event, Replied, TurnStarted
 from toolchart.states.messages import Message

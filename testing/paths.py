@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.encoding import encode_event
+from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.step import Step
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Event, Limits
-from toolchart.states.facts import FactView
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.machine import get_machine
 from toolchart.states.snapshot import Snapshot

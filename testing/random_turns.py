@@ -15,8 +15,10 @@ from toolchart.states.chart.loading import Chart
 from toolchart.states.effects import AskApproval, CallModel, CountTokens, Effect, ReviewCalls, RunTools
 from toolchart.states.events import (
     FAILURE_KINDS,
+    AgentFinished,
     Answering,
     Cancelled,
+    Counted,
     Decided,
     Failed,
     Limits,
@@ -29,7 +31,6 @@ from toolchart.states.events import (
     UserSaid,
     Verdict,
 )
-from toolchart.states.flows.events import AgentFinished, Counted
 from toolchart.states.machine import Machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.diagram.visible_text import make_visible_line
+from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.whole_definition import Definition, describe_changes, describe_run
 
 

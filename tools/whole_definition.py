@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from toolchart.states.canonical_json import encode_canonical, encode_canonical_text
-from toolchart.states.diagram.visible_text import make_visible_line
+from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.definition import Tool
 
 Definition = Mapping[str, str]

@@ -23,14 +23,13 @@ from toolchart.engine.log.reading.format1 import LIMITS, TEXTS
 from toolchart.engine.log.reading.records import ReadRecord, parse_line, read_conversation
 from toolchart.specs.unread_limits import find_read_limits
 from toolchart.states.chart.loading import Chart, make_chart, parse_recorded_chart
-from toolchart.states.core.answers import find_answered_effect
-from toolchart.states.core.step import SEMANTICS, Step, step
-from toolchart.states.core.vocabulary import EFFECTS
+from toolchart.states.core.step import SEMANTICS, Step, find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Answering, Configured, Event, Forked, Settings, TurnStarted, Versions
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
+from toolchart.states.vocabulary import EFFECTS
 
 _BACKSTOP = 1_000_000
 """`max_steps` of converted turns: format 1 had no such limit."""

@@ -19,9 +19,16 @@ from toolchart.engine.log.reading.records import AskedEffect, LineReader, ReadRe
 from toolchart.engine.log.reading.transcript import TranscriptCollector
 from toolchart.engine.log.reading.visited_path import load_recorded_chart
 from toolchart.engine.telemetry import attributes as names
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.encoding import decode
-from toolchart.states.events import Decided, Failed, Replied, Reviewed, ToolFinished, TurnStarted
+from toolchart.states.events import (
+    CONFIGURATION_TYPES,
+    Decided,
+    Failed,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    TurnStarted,
+)
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import Store
 

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.records import read_records
-from toolchart.states.diagram.visible_text import make_visible
+from toolchart.states.visible_text import make_visible
 
 _EXTENSIONS = (
     ("Concept", "concept"),

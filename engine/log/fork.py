@@ -17,12 +17,11 @@ from toolchart.engine.log.record import FORMAT, parse_record
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, read_chain
 from toolchart.specs.turn_bounds import narrow_settings
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.core.configurations import Erased
 from toolchart.states.core.encoding import decode, encode
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import ReplayMismatch, SettingsWidened, SpecError, suggest_name
-from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
+from toolchart.states.events import Erased, Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot

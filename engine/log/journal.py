@@ -18,9 +18,8 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.salts import generate_salt
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.step import Step
-from toolchart.states.events import Continued
+from toolchart.states.events import CONFIGURATION_TYPES, Continued
 from toolchart.states.snapshot import Snapshot
 
 CHECKPOINT_EVERY = 1000

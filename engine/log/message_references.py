@@ -13,8 +13,7 @@ import msgspec
 
 from toolchart.states.core.encoding import encode
 from toolchart.states.core.step import Step
-from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
-from toolchart.states.flows.events import AgentFinished, AgentRested
+from toolchart.states.events import AgentFinished, AgentRested, Event, Replied, ToolFinished, TurnStarted
 from toolchart.states.flows.results import build_agent_message
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot, TurnError

@@ -18,9 +18,9 @@ from toolchart.engine.log.message_references import RecordedEnd
 from toolchart.engine.log.record import FORMAT, RecordLine
 from toolchart.states import events, messages
 from toolchart.states.compiler import FiredTransition
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.plugins import PluginPoint
 from toolchart.states.snapshot import TurnError
+from toolchart.states.vocabulary import EVENTS
 
 _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 

@@ -23,14 +23,13 @@ from typing import Any
 
 from toolchart.engine.log.record import encode_plain_event
 from toolchart.states.canonical_json import encode_canonical
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.encoding import decode_event, read_json
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
-from toolchart.states.events import Event
+from toolchart.states.events import CONFIGURATION_TYPES, Event
 from toolchart.states.machine import Machine
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.snapshot import Snapshot
 from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
 

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.recorded_asks import describe_ask
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
+from toolchart.states.calls import build_call_key
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.core.calls import build_call_key
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.effects import CallModel, Effect, RunAgent, Wait
 from toolchart.states.events import (
+    AgentAnswering,
+    AgentRested,
     Answering,
     Decided,
     Elapsed,
@@ -32,7 +33,7 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.flows.events import AgentAnswering, AgentRested
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import ToolCall
 from toolchart.states.snapshot import Snapshot
 

@@ -17,8 +17,7 @@ import msgspec
 from toolchart.engine.log.diff import normalize_ask, normalize_value
 from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import find_first_difference
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
-from toolchart.states.events import Continued, Forked, Replied, Resumed, TurnStarted
+from toolchart.states.events import CONFIGURATION_TYPES, Continued, Forked, Replied, Resumed, TurnStarted
 
 _INPUTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE)
 """Records that a rerun makes anew."""

@@ -1,7 +1,7 @@
 """Reports of reruns for other programs and for people: JUnit XML, and one HTML page.
 
 Models, tools and users can have written any of these texts. Every text is made visible
-(`states/diagram/visible_text.py`) and then escaped, in one place for each form.
+(`states/visible_text.py`) and then escaped, in one place for each form.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 from toolchart.engine.rerun.comparison import FirstDifference
 from toolchart.engine.rerun.judges import RunView
 from toolchart.engine.rerun.report import RerunReport, RerunResult
-from toolchart.states.diagram.visible_text import make_visible
 from toolchart.states.messages import Usage
+from toolchart.states.visible_text import make_visible
 
 _MAX_VALUE_CHARACTERS = 400
 

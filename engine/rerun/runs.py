@@ -32,7 +32,6 @@ from toolchart.engine.runtime.parts import Dependencies
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.engine.runtime.waiting import list_undecided_calls
-from toolchart.states.core.configurations import Migrated
 from toolchart.states.effects import (
     AskApproval,
     AwaitUser,
@@ -44,8 +43,17 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.errors import NoRecordedAnswer
-from toolchart.states.events import Answering, Configured, Elapsed, Event, Reviewed, TurnStarted, Verdict
-from toolchart.states.flows.events import AgentAnswering
+from toolchart.states.events import (
+    AgentAnswering,
+    Answering,
+    Configured,
+    Elapsed,
+    Event,
+    Migrated,
+    Reviewed,
+    TurnStarted,
+    Verdict,
+)
 from toolchart.states.flows.times import format_due
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Request, ToolCall

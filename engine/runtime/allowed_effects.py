@@ -19,7 +19,6 @@ from typing import Any
 
 from toolchart.specs.models import Handler
 from toolchart.states.chart.document import Chart, digest_declaration, walk_states
-from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.effects import (
     AskApproval,
     AwaitUser,
@@ -34,6 +33,7 @@ from toolchart.states.effects import (
 )
 from toolchart.states.errors import EffectRefused
 from toolchart.states.flows.parameters import FunctionParameters, RunAgentParameters
+from toolchart.states.vocabulary import EFFECTS
 
 _WAITS = frozenset({Wait, AwaitUser})
 """The effects that only wait, so that no chart can do anything with them."""

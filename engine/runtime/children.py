@@ -19,10 +19,20 @@ from toolchart.engine.runtime.parts import ChildTask
 from toolchart.engine.runtime.performers import wait_for_end
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.models import AgentSpec, Handler
-from toolchart.states.core.answers import find_answered_effect
+from toolchart.states.core.step import find_answered_effect
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Answering, Event, Limits, ParentLink, Resumed, TurnStarted
-from toolchart.states.flows.events import AgentAnswering, AgentFailed, AgentFinished, AgentRested
+from toolchart.states.events import (
+    AgentAnswering,
+    AgentFailed,
+    AgentFinished,
+    AgentRested,
+    Answering,
+    Event,
+    Limits,
+    ParentLink,
+    Resumed,
+    TurnStarted,
+)
 from toolchart.states.messages import Message, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot

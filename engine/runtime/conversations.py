@@ -40,12 +40,11 @@ from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedM
 from toolchart.engine.runtime.waiting import build_open_turn_error, has_open_work
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
-from toolchart.states.core.configurations import Migrated
-from toolchart.states.core.message_list import MessageList, StoredMessages
 from toolchart.states.core.reduce import keep_for_next_turn
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Answering, Configured, Continued, Event, ParentLink, Resumed
+from toolchart.states.events import Answering, Configured, Continued, Event, Migrated, ParentLink, Resumed
 from toolchart.states.machine import Machine, get_machine
+from toolchart.states.message_list import MessageList, StoredMessages
 from toolchart.states.messages import Message
 from toolchart.states.ports import Provider, Store
 from toolchart.states.snapshot import Snapshot

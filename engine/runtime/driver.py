@@ -30,13 +30,12 @@ from toolchart.engine.runtime.result import log_step_warnings
 from toolchart.engine.runtime.waiting import find_only_work, list_overdue_timers, rests_on_timers
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.compiler import Move
-from toolchart.states.core.answers import describe_effect, find_answered_effect
 from toolchart.states.core.encoding import decode_event, read_json
-from toolchart.states.core.step import Step, step
+from toolchart.states.core.fact_rows import FactView
+from toolchart.states.core.step import Step, describe_effect, find_answered_effect, step
 from toolchart.states.effects import Effect, RunAgent, Wait
 from toolchart.states.errors import EffectRefused, NoRecordedAnswer
 from toolchart.states.events import Answering, Cancelled, Elapsed, Event, UserSaid
-from toolchart.states.facts import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 

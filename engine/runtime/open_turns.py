@@ -33,13 +33,21 @@ from toolchart.engine.runtime.waiting import (
     waits_for_answer,
     waits_for_decision,
 )
+from toolchart.states.calls import require_waiting_call
 from toolchart.states.content import add_text
-from toolchart.states.core.calls import require_waiting_call
 from toolchart.states.core.encoding import read_json
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import LeaseHeld, LogConflict, SpecError
-from toolchart.states.events import Answering, Cancelled, Decided, Failed, Resumed, TurnStarted, UserSaid
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import (
+    Answered,
+    Answering,
+    Cancelled,
+    Decided,
+    Failed,
+    Resumed,
+    TurnStarted,
+    UserSaid,
+)
 from toolchart.states.ports import SharedStore, Store
 from toolchart.states.snapshot import Snapshot
 

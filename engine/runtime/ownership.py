@@ -25,8 +25,7 @@ from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.encoding import decode_event, encode_event_json, read_json
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
-from toolchart.states.events import Cancelled, Decided, Event, UserSaid
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
 from toolchart.states.ports import InboxEntry, SharedStore, Store
 
 log = logging.getLogger("toolchart.engine")

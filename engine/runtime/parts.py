@@ -13,8 +13,7 @@ from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, Effect, RunAgent
-from toolchart.states.events import Decided, Event
-from toolchart.states.flows.events import AgentAnswering, Answered
+from toolchart.states.events import AgentAnswering, Answered, Decided, Event
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider

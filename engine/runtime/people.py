@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.clock import Clock
-from toolchart.states.core.answers import find_answered_effect
-from toolchart.states.core.calls import require_approver, require_waiting_call
+from toolchart.states.calls import require_approver, require_waiting_call
+from toolchart.states.core.step import find_answered_effect
 from toolchart.states.effects import AskPerson
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided

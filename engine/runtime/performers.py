@@ -27,9 +27,7 @@ from toolchart.engine.runtime.parts import (
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.tool_calls import run_tools
 from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
-from toolchart.states.core.context_window import estimate_request
 from toolchart.states.core.encoding import make_plain_event
-from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.effects import (
     AskApproval,
@@ -45,14 +43,28 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.errors import NoRecordedAnswer, PluginFailure, PluginUnusable, ProviderError, SpecError
-from toolchart.states.events import Answering, Decided, Elapsed, Event, Failed, Replied, Reviewed, Verdict
+from toolchart.states.events import (
+    AgentAnswering,
+    AgentFinished,
+    Answering,
+    Counted,
+    Decided,
+    Elapsed,
+    Event,
+    Failed,
+    Replied,
+    Returned,
+    Reviewed,
+    Verdict,
+)
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.flows.compaction import build_counted_request
-from toolchart.states.flows.events import AgentAnswering, AgentFinished, Counted, Returned
+from toolchart.states.message_list import estimate_request
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
 from toolchart.states.ports import CountingProvider, Executor, StreamingProvider
 from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.runs import run_tool

@@ -28,13 +28,23 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildRunner, ChildTask, Dependencies, Observer
 from toolchart.engine.runtime.result import ForkResult, build_turn_result
 from toolchart.providers.shared.plain_requests import encode_plain_request
+from toolchart.states.calls import build_call_key
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.core.calls import build_call_key
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
-from toolchart.states.events import Continued, Decided, Failed, Replied, Reviewed, ToolFinished, Verdict
-from toolchart.states.flows.events import AgentAnswering, AgentFailed, AgentFinished
+from toolchart.states.events import (
+    AgentAnswering,
+    AgentFailed,
+    AgentFinished,
+    Continued,
+    Decided,
+    Failed,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    Verdict,
+)
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Executor, Store
 from toolchart.states.snapshot import Snapshot

@@ -19,14 +19,14 @@ from toolchart.engine.runtime.waiting import (
     list_undecided_calls,
 )
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.core.calls import build_tracked_call
+from toolchart.states.calls import build_tracked_call
 from toolchart.states.core.encoding import encode
-from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.effects import AskApproval
 from toolchart.states.events import Event, Failed, Outcome, Reviewed, TurnStarted
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot, TrackedCall, TurnError
+from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.execution.context import find_turn_start
 from toolchart.tools.execution.results import find_cut_notice
 from toolchart.tools.whole_definition import describe_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolchart.states.core.message_list import compute_request_digest
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Request
 
 

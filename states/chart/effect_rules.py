@@ -20,7 +20,7 @@ from typing import Any
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.source_positions import SourcePosition, locate_plugin_fault, raise_error
 from toolchart.states.chart.structure import iterate_rows
-from toolchart.states.core.vocabulary import EVENTS, list_chart_events
+from toolchart.states.vocabulary import EVENTS, list_chart_events
 
 _Ask = tuple[str, str, SourcePosition]
 """A state, the effect that it asks for, and where."""

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.chart.deadlines import expand_deadlines
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.rules import check_rules
@@ -22,7 +23,6 @@ from toolchart.states.chart.source_positions import SourceLines, SourcePosition,
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary, read_declarations
 from toolchart.states.chart.yaml_reading import CHART_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
-from toolchart.states.flows.deadlines import expand_deadlines
 
 __all__ = [
     "Chart",

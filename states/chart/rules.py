@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from toolchart.states.chart.assigned_results import check_assigned_results
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.effect_rules import check_effect_rules
 from toolchart.states.chart.guards.parsing import check_guard
@@ -23,9 +24,8 @@ from toolchart.states.chart.guards.types import GuardProblem
 from toolchart.states.chart.regions import check_regions
 from toolchart.states.chart.source_positions import SourcePosition, locate_plugin_fault, raise_error, shorten
 from toolchart.states.chart.structure import check_structure, iterate_rows, list_targets
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS, list_chart_events
 from toolchart.states.errors import suggest_name
-from toolchart.states.flows.assigned_results import check_assigned_results
+from toolchart.states.vocabulary import EFFECTS, EVENTS, list_chart_events
 
 _RESERVED_NAMES = frozenset(
     [

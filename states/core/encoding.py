@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from toolchart.states.content import PART_CLASSES
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.events import Event
+from toolchart.states.vocabulary import EVENTS
 
 Value = TypeVar("Value")
 

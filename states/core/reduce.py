@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from toolchart.states.core.calls import (
+from toolchart.states.calls import (
     assign_call_ids,
     build_open_calls,
     close_open_calls,
@@ -21,20 +21,26 @@ from toolchart.states.core.calls import (
     reduce_outcome,
     reduce_review,
 )
-from toolchart.states.core.configurations import Erased, Migrated
-from toolchart.states.core.message_list import MessageList, OfferedTools
 from toolchart.states.effects import RefusedCall, RunTools
 from toolchart.states.events import (
+    AgentFailed,
+    AgentFinished,
+    AgentRested,
+    Answered,
     Cancelled,
     Configured,
     Continued,
+    Counted,
     Decided,
     Elapsed,
+    Erased,
     EventDescriptor,
     Failed,
     Forked,
+    Migrated,
     Replied,
     Resumed,
+    Returned,
     Reviewed,
     Settings,
     Texts,
@@ -43,7 +49,6 @@ from toolchart.states.events import (
     UserSaid,
 )
 from toolchart.states.flows.compaction import measure_context, measure_refused_context, reduce_count
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Counted, Returned
 from toolchart.states.flows.results import (
     find_open_effect,
     reduce_agent_answer,
@@ -55,6 +60,7 @@ from toolchart.states.flows.results import (
     wake_agents,
 )
 from toolchart.states.flows.summaries import show_summary
+from toolchart.states.message_list import MessageList, OfferedTools
 from toolchart.states.messages import Message, Reply, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.states.core.calls import close_open_calls
-from toolchart.states.core.message_list import OfferedTools, RequestMessages
+from toolchart.states.calls import close_open_calls
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.effects import (
     Answer,
@@ -35,11 +34,11 @@ from toolchart.states.effects import (
     Wait,
 )
 from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, get_turn_limits
-from toolchart.states.flows.starts import list_call_starts
 from toolchart.states.flows.times import format_due
+from toolchart.states.message_list import OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields, TurnError
-from toolchart.states.starts import list_no_starts
+from toolchart.states.starts import list_call_starts, list_no_starts
 
 # -- model calls ---------------------------------------------------------------------------------
 

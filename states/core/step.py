@@ -67,56 +67,48 @@ A whole turn, driven by hand:
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import replace
 
+from toolchart.states.calls import close_open_calls, interrupt_requested_calls
+from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.compiler import Ask, FiredTransition, Move
-from toolchart.states.core.answers import (
-    close_answered_effect,
-    find_answer_rule,
-    find_answered_effect,
-    find_effect_closed_by,
-    list_legal_events,
-)
-from toolchart.states.core.calls import close_open_calls
-from toolchart.states.core.configurations import Erased, Migrated
-from toolchart.states.core.migration import migrate_snapshot
-from toolchart.states.core.open_effects import (
-    build_effects,
-    cancel_effects,
-    end_hopeless_turn,
-    list_effects_on_calls,
-)
+from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.reduce import (
     apply_fork,
     apply_resumption,
     configure_conversation,
     count_late_reply,
     open_turn,
+    select_tools,
 )
 from toolchart.states.core.requests import end_turn_by_core
-from toolchart.states.core.vocabulary import EVENTS
-from toolchart.states.effects import Effect
+from toolchart.states.effects import Effect, EffectDescriptor, RunTools
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import (
+    AgentAnswering,
     Answering,
     Cancelled,
     Configured,
     Continued,
+    Erased,
     Event,
     EventDescriptor,
     Forked,
+    Migrated,
     Replied,
     Resumed,
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.facts import FactView
-from toolchart.states.flows.events import AgentAnswering
+from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine
-from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+from toolchart.states.snapshot import Snapshot, SnapshotBuilder, SnapshotFields
+from toolchart.states.vocabulary import EFFECTS, EVENTS
 
 SEMANTICS = 5
 """Number of the core's semantics. It grows with every change after which equal events could give other steps;
@@ -389,3 +381,178 @@ def _end_by_core(before: Snapshot, builder: SnapshotBuilder, event: Event, reaso
         before=before,
         event=event,
     )
+
+
+@cache
+def _find_row(name: str) -> EffectDescriptor:
+    return EFFECTS.find(name)
+
+
+def describe_effect(effect: Effect) -> EffectDescriptor:
+    """The row of an effect; for a declared one that of its kind."""
+    return _find_row(effect.kind or effect.name)
+
+
+@cache
+def _list_answers_of(name: str) -> tuple[str, ...]:
+    return _find_row(name).answers
+
+
+def list_answers(effect: Effect) -> tuple[str, ...]:
+    """The events that may answer an effect."""
+    return _list_answers_of(effect.kind or effect.name)
+
+
+class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event means for one effect, whatever the conversation: made once for both names."""
+
+    event: str
+    """The event as the chart gets it, with the name of the effect."""
+    may_close: bool
+    has_open_items: Callable[[SnapshotFields, Effect], bool] | None
+    """Whether items of the effect are open after the event; None where it has none."""
+
+
+@lru_cache(maxsize=1024)  # declared effects have names of their own
+def _make_answer_rule(event: str, effect: str, kind: str) -> AnswerRule:
+    row = _find_row(kind or effect)
+    return AnswerRule(
+        event=f"{event}.{effect}", may_close=event in row.closing, has_open_items=row.has_open_items
+    )
+
+
+def find_answer_rule(event: str, effect: Effect) -> AnswerRule:
+    """What an event means for an effect that it answers or closes."""
+    return _make_answer_rule(event, effect.name, effect.kind)
+
+
+def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
+    """The open effect that an event answers; None where it is not open any more.
+
+    An event with the id 0 answers the newest open effect that it can answer: a decision of a person, for
+    instance, names a call and no effect.
+
+    Raises:
+        IllegalEvent: the id was never given, or the effect is answered by other events.
+    """
+    name, id_ = event.TYPE, event.effect
+    for effect in reversed(snapshot.open_effects):
+        answers = list_answers(effect)
+        if id_ == effect.id or (not id_ and name in answers):
+            if name not in answers:
+                reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
+                raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(reason,))
+            return effect
+    if 0 < event.effect < snapshot.next_effect:
+        return None
+    condition = (
+        f"an effect {event.effect} was asked for" if event.effect else f"an effect waits for {event.TYPE!r}"
+    )
+    raise IllegalEvent(
+        event.TYPE,
+        snapshot.state or "(no turn yet)",
+        false_conditions=(condition,),
+        legal=list_legal_events(snapshot),
+    )
+
+
+def find_effect_closed_by(snapshot: Snapshot, event: str) -> Effect | None:
+    """The open effect that an event from outside closes: `await_user` waits for `user_said`."""
+    for effect in snapshot.open_effects:
+        if event in describe_effect(effect).closing:
+            return effect
+    return None
+
+
+def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
+    """The events that may come next, those of other packages only where they answer an effect."""
+    if snapshot.has_ended:
+        return (TurnStarted.TYPE,)
+    answers = [name for effect in snapshot.open_effects for name in list_answers(effect)]
+    start = (TurnStarted.TYPE,) if snapshot.awaits_user else ()
+    return tuple(
+        dict.fromkeys((*start, *answers, *(row.name for row in EVENTS.builtin_rows if row.is_external)))
+    )
+
+
+def close_answered_effect(builder: SnapshotBuilder, effect: Effect, rule: AnswerRule) -> None:
+    """Close the effect, unless the event answered one item of it and others are open."""
+    has_open_items = rule.has_open_items
+    if not rule.may_close or (has_open_items is not None and has_open_items(builder, effect)):
+        return
+    effects = builder.open_effects
+    is_only_one = len(effects) == 1
+    builder.open_effects = () if is_only_one else tuple([other for other in effects if other.id != effect.id])
+
+
+def build_effects(
+    vocabulary: Vocabulary, builder: SnapshotBuilder, asks: Iterable[Ask]
+) -> tuple[tuple[Effect, ...], bool]:
+    """The effects as values under new ids; those that an event answers are open from now on.
+
+    Returns:
+        The effects, and whether one of them ends the turn.
+    """
+    effects, ends_turn = [], False
+    for ask in asks:
+        row = vocabulary.find_effect(ask.effect)
+        assert row.build is not None, "a row without it is refused"
+        effect = row.build(builder, ask.effect, builder.next_effect, ask.state)
+        builder.next_effect += 1
+        if row.closing:
+            builder.open_effects = (*builder.open_effects, effect)
+        ends_turn = ends_turn or row.ends_turn
+        effects.append(effect)
+    return tuple(effects), ends_turn
+
+
+def list_effects_on_calls(builder: SnapshotBuilder) -> list[int]:
+    """Ids of the open effects that are answered call by call."""
+    effects = builder.open_effects
+    return [effect.id for effect in effects if describe_effect(effect).uses_calls]
+
+
+def cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
+    """Cancel open effects. Calls that may have begun are closed as `interrupted`."""
+    if not ids:
+        return ()
+    cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
+    builder.open_effects = tuple([effect for effect in builder.open_effects if effect.id not in ids])
+    for effect in cancelled_effects:
+        if isinstance(effect, RunTools):
+            interrupt_requested_calls(builder, effect)
+    return tuple(ids)
+
+
+def end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
+    """End a turn that no event can continue, or that has taken too many steps; the ids that this cancels."""
+    configuration = builder.configuration
+    assert configuration is not None, "a step of a turn has a configuration"
+    if configuration.terminated:
+        return ()
+    if not builder.open_effects:
+        end_turn_by_core(builder, "stuck", f"no event can arrive in state {configuration.label!r}")
+    elif builder.steps >= get_turn_limits(builder).max_steps:
+        cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
+        end_turn_by_core(builder, "too_many_steps", f"the turn took {builder.steps} steps")
+        return cancels
+    return ()
+
+
+def migrate_snapshot(machine: Machine, snapshot: Snapshot, event: Migrated) -> Snapshot:
+    """The same conversation under the chart of a machine: nothing is entered, left, asked for or cancelled.
+
+    Raises:
+        IllegalEvent: the chart does not have the states.
+    """
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    configure_conversation(builder, event)
+    builder.now = event.at or snapshot.now
+    if snapshot.settings is not None:
+        builder.offered_tools = select_tools(builder, snapshot.settings)
+    if snapshot.configuration is not None:
+        try:
+            builder.configuration = machine.restore_configuration(to_builtins(snapshot.configuration))
+        except SpecError as error:
+            raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(error.message,)) from None
+    return builder.build()

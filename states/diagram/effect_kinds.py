@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
-from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import PluginUnusable
+from toolchart.states.vocabulary import EFFECTS
 
 EffectKind = Literal["model", "tools", "person", "timer", "agent", "function", "user", "answer", "other"]
 """Who does the work of an effect; `answer` gives the turn its answer, `other` does nothing outside."""

@@ -15,8 +15,8 @@ from toolchart.states.descriptors import (
 )
 from toolchart.states.diagram.model import Diagram, Overlay, build_diagram
 from toolchart.states.diagram.sub_agents import unfold_agents
-from toolchart.states.diagram.visible_text import make_visible
 from toolchart.states.errors import SpecError, format_install
+from toolchart.states.visible_text import make_visible
 
 
 class RendererDescriptor(Descriptor, frozen=True, kw_only=True):

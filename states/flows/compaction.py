@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from toolchart.states.core.context_window import (
+from toolchart.states.effects import CallModel, Compact, CountTokens, Effect
+from toolchart.states.events import Counted
+from toolchart.states.flows.parameters import CompactParameters
+from toolchart.states.flows.results import build_template_reader
+from toolchart.states.flows.templates import fill_template
+from toolchart.states.message_list import (
     ContextView,
+    MessageList,
+    RequestMessages,
     ShownMessages,
     estimate_message,
     estimate_messages,
     estimate_prefix,
 )
-from toolchart.states.core.message_list import MessageList, RequestMessages
-from toolchart.states.effects import CallModel, Compact, CountTokens, Effect
-from toolchart.states.flows.events import Counted
-from toolchart.states.flows.parameters import CompactParameters
-from toolchart.states.flows.results import build_template_reader
-from toolchart.states.flows.templates import fill_template
 from toolchart.states.messages import Message, Request, Usage
 from toolchart.states.snapshot import SnapshotBuilder, SnapshotFields
 

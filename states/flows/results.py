@@ -12,16 +12,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.states.core.calls import close_open_calls
+from toolchart.states.calls import close_open_calls
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import FAILURE_KINDS, Failed, Replied
-from toolchart.states.flows.events import (
+from toolchart.states.events import (
+    FAILURE_KINDS,
     AgentAnswering,
     AgentFailed,
     AgentFinished,
     AgentRested,
     Answered,
+    Failed,
+    Replied,
     Returned,
 )
 from toolchart.states.flows.templates import look_up_variable

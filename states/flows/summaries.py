@@ -13,8 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.core.context_window import ContextView
-from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.events import Replied
 from toolchart.states.flows.budgets import get_turn_limits
@@ -22,6 +20,7 @@ from toolchart.states.flows.compaction import show_view
 from toolchart.states.flows.parameters import SummaryParameters
 from toolchart.states.flows.results import build_template_reader
 from toolchart.states.flows.templates import fill_template
+from toolchart.states.message_list import ContextView, MessageList, OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields
 

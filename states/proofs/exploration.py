@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from toolchart.states.chart.rules import find_raised_events
 from toolchart.states.compiler import Move
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import SpecError
 from toolchart.states.events import EventDescriptor, UserSaid
 from toolchart.states.machine import START, Machine
@@ -50,6 +49,7 @@ from toolchart.states.proofs.explored_states import (
 from toolchart.states.proofs.persistent_facts import PersistentFacts
 from toolchart.states.proofs.result_rules import build_solver, find_rules_event
 from toolchart.states.proofs.solving.solver import GuardSolver, find_facts
+from toolchart.states.vocabulary import EVENTS
 
 MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""

@@ -20,12 +20,13 @@ from typing import Literal
 import msgspec
 from msgspec import to_builtins
 
+from toolchart.states.chart.assigned_results import find_required_results
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.compiler import Move
+from toolchart.states.core.fact_rows import FactView
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError
-from toolchart.states.facts import FACTS, Fact, FactView
-from toolchart.states.flows.assigned_results import find_required_results
+from toolchart.states.facts import FACTS, Fact
 from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase

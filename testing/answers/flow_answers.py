@@ -12,8 +12,18 @@ from typing import Any
 
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.effects import AskPerson, CallFunction, CallModel, Effect, RunAgent, Wait
-from toolchart.states.events import FAILURE_KINDS, Answering, Elapsed, Failed, Replied
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
+from toolchart.states.events import (
+    FAILURE_KINDS,
+    AgentFailed,
+    AgentFinished,
+    AgentRested,
+    Answered,
+    Answering,
+    Elapsed,
+    Failed,
+    Replied,
+    Returned,
+)
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.flows.templates import look_up_variable
 from toolchart.states.messages import FINISH_REASONS, Reply, Usage

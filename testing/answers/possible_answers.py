@@ -15,6 +15,7 @@ from toolchart.states.effects import AskApproval, CallModel, CountTokens, Effect
 from toolchart.states.events import (
     Answering,
     Cancelled,
+    Counted,
     Decided,
     Event,
     Limits,
@@ -29,7 +30,6 @@ from toolchart.states.events import (
     Verdict,
 )
 from toolchart.states.flows.compaction import build_counted_request
-from toolchart.states.flows.events import Counted
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, Usage
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.testing.answers.flow_answers import list_failures, list_flow_answers

@@ -17,16 +17,19 @@ from toolchart.engine.log.record import FORMAT
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import CallFunction, CallModel, Effect, RunAgent, RunTools
 from toolchart.states.events import (
+    AgentFailed,
+    AgentFinished,
+    AgentRested,
     Configured,
     Event,
     Failed,
     Replied,
+    Returned,
     Settings,
     ToolFinished,
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Returned
 from toolchart.states.flows.parameters import FunctionParameters
 from toolchart.states.messages import Reply, Request, ToolDefinition
 from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, FlowTool, Hop, Trail

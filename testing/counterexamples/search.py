@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.chart.document import Chart
-from toolchart.states.core.answers import find_answered_effect
+from toolchart.states.core.step import find_answered_effect
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Answering, Cancelled, Event, TurnStarted, UserSaid
 from toolchart.states.machine import get_machine

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from toolchart.states.core.answers import find_answered_effect
-from toolchart.states.core.step import Step
+from toolchart.states.core.step import Step, find_answered_effect
 from toolchart.states.effects import AwaitUser, RunAgent, RunTools
 from toolchart.states.events import Answering, Elapsed, Event, Replied, ToolFinished, TurnStarted, UserSaid
 from toolchart.states.proofs.effect_faults import is_unsatisfiable

@@ -23,7 +23,7 @@ from toolchart.engine.log.secrecy.keys import add_key
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import list_shipped_agents
 from toolchart.specs.yaml_document import parse_document
-from toolchart.states.core.vocabulary import EVENTS
+from toolchart.states.vocabulary import EVENTS
 
 RunCli = Callable[..., Any]
 

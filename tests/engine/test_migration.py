@@ -22,9 +22,8 @@ from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.states.chart.loading import make_chart
-from toolchart.states.core.configurations import Migrated
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Limits, TurnStarted, UserSaid
+from toolchart.states.events import Limits, Migrated, TurnStarted, UserSaid
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.migration import MigrationReport

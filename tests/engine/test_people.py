@@ -15,7 +15,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.effects import AskPerson
 from toolchart.states.errors import SpecError
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import Answered
 from toolchart.testing import TurnableClock
 
 FORM = {

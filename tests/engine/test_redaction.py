@@ -15,8 +15,8 @@ from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.specs.secrets import hide_secrets
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.errors import SpecError
+from toolchart.states.message_list import compute_request_digest
 
 RULES = {"keys": ["password", "*token*"], "patterns": ["email", "card", "/ID-\\d+/"]}
 

@@ -17,11 +17,11 @@ from command_line import SETUP
 from jsonschema import Draft202012Validator
 from plugin_installation import install_package, run_with_packages
 
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS
 from toolchart.states.effects import EffectDescriptor, Perform
 from toolchart.states.facts import FACTS, Fact
 from toolchart.states.snapshot import SnapshotBuilder
 from toolchart.states.starts import list_no_starts
+from toolchart.states.vocabulary import EFFECTS, EVENTS
 
 pytestmark = pytest.mark.slow
 
@@ -220,7 +220,7 @@ BROKEN_PERFORMANCES = {
 
 BREAK = """
 from toolchart_shop import stock
-from toolchart.states.core.vocabulary import EVENTS
+from toolchart.states.vocabulary import EVENTS
 async def look(effect):
     {body}
 stock.look_at_stock = look

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.states import errors
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.descriptors import Registry
 from toolchart.states.events import Event
+from toolchart.states.vocabulary import EVENTS
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "events.md"
 

@@ -21,8 +21,8 @@ import toolchart.specs
 import toolchart.states.errors
 import toolchart.testing
 import toolchart.tools
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import ToolchartError
+from toolchart.states.vocabulary import EVENTS
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.diagram import draw, list_text_formats
-from toolchart.states.diagram.visible_text import make_visible, make_visible_line
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall
+from toolchart.states.visible_text import make_visible, make_visible_line
 
 HOSTILE = "a\x1b]0;owned\x07\x9b2J\x00\u202egro.live\u2066\u2028x\u200b\ufeff\U000e0041\r<&\"'"
 

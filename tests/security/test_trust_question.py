@@ -21,10 +21,10 @@ from toolchart.engine import Engine
 from toolchart.engine.manifest import build_manifest
 from toolchart.providers.hosts import HOSTS
 from toolchart.specs.loader import list_shipped_agents, load_spec
-from toolchart.states.core.vocabulary import EFFECTS
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Configured
 from toolchart.states.starts import START_KINDS, Start, quote_whole, quote_words
+from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.sources.table import TOOL_SOURCES
 
 TRACED = Path(__file__).resolve().parents[1] / "support" / "traced_agents.py"

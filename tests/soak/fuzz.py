@@ -36,8 +36,8 @@ from toolchart.providers.text_calls.formats import TEXT_FORMATS  # noqa: E402
 from toolchart.providers.text_calls.scanner import TextCallScanner  # noqa: E402
 from toolchart.specs.loader import load_spec  # noqa: E402
 from toolchart.states.chart.loading import parse_chart  # noqa: E402
-from toolchart.states.diagram.visible_text import make_visible  # noqa: E402
 from toolchart.states.errors import ToolchartError  # noqa: E402
+from toolchart.states.visible_text import make_visible  # noqa: E402
 from toolchart.tools.approval import parse_policy  # noqa: E402
 from toolchart.tools.builtin import BUILTINS  # noqa: E402
 from toolchart.tools.builtin.calculator import calculate  # noqa: E402

@@ -15,8 +15,8 @@ from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.specs.unread_limits import check_limits_are_read, find_read_limits, load_agent_chart
 from toolchart.states.chart.loading import make_chart
-from toolchart.states.core.vocabulary import EFFECTS, FACTS
 from toolchart.states.errors import SpecError
+from toolchart.states.vocabulary import EFFECTS, FACTS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 LIMIT_KEYS = ({*LimitsConfig.model_fields} | {*RetryConfig.model_fields}) - {"comment", "unbounded"}

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
-from toolchart.states.core.configurations import Erased, ErasedRecord, Migrated
 from toolchart.states.core.encoding import (
     decode,
     decode_event,
@@ -23,22 +22,29 @@ from toolchart.states.core.encoding import (
     make_plain_event,
     read_json,
 )
-from toolchart.states.core.message_list import MessageList, RequestMessages
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.effects import Answer, CallModel, Effect, RefusedCall, ReviewCalls, RunTools, Wait
 from toolchart.states.events import (
+    AgentFailed,
+    AgentFinished,
+    AgentRested,
+    Answered,
     Cancelled,
     Configured,
     Continued,
+    Counted,
     Decided,
     Elapsed,
+    Erased,
+    ErasedRecord,
     Event,
     EventDescriptor,
     Failed,
     Forked,
     Limits,
+    Migrated,
     Replied,
     Resumed,
+    Returned,
     Reviewed,
     Settings,
     ToolFinished,
@@ -47,7 +53,7 @@ from toolchart.states.events import (
     Verdict,
     Versions,
 )
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Counted, Returned
+from toolchart.states.message_list import MessageList, RequestMessages
 from toolchart.states.messages import (
     DecisionSignature,
     Message,
@@ -58,6 +64,7 @@ from toolchart.states.messages import (
     Usage,
 )
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+from toolchart.states.vocabulary import EVENTS
 
 REPLY = Reply(
     finish_reason="tool_calls",

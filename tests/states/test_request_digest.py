@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolchart.states.core import message_list
-from toolchart.states.core.message_list import (
+from toolchart.states.message_list import (
     MessageList,
     OfferedTools,
     RequestMessages,

@@ -11,9 +11,9 @@ from random_flows import make_flow
 
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart
-from toolchart.states.core.vocabulary import EFFECTS, list_chart_events
 from toolchart.states.errors import SpecError
 from toolchart.states.machine import get_machine
+from toolchart.states.vocabulary import EFFECTS, list_chart_events
 
 GUARDS = (
     "iteration > 1",

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 from wire_patches import Wrap, edit_result, give, swap_last
 
-from toolchart.states.core.message_list import MessageList
+from toolchart.states.message_list import MessageList
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 
 CorePatch = tuple[str, str, Wrap]

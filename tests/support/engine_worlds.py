@@ -13,8 +13,7 @@ from flow_worlds import make_schema_value
 
 from toolchart.states.effects import AskPerson
 from toolchart.states.errors import ProviderError
-from toolchart.states.events import FAILURE_KINDS, Decided
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import FAILURE_KINDS, Answered, Decided
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.testing.invariants import check_calls_answered_once
 from toolchart.tools.definition import Tool, ToolFailure

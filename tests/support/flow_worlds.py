@@ -10,8 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.chart.loading import Chart
-from toolchart.states.core.answers import find_answered_effect
-from toolchart.states.core.step import Step
+from toolchart.states.core.step import Step, find_answered_effect
 from toolchart.states.effects import (
     AskApproval,
     AskPerson,
@@ -27,6 +26,10 @@ from toolchart.states.effects import (
 )
 from toolchart.states.events import (
     FAILURE_KINDS,
+    AgentFailed,
+    AgentFinished,
+    AgentRested,
+    Answered,
     Answering,
     Cancelled,
     Decided,
@@ -36,6 +39,7 @@ from toolchart.states.events import (
     Limits,
     Replied,
     Resumed,
+    Returned,
     Reviewed,
     Ruling,
     Settings,
@@ -44,7 +48,6 @@ from toolchart.states.events import (
     UserSaid,
     Verdict,
 )
-from toolchart.states.flows.events import AgentFailed, AgentFinished, AgentRested, Answered, Returned
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.messages import FINISH_REASONS, Reply, ToolCall, Usage
 from toolchart.states.snapshot import ENDED_BY_CORE

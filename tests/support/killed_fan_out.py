@@ -22,8 +22,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.core.step import Step
-from toolchart.states.events import Event
-from toolchart.states.flows.events import AgentAnswering
+from toolchart.states.events import AgentAnswering, Event
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 

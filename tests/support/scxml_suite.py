@@ -19,10 +19,10 @@ from xml.etree.ElementTree import Element
 import msgspec
 
 from toolchart.states.chart.loading import make_chart
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS, list_chart_events
 from toolchart.states.errors import SpecError
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Configuration
+from toolchart.states.vocabulary import EFFECTS, EVENTS, list_chart_events
 
 FOLDER_VARIABLE = "TOOLCHART_SCXML_TESTS"
 REASON = f"{FOLDER_VARIABLE} does not name the folder `test` of the npm package scxml-test-framework"

@@ -30,9 +30,9 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.unread_limits import find_read_limits
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.errors import LogConflict, LogUnavailable, ProviderError
 from toolchart.states.events import FAILURE_KINDS, Decided
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import Store
 from toolchart.testing.invariants import check_calls_answered_once

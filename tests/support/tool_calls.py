@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.events import Limits, Settings
+from toolchart.states.message_list import PersistentList
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.definition import Tool

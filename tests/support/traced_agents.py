@@ -43,9 +43,9 @@ from toolchart.engine import Engine  # noqa: E402
 from toolchart.engine.log.replay import load_conversation  # noqa: E402
 from toolchart.engine.log.stores import open_store  # noqa: E402
 from toolchart.engine.manifest import Manifest, build_manifest  # noqa: E402
-from toolchart.states.core.vocabulary import EFFECTS  # noqa: E402
 from toolchart.states.errors import ToolchartError  # noqa: E402
 from toolchart.states.starts import Start, list_no_starts  # noqa: E402
+from toolchart.states.vocabulary import EFFECTS  # noqa: E402
 from toolchart.tools.retrieval import services  # noqa: E402
 
 PACKAGE = Path(toolchart.__file__).resolve().parent

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tool_calls import TEXT, build_snapshot, build_tool, make_call, make_executor, run_calls
 
-from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.events import Limits
+from toolchart.states.message_list import PersistentList
 from toolchart.states.messages import Message, ToolCall
 from toolchart.states.snapshot import TrackedCall
 from toolchart.tools.approval import parse_policy

@@ -21,7 +21,7 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError, ToolchartError
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import Answered
 from toolchart.states.messages import Delta, ToolCall
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.engine.runtime.people import find_form_problem
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import AskPerson
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import Answered
 
 _WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 _MISSING = object()

@@ -1,6 +1,6 @@
 """Text for people: deceptive characters visible, known secrets struck, lines shortened, styled if possible.
 
-Every text that a command prints for a person passes `escape_controls`; see `states/diagram/visible_text.py`.
+Every text that a command prints for a person passes `escape_controls`; see `states/visible_text.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.diagram.visible_text import make_visible, make_visible_line
+from toolchart.states.visible_text import make_visible, make_visible_line
 
 _WIDTH = 120
 """Columns of a line if stdout is not a terminal."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.states.facts import FactView
+from toolchart.states.core.fact_rows import FactView
 from toolchart.states.snapshot import Snapshot
 
 

@@ -15,14 +15,13 @@ from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.effects import AskApproval, AskPerson
 from toolchart.states.errors import LogUnavailable, MissingKey, ToolchartError
-from toolchart.states.events import Decided
-from toolchart.states.flows.events import Answered
+from toolchart.states.events import Answered, Decided
 from toolchart.states.messages import Message
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.whole_definition import describe_run
 
 MAX_LOOKED_AT = 2000

@@ -18,8 +18,8 @@ from toolchart.app.server.access.tokens import Role
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.engine.runtime.result import PendingApproval, TurnResult
-from toolchart.states.diagram.visible_text import make_visible_line
 from toolchart.states.events import Decided
+from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.whole_definition import name_by_digest
 
 DECISION_FORM: dict[str, Any] = {

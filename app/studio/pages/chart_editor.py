@@ -18,8 +18,8 @@ from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.core.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
 from toolchart.states.facts import Fact
+from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
 
 
 class EditedChart(msgspec.Struct, frozen=True, kw_only=True):

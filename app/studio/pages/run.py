@@ -32,12 +32,11 @@ from toolchart.engine.log.reading.visited_path import (
 )
 from toolchart.engine.log.replay import load_conversation
 from toolchart.states.chart.document import Chart
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.core.encoding import encode
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import LogDamaged, ToolchartError
-from toolchart.states.events import Forked
+from toolchart.states.events import CONFIGURATION_TYPES, Forked
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Request as ModelRequest
 from toolchart.states.ports import Store
 

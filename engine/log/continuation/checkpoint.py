@@ -22,13 +22,17 @@ import msgspec
 
 from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
-from toolchart.states.core.context_window import ContextView, ShownMessages
 from toolchart.states.core.encoding import read_json
-from toolchart.states.core.message_list import MessageList, StoredMessages
-from toolchart.states.core.persistent_list import PersistentList
 from toolchart.states.core.reduce import select_tools
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Configured, Texts
+from toolchart.states.message_list import (
+    ContextView,
+    MessageList,
+    PersistentList,
+    ShownMessages,
+    StoredMessages,
+)
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot, TrackedCall
 

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from toolchart.states.core.message_list import compute_request_digest
 from toolchart.states.effects import (
     Answer,
     AskApproval,
@@ -24,6 +23,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot
 

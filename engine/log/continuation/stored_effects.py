@@ -11,9 +11,15 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.core.context_window import ContextView, ShownMessages
-from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages, StoredMessages
 from toolchart.states.effects import CallModel, Effect
+from toolchart.states.message_list import (
+    ContextView,
+    MessageList,
+    OfferedTools,
+    RequestMessages,
+    ShownMessages,
+    StoredMessages,
+)
 from toolchart.states.messages import Message, Request, ToolDefinition
 
 

@@ -20,10 +20,10 @@ from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_eve
 from toolchart.engine.log.record import Record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.core.encoding import decode_event
-from toolchart.states.core.vocabulary import EVENTS
 from toolchart.states.errors import LogDamaged, NewerLog
 from toolchart.states.events import Event, Forked
 from toolchart.states.ports import Store
+from toolchart.states.vocabulary import EVENTS
 
 LineReader = Callable[[str], Iterable[bytes]]
 """Returns the record lines of a conversation by its id; nothing for an unknown id."""

@@ -16,10 +16,9 @@ from typing import Any
 from toolchart.engine.log.reading.records import ReadRecord, TakenRow, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
-from toolchart.states.core.configurations import CONFIGURATION_TYPES
 from toolchart.states.diagram.model import Overlay
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Continued, Forked, Resumed, TurnStarted
+from toolchart.states.events import CONFIGURATION_TYPES, Continued, Forked, Resumed, TurnStarted
 from toolchart.states.ports import Store
 
 _QUIET_EVENTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE)

@@ -49,7 +49,6 @@ from toolchart.engine.log.secrecy.salts import generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, read_digest
 from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.core.configurations import Erased, ErasedRecord
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.step import Step, step
 from toolchart.states.errors import (
@@ -60,7 +59,7 @@ from toolchart.states.errors import (
     ReplayMismatch,
     SpecError,
 )
-from toolchart.states.events import Event, Forked
+from toolchart.states.events import Erased, ErasedRecord, Event, Forked
 from toolchart.states.ports import CheckpointStore, Lease, RecordBatch, RewritingStore, SharedStore, Store
 
 _encode_json = msgspec.json.Encoder().encode

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from toolchart.engine.log.record import LinkedRecord
 from toolchart.engine.log.secrecy.stand_ins import is_undamaged, read_digest
-from toolchart.states.core.configurations import Erased
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Event
+from toolchart.states.events import Erased, Event
 
 
 class ErasureLinks:

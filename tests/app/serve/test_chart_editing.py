@@ -36,8 +36,8 @@ from toolchart.specs.flows import list_shipped_flows
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import parse_chart
-from toolchart.states.core.vocabulary import FACTS
 from toolchart.states.proofs.check import check
+from toolchart.states.vocabulary import FACTS
 
 TOOL_LOOP = read_shipped_chart("tool_loop")
 

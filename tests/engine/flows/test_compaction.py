@@ -31,12 +31,11 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.sections.context_limits import find_context_limit, list_context_limits
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.core.context_window import estimate_message
-from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import Settings
 from toolchart.states.flows.compaction import build_compaction, build_counted_request, count_context_tokens
 from toolchart.states.flows.parameters import CompactParameters
+from toolchart.states.message_list import MessageList, OfferedTools, RequestMessages, estimate_message
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import BodyBuilder
 from toolchart.states.proofs.check import check

@@ -15,11 +15,10 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.core.context_window import ContextView, ShownMessages
-from toolchart.states.core.message_list import MessageList
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.flows.compaction import build_compaction
 from toolchart.states.flows.parameters import CompactParameters
+from toolchart.states.message_list import ContextView, MessageList, ShownMessages
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 from toolchart.states.snapshot import SnapshotBuilder
 from toolchart.tools.sources.python import tool

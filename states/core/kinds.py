@@ -12,10 +12,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from toolchart.states.core.requests import has_undecided_calls
-from toolchart.states.effects import DeclareEffect, EffectDescriptor
-from toolchart.states.errors import suggest_name
-from toolchart.states.flows.building import (
+from msgspec.structs import replace
+
+from toolchart.states.core.building import (
     TEXT_FORM,
     build_agent_run,
     build_function_call,
@@ -26,6 +25,9 @@ from toolchart.states.flows.building import (
     build_timer,
     build_user_wait,
 )
+from toolchart.states.core.requests import EFFECT_ROWS, has_undecided_calls
+from toolchart.states.effects import DeclareEffect, EffectDescriptor
+from toolchart.states.errors import suggest_name
 from toolchart.states.flows.compaction import build_compaction, build_count
 from toolchart.states.flows.facts_of_schema import build_result_facts
 from toolchart.states.flows.parameters import (
@@ -49,10 +51,9 @@ from toolchart.states.flows.parameters import (
     read_parameters,
 )
 from toolchart.states.flows.results import has_open_items
-from toolchart.states.flows.starts import list_agent_starts, list_call_starts, list_function_starts
 from toolchart.states.flows.summaries import build_summary_call
 from toolchart.states.messages import MODEL_OPTIONS
-from toolchart.states.starts import list_no_starts
+from toolchart.states.starts import list_agent_starts, list_call_starts, list_function_starts, list_no_starts
 
 
 def declare_model_call(name: str, data: Any) -> EffectDescriptor:
@@ -339,3 +340,7 @@ KIND_ROWS = (
 )
 """The rows of kinds that belong to flows. `call_model`, `wait` and `answer` stand with the effects of the
 loop."""
+
+ALL_EFFECT_ROWS = tuple(replace(row, declare=DECLARE.get(row.name)) for row in (*EFFECT_ROWS, *KIND_ROWS))
+"""The rows of `EFFECTS`: those of the loop and of flows, each kind with the function that makes the row of a
+declared one."""

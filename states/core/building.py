@@ -13,10 +13,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.states.calls import close_open_calls
 from toolchart.states.content import CitationPart, ContentPart, TextPart, add_text
-from toolchart.states.core.calls import close_open_calls
-from toolchart.states.core.context_window import ShownMessages
-from toolchart.states.core.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.core.requests import (
     build_approval,
@@ -50,6 +48,7 @@ from toolchart.states.flows.parameters import (
 from toolchart.states.flows.results import build_template_reader, set_result
 from toolchart.states.flows.templates import fill_template, fill_value
 from toolchart.states.flows.times import compute_wait
+from toolchart.states.message_list import MessageList, OfferedTools, RequestMessages, ShownMessages
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import SnapshotBuilder
 
