@@ -15,6 +15,7 @@ from toolchart.engine.log import replay as replay_module
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.base import CHECKPOINT
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, UnknownSemantics
@@ -28,6 +29,11 @@ class PlainStore(MemoryStore):
 
     write_checkpoint = None  # type: ignore[assignment]
     read_checkpoints = None  # type: ignore[assignment]
+
+
+def name_checkpoint(seq: int) -> tuple[str, str]:
+    """Kind and key of the checkpoint of a record."""
+    return CHECKPOINT, f"{seq:012d}"
 
 
 def list_checkpoint_seqs(store: Any) -> list[int]:
@@ -120,9 +126,9 @@ def test_a_damaged_checkpoint_is_found() -> None:
     """A changed byte of a checkpoint is damage for `verify` and for going on; it names the record."""
     store = MemoryStore()
     write_conversation(store, 2)
-    data = store._checkpoints["c"][10]
+    data = store._values["c"][name_checkpoint(10)]
     for changed in (data.replace(b'"turn":2', b'"turn":3'), data[:-5] + b'0"}  ', b"{}", b""):
-        store._checkpoints["c"][10] = changed
+        store._values["c"][name_checkpoint(10)] = changed
         with pytest.raises(LogDamaged) as error:
             load_conversation(store, "c")
         assert (error.value.conversation, error.value.seq) == ("c", 10)
@@ -135,18 +141,19 @@ def test_another_checkpoint_in_the_place_of_one_is_found() -> None:
     """A checkpoint with a valid digest of its own is refused where the record after it names another."""
     store, other = MemoryStore(), MemoryStore()
     write_conversation(store, 2)
-    forged = msgspec.json.decode(store._checkpoints["c"][5])
+    forged = msgspec.json.decode(store._values["c"][name_checkpoint(5)])
     forged["context"]["answer"] = "changed"
     from toolchart.engine.log.continuation.checkpoint import Checkpoint, _seal_checkpoint
 
-    store._checkpoints["c"][5] = _seal_checkpoint(msgspec.convert({**forged, "digest": ""}, Checkpoint))[0]
+    sealed, _ = _seal_checkpoint(msgspec.convert({**forged, "digest": ""}, Checkpoint))
+    store._values["c"][name_checkpoint(5)] = sealed
     with pytest.raises(LogDamaged, match="names another checkpoint"):
         load_conversation(store, "c", 7)
     (result,) = verify_store(store)
     assert isinstance(result, LogDamaged)
     assert result.seq == 5
     write_conversation(other, 1)
-    other._checkpoints["c"][9] = store._checkpoints["c"][10]
+    other._values["c"][name_checkpoint(9)] = store._values["c"][name_checkpoint(10)]
     assert isinstance(next(verify_store(other)), LogDamaged)
 
 
@@ -156,7 +163,7 @@ def test_a_missing_checkpoint_costs_time_and_nothing_else() -> None:
     written = write_conversation(store, 4)
     messages = list(written.snapshot.messages)
     for missing in (20, 10, 5, 15):
-        del store._checkpoints["c"][missing]
+        del store._values["c"][name_checkpoint(missing)]
         loaded = load_conversation(store, "c")
         assert loaded is not None
         assert (loaded.next_seq, loaded.head) == (21, written.journal._prev)
@@ -180,7 +187,7 @@ def test_a_checkpoint_that_no_record_names_is_left_aside() -> None:
     unaware.run_turns(1)
     lines = list(store.read_lines("c"))
     assert b'"checkpoint"' not in lines[6]
-    del store._checkpoints["c"][10]
+    del store._values["c"][name_checkpoint(10)]
     assert load_conversation(store, "c") is not None
     assert sum(1 for _ in replay(lines, "c")) == 11
 

@@ -16,7 +16,6 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from durable_workers import SETTLING
 from durable_workers import make_engine as make_durable_engine
-from msgspec.structs import replace
 from paying_agent import make_engine, read_waiting_calls
 
 from toolchart.engine import Engine
@@ -156,7 +155,8 @@ async def test_resume_is_refused_while_another_worker_works(kind: str, tmp_path:
 async def test_a_worker_that_lost_its_lease_stops(tmp_path: Path) -> None:
     """Where another worker takes a conversation over, the first one appends nothing more and says so; the
     call that it ran becomes `interrupted`, and is not repeated."""
-    store, payment = open_store("memory"), SlowPayment()
+    store: Any = open_store("memory")
+    payment = SlowPayment()
 
     async def pay(arguments: Any) -> str:
         return await payment(arguments)
@@ -164,7 +164,8 @@ async def test_a_worker_that_lost_its_lease_stops(tmp_path: Path) -> None:
     first, second = make_engine(store, pay), make_engine(store, pay)
     turn = asyncio.ensure_future(first.arun("go", conversation="c"))
     await payment.has_begun.wait()
-    store._leases["c"] = replace(store._leases["c"], expires=0.0)
+    lease = store.find_lease("c")
+    store.renew_leases([lease], 0.0)
     result = await second.aresume("c")
     assert [call.outcome for call in result.tool_calls] == ["interrupted"]
     count = len(list(store.read_lines("c")))

@@ -32,7 +32,7 @@ def find_places(store: Store, folder: Path, words: bytes, address: str = "") -> 
         places += [f"inbox: {entry.key}" for entry in store.read_inbox(names) if words in entry.data]
     inner = store.inner if isinstance(store, EncryptedStore) else store
     if isinstance(inner, MemoryStore):
-        held: list[Any] = [inner._lines, inner._checkpoints, inner._inbox, inner._leases]
+        held: list[Any] = [inner._lines, inner._values]
         places += ["memory"] if words.decode() in repr(held) else []
     files = [path for path in folder.rglob("*") if path.is_file()]
     places += [str(path.relative_to(folder)) for path in files if words in path.read_bytes()]

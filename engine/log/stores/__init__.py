@@ -1,7 +1,48 @@
-"""Stores of the log: the table of store kinds, and `open_store`, which opens the one that an address names.
+"""Stores of the log: what a store must do, the table of store kinds, and `open_store`.
+
+**What a store must do.** It keeps the lines of conversations, and beside them small values. It has the
+methods below; `StoreBase` (`base.py`) makes all others from them. Appends under a lease, leases, inboxes,
+checkpoints, erasing and deleting are written there, once for all stores.
+
+| method | what it promises |
+|---|---|
+| `commit(changes, wait, sync)` | makes changes, each completely or not at all |
+| `read_lines(conversation, start)` | the lines from a number on, in order, byte for byte |
+| `read_last_line(conversation)` | number and line of the newest record |
+| `read_value(conversation, kind, key)` | the data of one small value |
+| `read_values(conversation, kind, before)` | key and data of those of a kind, the greatest key first |
+| `list_values(kind, conversations)` | those that are listed; those of one conversation as they were written |
+| `list_conversations()` | the ids of all conversations with records, the one that began first before others |
+| `close()` | closes the store; may be called twice |
+| `read_time()` | the clock of leases, where it is not that of this machine |
+
+- *A change* (`base.Change`) belongs to one conversation: what one small value must begin with (`check`), how
+  many records there must be (`first_seq`), lines that are appended, and values that are written. Erasing
+  also gives lines that replace earlier ones; a deletion takes the conversation with its values.
+- *Atomicity.* The check, the number and all writes of a change are one step. A crash leaves all of a change
+  or nothing. So the entries of an inbox that became records, a checkpoint and large parts are written with
+  their records. Changes of one commit share its cost (one sync) and are refused one by one.
+- *What is compared*: bytes. A lease is fenced by the beginning of its value, which is its token and its
+  worker; it is taken, prolonged and given back only where the whole value is still the one that was read. A
+  store knows nothing about leases.
+- *Durability.* What `commit` has returned from survives a crash of the process; with `durable`, a loss of
+  power too. With `sync=False` it may come to the disk later, but never after a later change.
+- *Clock.* Leases are compared with `read_time`: the clock of the machine for files, that of the server where
+  several machines share one.
+- *Data of values* is any bytes, from a few to some hundred thousand. A kind is a word of lower-case letters;
+  a key is any text. A write gives the value a number that is greater than those of its conversation and kind.
+- *Erasing.* When a change with `replaced` has returned, the bytes of the old lines are gone from the files
+  of the store, and so is what it keeps of values that were written over.
+- *Opened for reading*, a store writes and creates nothing, beside its files neither; `commit` raises
+  `LogUnavailable`.
+
+What a store can do faster, it may: the protocols in `reading/listing.py`, `check_storage` (`verify.py`),
+`check_place`, `vacuum` and the upkeep in `states/ports.py` are asked for by name. Stores on SQL keep large
+parts of lines once (`large_parts.py`); the encrypted store (`encrypted.py`) wraps any other.
 
 To add a store, write its class in a module of this package and add a row to the table. Another package adds
-a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`.
+a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`. `toolchart.testing.stores`
+has the tests that every store passes.
 """
 
 from __future__ import annotations

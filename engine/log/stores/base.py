@@ -1,0 +1,485 @@
+"""The store primitive, and everything that is written once above it.
+
+A store does two things: it keeps the lines of conversations, and beside them small values that are compared
+before they are changed. `StoreBase` has the methods that a store writes for itself, and says what each
+promises. From them it makes what the engine calls: appends under a lease, leases, inboxes, checkpoints,
+erasing and deleting.
+
+| value | kind | key | data |
+|---|---|---|---|
+| the lease of a conversation | `lease` | empty | `TOKEN WORKER`, a line end, and the lease as JSON |
+| an entry of its inbox | `inbox` | the entry's idempotency key | the entry; empty when it was taken |
+| a checkpoint | `checkpoint` | number of its record, with 12 digits | the checkpoint |
+
+The rules of leases (who may take one, when it is lost) stand in `sharing/lease_rules.py`. Here is how they
+become safe without locks: a lease is read, the next one is computed, and it is written only where the value
+is still the one that was read. A record is appended only where the value of the lease begins with the
+writer's own token and name. The token grows with each lease, so a worker that stood still for an hour cannot
+append under the lease of another engine of the same process either. What is prolonged keeps its token, so a
+renewal does not disturb an append that is under way.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.engine.log.sharing.lease_rules import (
+    build_child_lease,
+    build_next_lease,
+    build_released_lease,
+    find_lease_fault,
+    find_token_fault,
+    is_held,
+    is_unfinished,
+)
+from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
+from toolchart.states.ports import InboxEntry, Lease, RecordBatch
+
+LEASE, INBOX, CHECKPOINT = "lease", "inbox", "checkpoint"
+
+_encode_json = msgspec.json.Encoder().encode
+_decode_lease = msgspec.json.Decoder(Lease).decode
+
+
+class SmallValue(msgspec.Struct, frozen=True, gc=False):
+    """A small value beside the records of a conversation."""
+
+    conversation: str
+    kind: str
+    """What it is: lower-case letters."""
+    key: str
+    """Tells apart the values of one kind; any text."""
+    data: bytes
+    number: int
+    """Grows with each write of a value of this conversation and kind."""
+
+
+class ValueWrite(msgspec.Struct, frozen=True, gc=False):
+    """A small value that is written with a change."""
+
+    conversation: str
+    kind: str
+    key: str
+    data: bytes
+    is_listed: bool = False
+    """Whether `list_values` finds it: as long as there is something to do about it."""
+
+
+class ValueCheck(msgspec.Struct, frozen=True, gc=False):
+    """What a small value must be for a change to happen."""
+
+    conversation: str
+    kind: str
+    key: str
+    beginning: bytes | None
+    """The data begins with these bytes; None: there is no such value."""
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """What is written to one conversation, all or nothing."""
+
+    conversation: str
+    first_seq: int = 0
+    """Number of records that the conversation must have, where there are lines."""
+    lines: Sequence[bytes] = ()
+    """Records that are appended; at least one where `replaced` is not None."""
+    check: ValueCheck | None = None
+    values: Sequence[ValueWrite] = ()
+    replaced: Mapping[int, bytes] | None = None
+    """Not None: content is erased. These lines stand in place of earlier ones, and the checkpoints of the
+    conversation are dropped. The old bytes are gone when `commit` returns, as far as the store reaches its
+    files; so is the old data of values of this conversation and of the one that is checked."""
+    is_deletion: bool = False
+    """Whether the conversation goes, with its records and all its values."""
+
+
+class ValueConflict(LogConflict):
+    """A small value is not what a change needs."""
+
+
+class StoreBase(ABC):
+    """A store of the log; see the docstring of `toolchart.engine.log.stores` for what it promises."""
+
+    commits_at_once: ClassVar[bool] | bool = False
+    """Whether a commit is so short that the event loop may do it: it waits for no disk and no network."""
+
+    # -- the primitive: what a store writes for itself ------------------------------------------------
+
+    @abstractmethod
+    def commit(
+        self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
+    ) -> Sequence[LogConflict | None]:
+        """Make changes, each completely or not at all, in this order; of each, None or why it was not made.
+
+        `ValueConflict` where the check of a change fails, else `LogConflict` where the conversation has
+        another number of records than `first_seq`. A refused change leaves nothing and does not stop the
+        others. Checks and writes of a change are one step: what others commit comes before all of it or after
+        all of it.
+
+        Args:
+            wait: false raises `LogBusy`, with nothing written, where another writer is at work.
+            sync: whether the changes are durable on return, where the store is. Without it they are, before
+                any later change that is.
+
+        Raises:
+            LogUnavailable: the store cannot be written; nothing of these changes is there, or all that a
+                crash of the process at this moment would have left.
+        """
+
+    @abstractmethod
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The record lines from number `start` on, in order; none for an unknown conversation.
+
+        Raises:
+            LogDamaged: a line is missing or cannot be read.
+        """
+
+    @abstractmethod
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
+        """Number and line of the newest record; None for an unknown conversation."""
+
+    @abstractmethod
+    def read_value(self, conversation: str, kind: str, key: str = "") -> bytes | None:
+        """The data of a small value; None where there is none."""
+
+    @abstractmethod
+    def read_values(
+        self, conversation: str, kind: str, before: str | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Key and data of each value of a kind, the greatest key first.
+
+        Args:
+            before: only lesser keys than this one.
+        """
+
+    @abstractmethod
+    def list_values(self, kind: str, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
+        """The listed values of a kind, of all conversations or of these; those of one in the order in which
+        they were written. What it costs grows with what is listed, not with the log."""
+
+    @abstractmethod
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations that have records, the one that was begun first before the others."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the store; safe to call twice."""
+
+    def read_time(self) -> float:
+        """The clock of leases: seconds since 1970. All who share the store must read the same one."""
+        return time.time()
+
+    def list_without(self, kind: str) -> Iterable[str]:
+        """The conversations that have records and no value of a kind with an empty key."""
+        return [name for name in self.list_conversations() if self.read_value(name, kind) is None]
+
+    # -- records -------------------------------------------------------------------------------------
+
+    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+        """Append canonical record lines, all or none; durable on return.
+
+        Raises:
+            LogConflict: the conversation has another number of records, or a worker holds it.
+            LogUnavailable: the store cannot be written; nothing was appended.
+        """
+        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
+        if fault is not None:
+            raise fault
+
+    def append_many(
+        self, batches: Sequence[RecordBatch], *, wait: bool = True
+    ) -> Sequence[ToolchartError | None]:
+        """Append several batches in one commit, durable on return; of each, None or why it was refused."""
+        faults = self.commit([self._build_change(batch) for batch in batches], wait=wait)
+        return faults if not any(faults) else list(map(self._explain_refusal, batches, faults))
+
+    def _build_change(self, batch: RecordBatch) -> Change:
+        """The change that a batch is."""
+        conversation, lease = batch.conversation, batch.lease
+        if lease is None:
+            root = conversation
+            beginning = self.read_value(root, LEASE)
+            newest = _read_lease_value(beginning)
+            if newest is not None and newest.worker and is_held(newest, self.read_time()):
+                beginning = b"\n"  # no lease begins so: the change is refused, and the refusal says why
+        else:
+            root, beginning = lease.conversation, _build_token(lease)
+        values: list[ValueWrite] = []
+        if root != conversation and batch.first_seq == 0:
+            values.append(_build_lease_write(build_child_lease(conversation)))
+        if batch.checkpoint is not None:
+            values.append(_build_checkpoint(conversation, *batch.checkpoint))
+        if batch.taken:
+            values += self._build_taken(root, batch.taken)
+        check = ValueCheck(root, LEASE, "", beginning)
+        return Change(conversation, batch.first_seq, batch.lines, check, values)
+
+    def _build_taken(self, conversation: str, numbers: Sequence[int]) -> list[ValueWrite]:
+        """What marks entries as taken: their keys stay known, their data goes."""
+        entries = {value.number: value for value in self.list_values(INBOX, (conversation,))}
+        taken = [entries[number] for number in numbers if number in entries]
+        return [ValueWrite(conversation, INBOX, value.key, b"") for value in taken]
+
+    def _explain_refusal(self, batch: RecordBatch, fault: ToolchartError | None) -> ToolchartError | None:
+        """The fault of a batch in terms of leases."""
+        if not isinstance(fault, ValueConflict):
+            return fault
+        root = batch.conversation if batch.lease is None else batch.lease.conversation
+        newest = self.find_lease(root)
+        found = find_lease_fault(batch.conversation, newest, batch.lease, self.read_time())
+        if found is not None or batch.lease is not None:
+            return found or fault
+        # The lease changed between the look at it and the commit, and is free now.
+        return self.append_many((batch,))[0]
+
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
+
+        Checkpoints of the conversation are deleted, and what the store keeps of entries of the inbox that
+        were taken. The old bytes are gone from its files, as far as it can reach them.
+
+        Raises:
+            LogConflict: another writer was faster, or has the lease; nothing was written.
+            LogUnavailable: the store cannot be written; nothing was written.
+        """
+        (fault,) = self.commit([replace(self._build_change(batch), replaced=lines)])
+        if (refusal := self._explain_refusal(batch, fault)) is not None:
+            raise refusal
+
+    def delete(self, conversation: str) -> None:
+        """Delete a whole conversation with its values; a part of one cannot be deleted.
+
+        Raises:
+            LeaseHeld: a worker holds it.
+            LogUnavailable: the store cannot be written; nothing was deleted.
+        """
+        self.delete_many((conversation,))
+
+    def delete_many(self, conversations: Sequence[str]) -> None:
+        """Delete whole conversations in one commit; none where a worker holds one of them.
+
+        Raises:
+            LeaseHeld: a worker holds one of them, or has just taken it; then the others are gone.
+        """
+        changes, now = [], self.read_time()
+        for name in conversations:
+            stored = self.read_value(name, LEASE)
+            fault = find_lease_fault(name, _read_lease_value(stored), None, now)
+            if fault is not None:
+                raise fault
+            changes.append(Change(name, check=ValueCheck(name, LEASE, "", stored), is_deletion=True))
+        refused = [
+            change.conversation
+            for change, conflict in zip(changes, self.commit(changes), strict=True)
+            if conflict is not None
+        ]
+        if refused:
+            self.delete_many(refused)  # the lease was taken or given back meanwhile
+
+    # -- checkpoints -----------------------------------------------------------------------------------
+
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """Keep the checkpoint of a record. It is durable before any record that is appended later.
+
+        Raises:
+            LogUnavailable: the store cannot be written; the checkpoint was not kept.
+        """
+        if self.read_last_line(conversation) is not None:
+            self.commit(
+                [Change(conversation, values=[_build_checkpoint(conversation, seq, data)])], sync=False
+            )
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Record number and data of each checkpoint, the newest first.
+
+        Args:
+            newest: leave out those of later records.
+        """
+        before = None if newest is None else _build_checkpoint_key(newest + 1)
+        for key, data in self.read_values(conversation, CHECKPOINT, before):
+            if not key.isdigit():
+                raise LogDamaged(f"it has a checkpoint of record {key!r}", conversation=conversation)
+            yield int(key), data
+
+    # -- leases ----------------------------------------------------------------------------------------
+
+    def _swap_lease(self, stored: bytes | None, lease: Lease, *, wait: bool = True) -> bool:
+        """Write a lease in place of one that was read; false where it is another one by now."""
+        (conflict,) = self.commit([_build_swap(stored, lease)], wait=wait, sync=False)
+        return conflict is None
+
+    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
+        """Take the lease of a conversation, which need not exist yet.
+
+        Raises:
+            LeaseHeld: another worker holds it, which lives.
+            LogBusy: another writer is at work, and `wait` is false.
+        """
+        while True:
+            stored = self.read_value(conversation, LEASE)
+            lease = build_next_lease(
+                _read_lease_value(stored), conversation, worker, seconds, self.read_time()
+            )
+            if self._swap_lease(stored, lease, wait=wait):
+                return lease
+
+    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
+        """Prolong leases from now on; of each, whether it was still held."""
+        answers = [False] * len(leases)
+        open_places: Sequence[int] = range(len(leases))
+        while open_places:
+            now = self.read_time()
+            places, changes = [], []
+            for place in open_places:
+                lease = leases[place]
+                stored = self.read_value(lease.conversation, LEASE)
+                newest = _read_lease_value(stored)
+                if newest is not None and find_token_fault(lease.conversation, newest, lease) is None:
+                    places.append(place)
+                    changes.append(_build_swap(stored, replace(newest, expires=now + seconds)))
+            conflicts = self.commit(changes, sync=False) if changes else ()
+            for place, conflict in zip(places, conflicts, strict=True):
+                answers[place] = conflict is None
+            open_places = [place for place in places if not answers[place]]
+        return answers
+
+    def release_lease(
+        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
+    ) -> bool:
+        """End a lease; nothing happens where another worker has taken it.
+
+        First the lease is given back, then the inbox is looked into. Who adds an entry looks at the lease
+        afterwards: so one of both sees the other, and no entry waits for a worker that has gone.
+
+        Args:
+            is_open: whether a turn is left open.
+            due: when that turn goes on by itself: seconds since 1970; None where it waits for somebody.
+
+        Returns:
+            False where the inbox has entries for this worker: it keeps the lease.
+        """
+        conversation = lease.conversation
+        while True:
+            stored = self.read_value(conversation, LEASE)
+            newest = _read_lease_value(stored)
+            if newest is None or find_token_fault(conversation, newest, lease) is not None:
+                return True
+            if self._has_entries(conversation):
+                return False
+            released = build_released_lease(newest, is_open=is_open, due=due)
+            if self._swap_lease(stored, released, wait=wait):
+                break
+        if not self._has_entries(conversation):
+            return True
+        return not self._swap_lease(_encode_lease(released), newest)
+
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation, also where it was released or has expired."""
+        return _read_lease_value(self.read_value(conversation, LEASE))
+
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        now = self.read_time()
+        held = [lease for lease in self._list_open_leases() if is_held(lease, now)]
+        return sorted(held, key=lambda lease: lease.since)
+
+    def _list_open_leases(self) -> Iterator[Lease]:
+        for value in self.list_values(LEASE):
+            lease = _read_lease_value(value.data)
+            if lease is not None:
+                yield lease
+
+    def list_unfinished(self) -> Iterable[str]:
+        """The conversations that a worker may go on with now.
+
+        Nobody holds them, and their worker has died, a timer has run out, their inbox has an entry, or it is
+        not known whether they have work.
+        """
+        with_entries = {value.conversation for value in self.list_values(INBOX)}
+        leases = {lease.conversation: lease for lease in self._list_open_leases()}
+        now = self.read_time()
+        names = {
+            name: None
+            for name in (*leases, *sorted(with_entries - leases.keys()))
+            if is_unfinished(leases.get(name) or self.find_lease(name), now, has_entries=name in with_entries)
+        }
+        return [*names, *(name for name in self.list_without(LEASE) if name not in names)]
+
+    # -- inboxes ---------------------------------------------------------------------------------------
+
+    def post(self, conversation: str, key: str, data: bytes) -> bool:
+        """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
+        entry = ValueWrite(conversation, INBOX, key, data, is_listed=True)
+        check = ValueCheck(conversation, INBOX, key, None)
+        (conflict,) = self.commit([Change(conversation, check=check, values=[entry])])
+        return conflict is None
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries of these conversations that are not taken yet, the oldest first."""
+        entries = [
+            InboxEntry(number=value.number, conversation=value.conversation, key=value.key, data=value.data)
+            for value in self.list_values(INBOX, conversations)
+        ]
+        return sorted(entries, key=lambda entry: entry.number)
+
+    def _has_entries(self, conversation: str) -> bool:
+        return any(True for _ in self.list_values(INBOX, (conversation,)))
+
+    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+        """Mark entries as taken that become no record."""
+        self.commit([Change(conversation, values=self._build_taken(conversation, numbers))])
+
+
+def build_conflict(conversation: str, first_seq: int, count: int) -> LogConflict:
+    """The error of a change whose first record is not the next one."""
+    return LogConflict(
+        f"conversation {conversation}: record {first_seq} cannot be appended, the log has {count}"
+    )
+
+
+def build_value_conflict(check: ValueCheck) -> ValueConflict:
+    """The error of a change whose check fails."""
+    return ValueConflict(f"conversation {check.conversation}: its {check.kind} has changed meanwhile")
+
+
+def _build_token(lease: Lease) -> bytes:
+    """What the value of a lease begins with as long as its worker has it."""
+    return b"%d %b\n" % (lease.token, lease.worker.encode())
+
+
+def _encode_lease(lease: Lease) -> bytes:
+    return _build_token(lease) + _encode_json(lease)
+
+
+def _read_lease_value(data: bytes | None) -> Lease | None:
+    """The lease of a value; None where there is none, or nobody can read it: then it is not held."""
+    if data is None:
+        return None
+    try:
+        return _decode_lease(data[data.index(b"\n") + 1 :])
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def _build_lease_write(lease: Lease) -> ValueWrite:
+    return ValueWrite(lease.conversation, LEASE, "", _encode_lease(lease), is_listed=lease.is_open)
+
+
+def _build_swap(stored: bytes | None, lease: Lease) -> Change:
+    """The change from the value of a lease, as it was read, to another lease."""
+    check = ValueCheck(lease.conversation, LEASE, "", stored)
+    return Change(lease.conversation, check=check, values=[_build_lease_write(lease)])
+
+
+def _build_checkpoint_key(seq: int) -> str:
+    return f"{seq:012d}"
+
+
+def _build_checkpoint(conversation: str, seq: int, data: bytes) -> ValueWrite:
+    return ValueWrite(conversation, CHECKPOINT, _build_checkpoint_key(seq), data)
