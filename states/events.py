@@ -186,8 +186,6 @@ class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     """The effects that the chart or the spec declares, by name: `{kind: parameters}`."""
     parent: ParentLink | None = None
     """For a child conversation: what asked for it."""
-    converted_from: str | None = None
-    """Hash of the newest record of the conversation of an older format that this one was converted from."""
 
 
 class Continued(Event, frozen=True, kw_only=True, tag="continued"):
@@ -219,8 +217,6 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """Settings of the open turn, if they were changed."""
     system: str | None = None
     """System prompt, if it was changed."""
-    converted_from: str | None = None
-    """Hash of the newest record of the conversation of an older format that this one was converted from."""
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):

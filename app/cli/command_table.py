@@ -61,7 +61,7 @@ _BUILTIN = {
     "erase": ("keeping", "Erase what somebody said inside a kept conversation."),
     "prune": ("keeping", "Delete old conversations."),
     "import": ("keeping", "Import conversations from message lists into a log."),
-    "convert": ("keeping", "Convert conversations of an older format, so that they can go on."),
+    "convert": ("keeping", "Copy a log into another store, or encrypt it."),
     "export": ("keeping", "Print a conversation, or a chart, in another format."),
     "agents": ("agents", "List the agents that ship, and those in this folder."),
     "charts": ("charts", "List the charts that ship, and those in this folder."),

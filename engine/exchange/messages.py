@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.exchange.conversion import name_answered_effect
 from toolchart.engine.exchange.recorded_events import build_recorded_events
 from toolchart.engine.exchange.recorded_messages import read_recorded_messages
 from toolchart.engine.log import record as records
@@ -22,9 +21,10 @@ from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT, encode_plain_event
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import expand_call_messages, has_call_messages, parse_content, parse_messages
-from toolchart.states.core.step import step
+from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
 from toolchart.states.events import (
+    Answering,
     Cancelled,
     Configured,
     Event,
@@ -265,12 +265,24 @@ def _build_tool_finished(message: Message, tool_name: str | None) -> ToolFinishe
     )
 
 
+def _name_answered_effect(snapshot: Snapshot, event: Event) -> Event:
+    """The event with the id of the open effect that it answers.
+
+    Raises:
+        IllegalEvent: no open effect is answered by it.
+    """
+    if not isinstance(event, Answering):
+        return event
+    effect = find_answered_effect(snapshot, event)
+    return event if effect is None else replace(event, effect=effect.id)
+
+
 def _encode_records(events: Iterable[Event], at: str) -> Iterator[bytes]:
     """The records of these events, derived by the core."""
     snapshot, prev = Snapshot(), records.GENESIS
     machine = get_machine(load_chart("tool_loop"))
     for seq, raw in enumerate(events):
-        event, data = encode_plain_event(name_answered_effect(snapshot, raw))
+        event, data = encode_plain_event(_name_answered_effect(snapshot, raw))
         new_step = step(machine, snapshot, event)
         line, prev = records.encode_record(seq, at, data, new_step, prev)
         snapshot = new_step.snapshot

@@ -38,13 +38,12 @@ _VOLATILE_KEYS = frozenset(
         "effect",
         "format",
         "versions",
-        "converted_from",
     ]
 )
 """Keys that differ between two runs of the same conversation."""
 
 _COMPARED_ASK_KEYS = frozenset(["calls", "seconds", "content", "arguments"])
-"""What is compared of an effect; the rest follows from earlier records, or format 1 does not have it."""
+"""What is compared of an effect; the rest follows from earlier records."""
 
 _CALL_ID_KEYS = frozenset(["call_id", "id", "tool_call_id"])
 

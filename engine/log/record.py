@@ -28,7 +28,7 @@ from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
 
 FORMAT = 2
@@ -304,10 +304,13 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
 
     Raises:
         LogDamaged: the line is not a record.
+        LogUnavailable: another release wrote it, in another format; `NewerLog` where that is a later one.
         MissingKey: it is encrypted.
     """
     if not has_hash_tail(line):
         raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
+    if not seq:
+        _refuse_other_format(line, conversation)
     try:
         keys = _decode_line(line)
     except (ValueError, RecursionError):
@@ -317,6 +320,38 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
 
 
 _LINE_FIELDS = RecordLine.__struct_fields__
+
+
+class _FormatOfEvent(msgspec.Struct):
+    format: int = FORMAT
+
+
+class _FormatOfLine(msgspec.Struct):
+    """As much of record 0 as every format has."""
+
+    event: _FormatOfEvent = msgspec.field(default_factory=_FormatOfEvent)
+
+
+_format_decoder = msgspec.json.Decoder(_FormatOfLine)
+
+
+def _refuse_other_format(line: bytes, conversation: str | None) -> None:
+    """Raise where record 0 is undamaged and names a format that this release does not read.
+
+    Records of another format may have any keys, so this comes before the keys are read. The hash comes first:
+    a damaged line must not pass for one of another release.
+    """
+    try:
+        version = _format_decoder.decode(line).event.format
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return
+    if version == FORMAT or not line.endswith(b'"%b"}' % compute_line_hash(line).encode()):
+        return
+    which, kind = ("a later", NewerLog) if version > FORMAT else ("an older", LogUnavailable)
+    raise kind(
+        f"conversation {conversation}: it has format {version}; this Toolchart reads format {FORMAT}\n"
+        f"  {which} release wrote it: read it with that one"
+    )
 
 
 def _decode_line(line: bytes) -> RecordLine:

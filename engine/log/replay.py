@@ -25,14 +25,12 @@ from toolchart.engine.log.continuation.checkpoint import Checkpoint, CheckpointB
 from toolchart.engine.log.continuation.restoring import RestoredState, restore_newest_checkpoint
 from toolchart.engine.log.continuation.step_comparison import ERASED, compare_step
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration
-from toolchart.engine.log.reading.format1 import RELEASE as FORMAT1_RELEASE
-from toolchart.engine.log.reading.format1 import parse_format1_line
 from toolchart.engine.log.reading.records import LineReader
 from toolchart.engine.log.record import Record
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import parse_chart
-from toolchart.states.core.step import SEMANTICS, Step, step
-from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError, UnknownSemantics
+from toolchart.states.core.step import Step, step
+from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
 from toolchart.states.events import Configured, Continued, Event, Forked, Versions
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.messages import Message
@@ -84,27 +82,13 @@ def read_chain(lines: Iterable[bytes], conversation: str | None = None) -> Itera
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
-        UnknownSemantics: it is a log of format 1.
+        LogUnavailable: another release wrote it, in another format.
     """
     prev = records.GENESIS
     for seq, line in enumerate(lines):
-        if not seq:
-            _refuse_format1(line, conversation)
         record = records.read_record(line, seq, prev, conversation)
         prev = record.hash
         yield record
-
-
-def _refuse_format1(line: bytes, conversation: str | None) -> None:
-    """Refuse to derive a log of format 1: the core had other semantics then."""
-    if parse_format1_line(line) is not None:
-        raise UnknownSemantics(
-            seq=0,
-            recorded=1,
-            known=SEMANTICS,
-            release=FORMAT1_RELEASE,
-            hint=f"to go on with it here, convert it: toolchart convert {conversation or 'CONVERSATION'}",
-        )
 
 
 # -- replay --------------------------------------------------------------------------------------
@@ -240,13 +224,7 @@ def _describe_changed_parent(event: Forked, conversation: str | None) -> LogDama
 
 
 def _check_header(event: Configured | Forked, record: Record, conversation: str | None) -> None:
-    """Check the format and the conversation that a `configured` or `forked` event names."""
-    if event.format > records.FORMAT:
-        raise LogDamaged(
-            f"it has format {event.format}, newer than this Toolchart reads ({records.FORMAT})",
-            conversation=conversation,
-            seq=record.seq,
-        )
+    """Check the conversation that a `configured` or `forked` event names."""
     if conversation is not None and event.conversation != conversation:
         raise LogDamaged(
             f"it belongs to conversation {event.conversation!r}", conversation=conversation, seq=record.seq
@@ -330,8 +308,6 @@ def load_conversation(store: Store, conversation: str, at: int | None = None) ->
         state, next_seq, head = _resume_state(store, restored), restored.seq + 1, restored.head
     end = None if at is None else at + 1 - next_seq
     for line in islice(store.read_lines(conversation, next_seq), end):
-        if not next_seq:
-            _refuse_format1(line, conversation)
         record = records.read_record(line, next_seq, head, conversation)
         event = record.decode_event()
         if isinstance(event, Forked) and not next_seq:

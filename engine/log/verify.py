@@ -24,7 +24,7 @@ from toolchart.engine.log.secrecy.envelopes import (
 )
 from toolchart.engine.log.secrecy.erasures import ErasureLinks
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, NewerLog
+from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey
 from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.ports import CheckpointStore, InboxStore, Store
 
@@ -77,7 +77,7 @@ def verify_conversation(
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
-        NewerLog: a later release wrote it.
+        LogUnavailable: another release wrote it, in another format.
     """
     count, head = 0, ""
     record_order = RecordOrder(conversation)
@@ -208,7 +208,7 @@ def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
         )
     except MissingKey as problem:
         return _check_without_key(store, conversation) or problem
-    except (LogDamaged, NewerLog) as problem:
+    except (LogDamaged, LogUnavailable) as problem:
         return problem
 
 

@@ -254,8 +254,6 @@ def _find_obstacle(records: Sequence[ReadRecord]) -> str:
     if not records:
         return "there is no such conversation"
     first = records[0]
-    if first.format == 1:
-        return "it has log format 1: convert it first (toolchart convert)"
     if first.event_type == "forked":
         return f"it is a fork of {first.event.get('parent')}"
     if first.event.get("parent"):

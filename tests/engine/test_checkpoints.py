@@ -249,17 +249,6 @@ def test_going_on_under_another_release_needs_a_checkpoint(monkeypatch: pytest.M
         load_conversation(other, "c")
 
 
-def test_format_1_is_not_derived() -> None:
-    """A log of format 1 is refused by replay and by going on, with the release that derives it."""
-    line = next((Path(__file__).parent.parent / "logs").glob("*.1.jsonl")).read_bytes().split(b"\n")[0]
-    with pytest.raises(UnknownSemantics, match="semantics 1"):
-        list(replay([line]))
-    store = MemoryStore()
-    store.append("c", 0, [line])
-    with pytest.raises(UnknownSemantics, match=r"0\.1"):
-        load_conversation(store, "c")
-
-
 # -- forks ---------------------------------------------------------------------------------------
 
 

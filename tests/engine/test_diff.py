@@ -108,7 +108,6 @@ FLOWCHART_LINE = re.compile(
 def test_hostile_names_stay_labels_in_the_diagram(text: str) -> None:
     """Names of conversations, states and events from a foreign log cannot become lines or arrows."""
     record = ReadRecord(
-        format=2,
         seq=1,
         at="2026-01-01T00:00:00.000Z",
         turn=1,

@@ -17,11 +17,9 @@ import child_agents
 import pytest
 from agents import make_engine, reply_with_calls
 from effort import mark_slow
-from format1_logs import LOGS
 from postgres_database import create_database
 
 from toolchart.engine import Engine
-from toolchart.engine.exchange.conversion import plan_conversion
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.reading.records import read_conversation
@@ -30,12 +28,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log, seal_log
-from toolchart.engine.log.secrecy.erasing import (
-    ErasedConversation,
-    ErasureChoice,
-    erase_content,
-    find_content_elsewhere,
-)
+from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.salts import SALT_CHARACTERS, generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, is_undamaged
@@ -348,29 +341,6 @@ def test_reasons_and_prompts_of_forks_can_be_erased() -> None:
     assert (WORD.encode() in lines, b'"asked for"' in lines) == (False, True)
     assert list_outcomes(store) == [VerifiedConversation] * 2
     assert count_steps(store, "f") > 0
-    engine.close()
-
-
-def test_a_log_of_format_1_is_named() -> None:
-    """In a conversation of format 1 nothing can be erased, which is said; where one was converted from it, it
-    is named as a place that has the words."""
-    store = MemoryStore()
-    lines = (LOGS / "tool_loop.1.jsonl").read_bytes().splitlines()
-    name = json.loads(lines[0])["event"]["conversation"]
-    store.append(name, 0, lines)
-    engine = make_engine([f"{WORD}!"], log=store)
-    engine.run("Hello", conversation="d")
-    with pytest.raises(SpecError, match="has format 1") as refusal:
-        erase(store, name, everything=True)
-    assert "toolchart convert" in str(refusal.value)
-    (converted,) = plan_conversion(store, name, "0")
-    store.append(converted.name, 0, converted.lines)
-    (place,) = find_content_elsewhere(store, converted.name, ErasureChoice(everything=True))
-    assert (place.conversation, place.relation) == (name, "conversion")
-    assert [result.conversation for result in erase(store, converted.name, everything=True)] == [
-        converted.name
-    ]
-    assert [result.conversation for result in erase(store, "d", everything=True)] == ["d"]
     engine.close()
 
 

@@ -8,57 +8,52 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format1_logs import NAMES, chain_lines, make_store
+from agents import make_engine, reply_with_calls
 from msgspec.structs import replace
 from package_copies import ROOT, change_texts, copy_package, replace_in_file, run_python, run_release
+from written_logs import ADD, WrittenLog, write_conversation
 
-from toolchart.engine.exchange.conversion import plan_conversion
 from toolchart.engine.exchange.messages import export_messages, import_messages
+from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.diff import compare_conversations
 from toolchart.engine.log.reading.records import parse_line, read_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.log.record import seal_line
+from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.log.verify import verify_conversation
-from toolchart.states.errors import LogDamaged
+from toolchart.engine.log.verify import verify_conversation, verify_store
+from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 
 READING_COMMANDS = (
     ("runs",),
-    ("runs", "--tool", "safe", "--json"),
+    ("runs", "--tool", "echo", "--json"),
     ("show", "new"),
-    ("show", "old", "--json"),
+    ("show", "fork", "--json"),
     ("tail", "new", "-n", "3"),
     ("verify",),
     ("export", "new"),
-    ("export", "old"),
+    ("export", "fork"),
     ("export", "new", "--format", "otel", "--content"),
     ("export", "new", "--format", "xes"),
     ("export", "new", "--format", "jsonl"),
     ("draw", "new"),
-    ("draw", "old", "--format", "mermaid"),
+    ("draw", "other", "--format", "mermaid"),
     ("diff", "new", "other"),
 )
 """Commands that read a log and must not derive anything."""
 
 
 def write_log(path: Path) -> None:
-    """A log with a conversation of format 1 (`old`) and two of format 2 (`new`, `other`)."""
-    source = make_store("full")
-    (new,) = plan_conversion(source, "c", "0.2.0", "new")
-    (other,) = plan_conversion(make_store("planner"), "c", "0.2.0", "other")
+    """A log with two conversations, `new` and `other`, and a fork of the first."""
     store = open_store(str(path))
-    for name, lines in (("new", new.lines), ("other", other.lines)):
-        store.append(name, 0, lines)
-    store.append("old", 0, _rename_conversation(list(source.read_lines("c")), "old"))
+    log = write_conversation(store, 1, name="new")
+    log.start_turn("and now?")
+    with make_engine([reply_with_calls(("echo", {"text": "x"})), "done"], log=store, chart="full") as engine:
+        engine.run("go", conversation="other")
+        engine.fork("other", 3, name="fork", run_tools=True)
     store.close()
-
-
-def _rename_conversation(lines: list[bytes], name: str) -> list[bytes]:
-    records = [json.loads(line) for line in lines]
-    records[0]["event"]["conversation"] = name
-    return chain_lines(records)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +97,7 @@ def run_commands(folder: Path, log: Path, *commands: Sequence[str]) -> list[list
 
 def test_another_release_reads_the_logs_of_this_one(tmp_path: Path, changed_release: Path) -> None:
     """A release with other texts, other semantics and other rules for charts shows, exports, draws, compares
-    and counts the same, in logs of both formats."""
+    and counts the same."""
     log = tmp_path / "log.db"
     write_log(log)
     expected = run_commands(ROOT / ".typing", log, *READING_COMMANDS)
@@ -132,52 +127,38 @@ def test_a_release_with_other_texts_replays(tmp_path: Path) -> None:
         assert (code, "all equal" in output) == (0, True), output
 
 
-def test_replay_of_format_1_names_release_and_command(tmp_path: Path) -> None:
-    """`replay` of a log of format 1 exits with 1 and says who replays it and how to go on."""
-    log = tmp_path / "log.db"
-    write_log(log)
-    code, output = run_release(ROOT / ".typing", log, "replay", "old")
-    assert code == 1
-    assert "release 0.1" in output
-    assert "toolchart convert old" in output
-
-
-def test_convert_writes_beside_the_old_conversation(tmp_path: Path) -> None:
-    """`convert` prints the new id, leaves the old conversation alone, and has nothing to do a second time."""
-    log = tmp_path / "log.db"
-    write_log(log)
-    show, convert = ("show", "old", "--json"), ("convert",)
-    commands = (show, convert, show, convert, ("verify",))
-    before, first, after, second, verified = run_commands(ROOT / ".typing", log, *commands)
-    assert before[0] == 0
-    assert first[1].splitlines()[0] == "old.2"
-    assert after == before
-    assert second == [0, "no conversation of this log needs to be converted\n"]
-    assert verified[0] == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_both_formats_draw_the_same_path(name: str) -> None:
-    """Visits, rows and seconds of a converted conversation are those of the old one."""
-    store = make_store(name)
-    (converted,) = plan_conversion(store, "c", "0.2.0")
-    store.append(converted.name, 0, converted.lines)
-    _, old = draw_conversation_path(store, "c")
-    _, new = draw_conversation_path(store, converted.name)
-    assert (old.states, old.edges, old.seconds, old.current) == (
-        new.states,
-        new.edges,
-        new.seconds,
-        new.current,
-    )
+@pytest.mark.parametrize(("number", "which"), [(1, "an older"), (3, "a later")])
+def test_a_log_of_another_format_is_named(number: int, which: str) -> None:
+    """Whoever reads, verifies or derives a log of another format learns its number and whose it is."""
+    body = b'{"any":["key"],"event":{"type":"configured","format":%d}}' % number
+    line, _ = seal_line(body)
+    store = MemoryStore()
+    store.append("c", 0, [line])
+    message = f"has format {number}; this Toolchart reads format 2\n  {which} release wrote it"
+    for read in (
+        lambda: list(read_conversation(store, "c")),
+        lambda: list(replay_conversation(store, "c")),
+        lambda: load_conversation(store, "c"),
+    ):
+        with pytest.raises(LogUnavailable, match=message):
+            read()
+    (outcome,) = verify_store(store)
+    assert message in str(outcome)
+    assert isinstance(outcome, NewerLog) == (number > 2)
+    damaged = MemoryStore()
+    damaged.append("c", 0, [line.replace(b"key", b"kex")])
+    assert [type(outcome) for outcome in verify_store(damaged)] == [LogDamaged]
 
 
 def test_a_diff_ignores_ids_of_effects_and_versions() -> None:
     """Two conversations that differ only in release and numbering have no difference."""
-    store = make_store("full")
-    for name, version in (("a", "0.2.0"), ("b", "0.3.0")):
-        (converted,) = plan_conversion(store, "c", version, name)
-        store.append(name, 0, converted.lines)
+    store = MemoryStore()
+    for name, release in (("a", "0.2.0"), ("b", "0.3.0")):
+        log = WrittenLog(store, name)
+        log.configure(versions=replace(build_versions((ADD,), {}), toolchart=release))
+        log.start_turn()
+        log.call_tool("c1")
+        log.end_turn()
     assert compare_conversations(store, "a", "b").first is None
 
 
@@ -204,10 +185,9 @@ def test_an_imported_list_is_exported_as_it_was() -> None:
 
 def test_a_reference_to_nothing_is_damage() -> None:
     """A record that refers to a message which no record has is named."""
-    store = make_store("full")
-    (converted,) = plan_conversion(store, "c", "0.2.0")
-    store.append(converted.name, 0, converted.lines)
-    records = list(read_conversation(store, converted.name))
+    store = MemoryStore()
+    write_conversation(store)
+    records = list(read_conversation(store, "c"))
     changed = [
         replace(record, messages=({"result": "nobody"},)) if record.seq == 3 else record for record in records
     ]
@@ -215,15 +195,10 @@ def test_a_reference_to_nothing_is_damage() -> None:
         collect_transcript(changed)
 
 
-def test_an_open_turn_is_kept_in_both_formats() -> None:
-    """A conversation whose turn is open is not old enough for deletion, whatever its format."""
+def test_an_open_turn_is_kept() -> None:
+    """A conversation whose turn is open is not old enough for deletion."""
     store = MemoryStore()
-    lines = list(make_store("full").read_lines("c"))
-    store.append("c", 0, lines[:4])
-    (converted,) = plan_conversion(store, "c", "0.2.0")
-    store.append(converted.name, 0, converted.lines)
-    assert [age.is_open for age in list_conversation_ages(store)] == [True, True]
-    ended = make_store("full")
-    (converted,) = plan_conversion(ended, "c", "0.2.0")
-    ended.append(converted.name, 0, converted.lines)
-    assert [age.is_open for age in list_conversation_ages(ended)] == [False, False]
+    log = write_conversation(store)
+    assert [age.is_open for age in list_conversation_ages(store)] == [False]
+    log.start_turn()
+    assert [age.is_open for age in list_conversation_ages(store)] == [True]

@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 
 import pytest
 from agents import make_engine, reply_with_calls
-from format1_logs import NAMES, make_store
 from hostile_texts import HOSTILE_TEXTS, find_foreign_svg
 
 from toolchart.engine.exchange.sequence import SequenceDiagram, draw_sequence, read_sequence
 from toolchart.engine.exchange.sequence.model import Divider, Message, Note
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord, read_conversation
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
@@ -54,13 +54,7 @@ def make_record(seq: int, event: dict[str, Any], **changes: Any) -> ReadRecord:
     """A record as a reader gets it, with the states of no particular chart."""
     fields: dict[str, Any] = {"source": "a", "target": "b", "guards": {}, "prev": "", "hash": "", "line": b""}
     return ReadRecord(
-        format=2,
-        seq=seq,
-        at="2026-01-01T00:00:00.000Z",
-        turn=1,
-        iteration=1,
-        event=event,
-        **(fields | changes),
+        seq=seq, at="2026-01-01T00:00:00.000Z", turn=1, iteration=1, event=event, **(fields | changes)
     )
 
 
@@ -115,20 +109,13 @@ def test_pictures_are_read_by_parsers() -> None:
     assert image.startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_logs_of_format_1_are_drawn(name: str) -> None:
-    """A log of release 0.1 is drawn too: its events do not name effects, and are told by their kind."""
-    store = make_store(name)
-    sequence = read_sequence("c", read_conversation(store, "c"))
-    pairs = {(source, target) for source, target, _ in list_messages(sequence)}
-    assert ("user", "chart") in pairs
-    assert any(source.startswith("model") for source, _ in pairs)
-    assert all(draw_sequence(sequence, format_name) for format_name in FORMATS)
-
-
 def test_a_fork_begins_with_what_it_shares() -> None:
     """The sequence of a fork has the records of its parent first."""
-    store = make_store()
+    store = MemoryStore()
+    with make_engine([reply_with_calls(("echo", {"text": "x"})), "done", "again"], log=store) as engine:
+        engine.run("go", conversation="c")
+        engine.fork("c", 5, name="f")
+        engine.run("once more", conversation="f")
     shared = read_sequence("f", read_conversation(store, "f", include_shared=True))
     own = read_sequence("f", read_conversation(store, "f"))
     assert len(shared.entries) > len(own.entries)

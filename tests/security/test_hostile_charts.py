@@ -391,7 +391,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("diff", "c", "d"),
     ("draw", "c"),
     ("seal",),
-    ("convert", "c"),
+    ("convert", "--to", "copied.db"),
     ("coverage", "agent.yaml"),
     *(("export", "c", "--format", form) for form in ("openai", "jsonl", "otel", "xes", "evidence")),
     ("erase", "d", "--all"),

@@ -15,7 +15,6 @@ from agents import make_engine, reply_with_calls
 from hostile_values import build_text, build_value, edit_bytes, edit_value
 
 from toolchart.app.cli.commands.reading.show import format_record
-from toolchart.engine.exchange.conversion import plan_conversion
 from toolchart.engine.exchange.exports import export_openai, export_otel, export_process
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
@@ -100,21 +99,20 @@ def fuzz_shipped_charts(random: Random) -> None:
 
 
 @cache
-def _list_logs() -> list[tuple[int, list[bytes]]]:
-    """Format and lines of recorded conversations."""
-    logs = [(1, path.read_bytes().splitlines()) for path in sorted((TESTS / "logs").glob("*.1.jsonl"))]
+def _list_logs() -> list[list[bytes]]:
+    """The lines of recorded conversations."""
+    logs = []
     calls = reply_with_calls(("calculator", {"expression": "17*27"}), ("echo", {"text": "x"}))
     for chart in ("tool_loop", "full", "approval"):
         store = MemoryStore()
         make_engine([calls, "459"], log=store, chart=chart).run("17*27?", conversation="c")
-        logs.append((2, list(store.read_lines("c"))))
+        logs.append(list(store.read_lines("c")))
     return logs
 
 
 def fuzz_logs(random: Random) -> None:
     """A log with edited records whose hashes are made valid again, under every reader."""
-    log_format, lines = random.choice(_list_logs())
-    lines = list(lines)
+    lines = list(random.choice(_list_logs()))
     place = random.randrange(len(lines))
     if random.random() < 0.2:
         lines[place] = edit_bytes(random, lines[place])
@@ -122,7 +120,7 @@ def fuzz_logs(random: Random) -> None:
         lines = _seal_again(lines, place, edit_value(random, json.loads(lines[place])))
     store = MemoryStore()
     store.append("c", 0, lines)
-    reader = random.choice(READERS[log_format])
+    reader = random.choice(READERS)
     reader(store)
 
 
@@ -146,31 +144,21 @@ def _draw_sequence(store: MemoryStore, form: str) -> object:
     return draw_sequence(read_sequence("c", read_conversation(store, "c")), form)
 
 
-READERS: dict[int, tuple[Callable[[MemoryStore], Any], ...]] = {
-    1: (
-        lambda store: verify_conversation(store.read_lines("c"), "c"),
-        lambda store: collect_transcript(read_conversation(store, "c")),
-        lambda store: plan_conversion(store, "c", "0"),
-        lambda store: export_openai(store, "c", content=True),
-        lambda store: export_process(store, "c", content=True),
-        lambda store: [format_record(record) for record in read_conversation(store, "c")],
-    ),
-    2: (
-        lambda store: verify_conversation(store.read_lines("c"), "c"),
-        lambda store: collect_transcript(read_conversation(store, "c")),
-        lambda store: export_openai(store, "c", content=True),
-        lambda store: export_otel(store, "c", content=True),
-        lambda store: export_process(store, "c", content=True),
-        lambda store: _draw_sequence(store, "svg"),
-        lambda store: _draw_sequence(store, "mermaid"),
-        lambda store: [format_record(record) for record in read_conversation(store, "c")],
-        lambda store: list_children(store, "c"),
-        lambda store: draw_conversation_path(store, "c"),
-        lambda store: list(replay_conversation(store, "c")),
-        lambda store: load_conversation(store, "c"),
-    ),
-}
-"""By log format: what reads a conversation."""
+READERS: tuple[Callable[[MemoryStore], Any], ...] = (
+    lambda store: verify_conversation(store.read_lines("c"), "c"),
+    lambda store: collect_transcript(read_conversation(store, "c")),
+    lambda store: export_openai(store, "c", content=True),
+    lambda store: export_otel(store, "c", content=True),
+    lambda store: export_process(store, "c", content=True),
+    lambda store: _draw_sequence(store, "svg"),
+    lambda store: _draw_sequence(store, "mermaid"),
+    lambda store: [format_record(record) for record in read_conversation(store, "c")],
+    lambda store: list_children(store, "c"),
+    lambda store: draw_conversation_path(store, "c"),
+    lambda store: list(replay_conversation(store, "c")),
+    lambda store: load_conversation(store, "c"),
+)
+"""What reads a conversation."""
 
 MESSAGES: list[Any] = [
     {"role": "system", "content": "Be brief."},

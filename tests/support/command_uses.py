@@ -77,7 +77,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("coverage", "agent.yaml"),
     ("diff", "a", "f"),
     ("prune", "--older-than", "1d"),
-    ("convert", "a"),
+    ("convert", "--to", "copied.db"),
     *(("export", "a", "--format", form) for form in FORMATS),
     ("export", "a", "--format", "otel", "--content"),
     ("tools", "list", "agent.yaml", "--json"),

@@ -16,7 +16,6 @@ from typing import Any
 
 import agents
 import child_agents
-from format1_logs import read_log_lines
 
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.ports import Store
@@ -45,7 +44,7 @@ _NASTY_VALUES: list[Any] = [
 
 @cache
 def write_base_logs() -> dict[str, tuple[bytes, ...]]:
-    """Real conversations: tool calls, a fork, a parent with its children, and two of format 1."""
+    """Real conversations: tool calls, a fork, and a parent with its children."""
     store = MemoryStore()
     calls = agents.reply_with_calls(("echo", {"text": "x"}), ("calculator", {"expression": "1+1"}))
     engine = agents.make_engine([calls, "done", calls, "more", "again"], log=store)
@@ -55,9 +54,7 @@ def write_base_logs() -> dict[str, tuple[bytes, ...]]:
     with agents.make_engine(["other"], log=store) as forker:
         forker.fork("g", 3, name="h", run_tools=True)
     _write_family(store)
-    logs = {name: tuple(store.read_lines(name)) for name in store.list_conversations()}
-    old_logs = {"c": read_log_lines("tool_loop"), "f": read_log_lines("forks/of_tool_loop")}
-    return {**logs, **{name: tuple(lines) for name, lines in old_logs.items()}}
+    return {name: tuple(store.read_lines(name)) for name in store.list_conversations()}
 
 
 def _write_family(store: MemoryStore) -> None:

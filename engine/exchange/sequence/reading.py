@@ -43,16 +43,6 @@ _ORDER: tuple[ParticipantKind, ...] = (
 )
 """Kinds of participants from left to right."""
 
-_SENDERS_OF_FORMAT1 = {
-    "replied": "call_model",
-    "failed": "call_model",
-    "reviewed": "review_calls",
-    "decided": "ask_approval",
-    "tool_finished": "run_tools",
-    "elapsed": "wait",
-}
-"""Events of format 1 do not name the effect that they answer."""
-
 
 def read_sequence(title: str, records: Iterable[ReadRecord]) -> SequenceDiagram:
     """The sequence of a conversation.
@@ -116,7 +106,7 @@ class _SequenceReader:
                 self._add_answer(record, marks)
 
     def _add_answer(self, record: ReadRecord, marks: str) -> None:
-        sender = self._find_sender(record)
+        sender = self._performers.get(record.event.get("effect", 0), _CHART.key)
         if record.event_type == "replied":
             self._keep_reply(record)
         text = self._describe_event(record) + marks
@@ -124,12 +114,6 @@ class _SequenceReader:
             self._add_note(record, text)
         else:
             self._add_message(record, sender, _CHART.key, text, is_answer=True)
-
-    def _find_sender(self, record: ReadRecord) -> str:
-        effect = record.event.get("effect")
-        if effect in self._performers:
-            return self._performers[effect]
-        return self._find_performer(_SENDERS_OF_FORMAT1.get(record.event_type, ""))
 
     def _keep_reply(self, record: ReadRecord) -> None:
         reply = _get_mapping(record.event, "reply")
@@ -169,8 +153,7 @@ class _SequenceReader:
             self._add_message(record, _CHART.key, _USER.key, f"{ask.name}: {text or self._reply_text}")
             return
         performer = self._find_performer(ask.name, ask.data)
-        if ask.id is not None:
-            self._performers[ask.id] = performer
+        self._performers[ask.id] = performer
         if performer != _CHART.key or self._find_kind(ask.name) == "timer":
             self._add_message(record, _CHART.key, performer, self._describe_ask(ask))
 
@@ -181,12 +164,12 @@ class _SequenceReader:
         seconds = ask.data.get("seconds")
         return ask.name if seconds is None else f"{ask.name} {seconds} s"
 
-    def _find_performer(self, effect: str, data: Mapping[str, Any] | None = None) -> str:
+    def _find_performer(self, effect: str, data: Mapping[str, Any]) -> str:
         """The participant who performs an effect; the chart itself where nobody else does."""
         kind = self._find_kind(effect)
         match kind:
             case "model":
-                service = str((data or {}).get("host") or self._service)
+                service = str(data.get("host") or self._service)
                 label = kind if service == kind else f"{kind} {service}"
                 return self._add_participant(label, kind, label)
             case "tools" | "person":

@@ -44,26 +44,12 @@ _STORED_APART = ("tools", "texts", "messages", "shown", "open_effects", "offered
 
 _PLAIN_FIELDS = [field for field in msgspec.structs.fields(Snapshot) if field.name not in _STORED_APART]
 
-_ADDED_FIELDS = {
-    "measured_tokens": 0,
-    "measured_messages": 0,
-    "asked_host": "",
-    "asked_model": "",
-    "fallbacks": 0,
-}
-"""Fields that checkpoints of older releases lack, with their values there."""
-
 if TYPE_CHECKING:
     StoredContext = Snapshot
 else:
     StoredContext = msgspec.defstruct(
         "StoredContext",
-        [
-            (field.name, field.type, _ADDED_FIELDS[field.name])
-            if field.name in _ADDED_FIELDS
-            else (field.name, field.type)
-            for field in _PLAIN_FIELDS
-        ],
+        [(field.name, field.type) for field in _PLAIN_FIELDS],
         forbid_unknown_fields=True,
         kw_only=True,
     )

@@ -190,9 +190,7 @@ class FigureCounter:
             self._count_answer(self._open_turn, record)
             if record.ends_turn:
                 self._close_turn()
-        self._asked_at |= {
-            ask.id: record.at for ask in record.asks if ask.id is not None and ask.data.get("digest")
-        }
+        self._asked_at |= {ask.id: record.at for ask in record.asks if ask.data.get("digest")}
 
     def build(self) -> ConversationFigures:
         """The figures so far."""
@@ -223,7 +221,7 @@ class FigureCounter:
                 names = [call.get("name", "") for call in reply.get("tool_calls", ())]
                 self._call_names |= dict(zip(ids, names, strict=False))
                 turn.model_calls.append(self._build_model_call(record, reply, has_failed=False))
-            case "failed" if event.get("effect") in self._asked_at or record.format == 1:
+            case "failed" if event.get("effect") in self._asked_at:
                 turn.model_calls.append(
                     self._build_model_call(record, event.get("reply") or {}, has_failed=True)
                 )

@@ -1,8 +1,7 @@
-"""Records for readers: the same fields, whatever the format of the log.
+"""Records for readers: what was recorded, and nothing else.
 
-Whoever shows, exports, draws, compares or counts reads these values. They hold what was recorded and nothing
-else: the core, the chart's loader and the texts of this release are not asked. So a log of another release is
-read like one of this release.
+Whoever shows, exports, draws, compares or counts reads these values. The core, the chart's loader and the
+texts of this release are not asked. So a log of another release is read like one of this release.
 """
 
 from __future__ import annotations
@@ -16,11 +15,9 @@ import msgspec
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.message_references import RecordedEnd
-from toolchart.engine.log.reading.format1 import Format1Line, decode_format1_event, parse_format1_line
 from toolchart.engine.log.record import Record
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.core.encoding import decode_event
-from toolchart.states.errors import LogDamaged, NewerLog
+from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Forked
 from toolchart.states.ports import Store
 from toolchart.states.vocabulary import EVENTS
@@ -33,8 +30,7 @@ class AskedEffect(msgspec.Struct, frozen=True, kw_only=True):
     """An effect that a step asked for, as recorded."""
 
     name: str
-    id: int | None = None
-    """Its id; None in format 1, whose effects have none."""
+    id: int
     data: dict[str, Any] = {}
     """Everything else that the record says about it, for instance `digest`, `seconds` or `content`."""
 
@@ -49,8 +45,6 @@ class TakenRow(msgspec.Struct, frozen=True, kw_only=True):
 class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One record of a log."""
 
-    format: int
-    """1 or 2."""
     seq: int
     at: str
     """RFC 3339, UTC."""
@@ -62,18 +56,17 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     guards: dict[str, bool]
     asks: tuple[AskedEffect, ...] = ()
-    fired: tuple[TakenRow, ...] | None = None
-    """None in format 1, which does not record it."""
+    fired: tuple[TakenRow, ...] = ()
     cancels: tuple[int, ...] = ()
     """Ids of the effects that the step cancelled."""
     is_late: bool = False
     is_untaken: bool = False
     calls: tuple[str, ...] = ()
     """Ids of the calls of a reply, where the core gave some of them."""
-    messages: tuple[Any, ...] | None = None
-    """References to the messages that the step added; None in format 1, which does not record them."""
+    messages: tuple[Any, ...] = ()
+    """References to the messages that the step added."""
     ended: RecordedEnd | None = None
-    """How the turn ended, in the record that ended it; None in format 1, see `ended_by`."""
+    """How the turn ended, in the record that ended it."""
     checkpoint: str = ""
     """Digest of the newest checkpoint, in the record right after it was written."""
     is_erased: bool = False
@@ -93,15 +86,11 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ends_turn(self) -> bool:
         """Whether the turn was over after this step."""
-        if self.format == 1:
-            return any(ask.name.startswith("answer") for ask in self.asks)
         return self.ended is not None
 
     @property
     def ended_by(self) -> str | None:
         """The effect that ended the turn in this step, or the reason of the core; None if it went on."""
-        if self.format == 1:
-            return next((ask.name for ask in self.asks if ask.name.startswith("answer")), None)
         return None if self.ended is None else self.ended.by
 
     @property
@@ -115,13 +104,12 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The event as a value of this release; strict.
 
         Raises:
-            LogDamaged: it is not an event of its format.
+            LogDamaged: it is not an event of this log format.
         """
         if self.known_event is not None:
             return self.known_event
-        decode = decode_format1_event if self.format == 1 else decode_event
         try:
-            return decode(self.event, self.at)
+            return decode_event(self.event, self.at)
         except (ValueError, TypeError) as error:
             raise LogDamaged(str(error), seq=self.seq) from None
 
@@ -131,7 +119,7 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         A log loads no code. What needs the event of another package, as replay does, uses `decode_event`.
 
         Raises:
-            LogDamaged: it is not an event of its format.
+            LogDamaged: it is not an event of this log format.
         """
         if self.known_event is None:
             name = str(self.event.get("type"))
@@ -147,22 +135,11 @@ def parse_line(line: bytes, seq: int, conversation: str | None = None) -> ReadRe
     """The record of a stored line, without checking its hash.
 
     Raises:
-        LogDamaged: the line is not a record of a format that this release reads, or its event has not the
-            form that its type declares. Whoever can write a log can give it valid hashes, and readers rely
-            on the form.
+        LogDamaged: the line is not a record, or its event has not the form that its type declares. Whoever
+            can write a log can give it valid hashes, and readers rely on the form.
+        LogUnavailable: another release wrote it, in another format.
     """
-    if not records.has_hash_tail(line):
-        raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
-    try:
-        record = _view_format2(records.parse_record(line, seq, conversation))
-    except LogDamaged:
-        format1_line = parse_format1_line(line)
-        if format1_line is None:
-            _refuse_newer_format(line, conversation)
-            raise
-        record = _view_format1(format1_line, line)
-    if not seq:
-        _refuse_newer_format(line, conversation)
+    record = _view_record(records.parse_record(line, seq, conversation))
     if not _is_time(record.at):
         raise LogDamaged("it has no time", conversation=conversation, seq=seq)
     msgspec.structs.force_setattr(record, "known_event", _check_form(record, conversation))
@@ -206,53 +183,8 @@ def _is_time(text: str) -> bool:
         return False
 
 
-class _FormatOfEvent(msgspec.Struct):
-    format: int = 0
-
-
-class _FormatOfLine(msgspec.Struct):
-    """As much of record 0 as every format has."""
-
-    event: _FormatOfEvent = msgspec.field(default_factory=_FormatOfEvent)
-
-
-_format_decoder = msgspec.json.Decoder(_FormatOfLine)
-
-
-def _refuse_newer_format(line: bytes, conversation: str | None) -> None:
-    """Raise `NewerLog` where an undamaged line names a format that this release does not read."""
-    try:
-        version = _format_decoder.decode(line).event.format
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return
-    if version > records.FORMAT and line.endswith(b'"%b"}' % compute_line_hash(line).encode()):
-        raise NewerLog(
-            f"conversation {conversation}: it has format {version}; this Toolchart reads formats 1 to "
-            f"{records.FORMAT}\n  a later release wrote it: read it with that one"
-        )
-
-
-def _view_format1(keys: Format1Line, line: bytes) -> ReadRecord:
+def _view_record(record: Record) -> ReadRecord:
     return ReadRecord(
-        format=1,
-        seq=keys.seq,
-        at=keys.at,
-        turn=keys.turn,
-        iteration=keys.iteration,
-        event=keys.event,
-        source=keys.source,
-        target=keys.target,
-        guards=keys.guards,
-        asks=tuple(_view_ask(effect, "type") for effect in keys.effects),
-        prev=keys.prev,
-        hash=keys.hash,
-        line=bytes(line),
-    )
-
-
-def _view_format2(record: Record) -> ReadRecord:
-    return ReadRecord(
-        format=2,
         seq=record.seq,
         at=record.at,
         turn=record.turn,
@@ -261,7 +193,7 @@ def _view_format2(record: Record) -> ReadRecord:
         source=record.source,
         target=record.target,
         guards=record.guards,
-        asks=tuple(_view_ask(msgspec.to_builtins(ask), "effect") for ask in record.asks),
+        asks=tuple(_view_ask(msgspec.to_builtins(ask)) for ask in record.asks),
         fired=tuple(TakenRow(source=fired.source, row=fired.row) for fired in record.fired),
         cancels=tuple(record.cancels),
         is_late=record.late,
@@ -277,11 +209,11 @@ def _view_format2(record: Record) -> ReadRecord:
     )
 
 
-def _view_ask(data: dict[str, Any], name_key: str) -> AskedEffect:
+def _view_ask(data: dict[str, Any]) -> AskedEffect:
     return AskedEffect(
-        name=str(data.get(name_key, "")),
-        id=data.get("id"),
-        data={key: value for key, value in data.items() if key not in ("id", name_key)},
+        name=data["effect"],
+        id=data["id"],
+        data={key: value for key, value in data.items() if key not in ("id", "effect")},
     )
 
 

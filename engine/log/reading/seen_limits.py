@@ -47,7 +47,7 @@ def _read_conversation(store: Store, conversation: str, newest: dict[str, SeenLi
         record = parse_line(line, seq, conversation)
         settings = record.event.get("settings") if record.event_type == "turn_started" else None
         service = settings.get("service", service) if isinstance(settings, dict) else service
-        hosts |= {ask.id: ask.data["host"] for ask in record.asks if ask.id and ask.data.get("host")}
+        hosts |= {ask.id: ask.data["host"] for ask in record.asks if ask.data.get("host")}
         limits = _find_limits(record)
         name = hosts.get(record.event.get("effect", 0), service)
         if limits and (name not in newest or newest[name].at <= record.at):

@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.format1 import Format1Messages
 from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import add_text, decode_parts
@@ -64,7 +63,6 @@ class TranscriptCollector:
         """Results that no record has referred to yet, by call id."""
         self._call_names: dict[str, str] = {}
         """Tool names of the calls of the newest reply by id, in order."""
-        self._format1 = Format1Messages()
 
     def add_record(self, record: ReadRecord) -> tuple[Message, ...]:
         """Add one record; the messages that its step added."""
@@ -76,15 +74,10 @@ class TranscriptCollector:
         elif record.event_type == "tool_finished" and event["call_id"] and not record.is_late:
             call_id = event["call_id"]
             self._results[call_id] = _build_result(event, self._call_names.get(call_id))
-        references, call_ids = record.messages, record.calls
-        if references is None:
-            effects = [{"type": ask.name, **ask.data} for ask in record.asks]
-            found, ids = self._format1.list_references(event, effects, record.turn, record.iteration)
-            references, call_ids = tuple(found), tuple(ids)
         count = len(self._messages)
-        for reference in references:
+        for reference in record.messages:
             try:
-                self._messages += self._find_referred_messages(reference, event, call_ids)
+                self._messages += self._find_referred_messages(reference, event, record.calls)
             except (LookupError, TypeError, ValueError):
                 raise LogDamaged(
                     f"it refers to a message that is not there: {reference!r}", seq=record.seq
@@ -117,8 +110,6 @@ class TranscriptCollector:
                 return [build_agent_message(event.get("content", ""))]
             case {"result": call_id}:
                 return [self._results.pop(call_id)]
-            case {"call": call_id, "name": name, "skipped": text}:
-                return [_build_skipped_result(call_id, name, text)]
         return [decode(Message, reference)]
 
 
@@ -157,9 +148,3 @@ def _build_result(event: dict[str, Any], name: str | None) -> Message:
         name=name,
         parts=add_text(text, decode_parts(event.get("parts"))),
     )
-
-
-def _build_skipped_result(call_id: str, name: str, text: str) -> Message:
-    """The tool message of a call that format 1 closed without an event."""
-    result = {"success": False, "error": text, "tool_name": name, "execution_time_ms": 0.0}
-    return Message(role="tool", content=encode_canonical_text(result), tool_call_id=call_id, name=name)

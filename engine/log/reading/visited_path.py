@@ -146,7 +146,7 @@ class _PathCounter:
         event = record.event_type
         self._add_elapsed_time(datetime.fromisoformat(record.at), event)
         active = self._layout.list_active_states(record.target)
-        fired = tuple(self._find_taken_rows(record))
+        fired = record.fired
         # A row fired in a state that was active neither before nor after: the step passed through it.
         passed_states = {taken.source for taken in fired} - {*active, *self.current}
         self.states.update(passed_states)
@@ -165,17 +165,6 @@ class _PathCounter:
                 self.seconds[name] = self.seconds.get(name, 0.0) + elapsed_s
         self._since = now
 
-    def _find_taken_rows(self, record: ReadRecord) -> Iterator[TakenRow]:
-        """The rows that fired. Format 1 does not record them: there it is the row whose guards were true."""
-        if record.fired is not None:
-            yield from record.fired
-            return
-        for name in reversed(self._layout.list_active_states(record.source)):
-            for index, row in enumerate(self._layout.list_rows(name)):
-                if row.get("event") == record.event_type and _agrees_with_record(row, record):
-                    yield TakenRow(source=name, row=index)
-                    return
-
     def _find_entered_states(self, fired: tuple[TakenRow, ...], active: tuple[str, ...]) -> Iterator[str]:
         """States that a step entered, including those that it left and entered again."""
         # An external transition to a state that is active leaves it first.
@@ -189,18 +178,3 @@ class _PathCounter:
         for name in active:
             if name not in self.current or self._layout.is_inside_any(name, reentered_states):
                 yield name
-
-
-def _agrees_with_record(row: Mapping[str, Any], record: ReadRecord) -> bool:
-    """Whether a record of format 1 says that the guards of this row were true."""
-    return all(
-        record.guards.get(guard) is truth
-        for key, truth in (("cond", True), ("unless", False))
-        for guard in _list_guards(row.get(key))
-    )
-
-
-def _list_guards(guard: Any) -> list[str]:
-    if guard is None:
-        return []
-    return [str(text) for text in guard] if isinstance(guard, list) else [str(guard)]

@@ -33,7 +33,6 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointMark, build_checkpoint, read_checkpoint
 from toolchart.engine.log.continuation.step_comparison import describe_step
 from toolchart.engine.log.family import ANSWERS, Relations, find_root, read_parent, read_relations
-from toolchart.engine.log.reading.format1 import parse_format1_line
 from toolchart.engine.log.reading.listing import shrink_store
 from toolchart.engine.log.record import Record, RecordLine
 from toolchart.engine.log.replay import ReplayState, enter_segment, load_conversation, load_parent_state
@@ -136,7 +135,7 @@ class ContentElsewhere(msgspec.Struct, frozen=True, kw_only=True):
     """The turns of these records."""
     relation: str
     """`fork`: the chosen conversation shares these records. `child`: it works for that conversation, whose
-    records repeat what it said. `conversion`: it was converted from that one, which has an older format."""
+    records repeat what it said."""
 
 
 def erase_content(
@@ -185,7 +184,6 @@ def erase_content(
             "who has it erased, or the reason, repeats the text that is to be erased",
             hint="both stand in the log from then on: say it in other words",
         )
-    _refuse_format1(store, conversation)
     safe_by, safe_reason = (text and strike_secrets(text) for text in (by, reason))
     notice = Erased(records=(), by=safe_by, reason=safe_reason)
     erased: list[ErasedConversation] = []
@@ -234,16 +232,12 @@ def find_content_elsewhere(store: Store, conversation: str, choice: ErasureChoic
     Call it before: what has been erased is not looked for any more.
 
     Raises:
-        SpecError: the conversation has format 1.
         LogDamaged: one of them is not the one that was written.
     """
     found: list[ContentElsewhere] = []
-    _refuse_format1(store, conversation)
     first = next(iter(_read_all(store, conversation)), None)
     if first is None:
         return found
-    if first.event.get("converted_from"):
-        found += _find_original(store, conversation, str(first.event["converted_from"]))
     shared_choice, link = replace(choice, records=()), first.event
     while link["type"] == Forked.TYPE:
         parent, newest = str(link["parent"]), int(link["seq"])
@@ -273,25 +267,6 @@ def _describe_elsewhere(name: str, chosen: Sequence[Record], relation: str) -> l
     turns = tuple(sorted({record.turn for record in chosen}))
     numbers = tuple(record.seq for record in chosen)
     return [ContentElsewhere(conversation=name, records=numbers, turns=turns, relation=relation)]
-
-
-def _find_original(store: Store, conversation: str, head: str) -> Iterator[ContentElsewhere]:
-    """The conversation of format 1 that another one was converted from."""
-    for name in store.list_conversations():
-        _, newest = store.read_last_line(name) or (0, b"")
-        line = parse_format1_line(newest)
-        if line is not None and line.hash == head:
-            yield ContentElsewhere(conversation=name, records=(), turns=(), relation="conversion")
-
-
-def _refuse_format1(store: Store, conversation: str) -> None:
-    first = next(iter(store.read_lines(conversation)), b"")
-    if parse_format1_line(first) is not None:
-        raise SpecError(
-            f"conversation {conversation!r} has format 1, in which nothing can be erased",
-            hint=f"convert it (toolchart convert {conversation}), erase in the new one, and delete the old "
-            "one (toolchart prune)",
-        )
 
 
 def _has_content(record: Record) -> bool:

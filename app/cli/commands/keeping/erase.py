@@ -88,9 +88,6 @@ def _print_elsewhere(place: ContentElsewhere, texts: tuple[str, ...], as_json: b
         print_json(msgspec.to_builtins(place), lines=True)
         return
     owner = place.conversation
-    if place.relation == "conversion":
-        print_notice(f"{owner}, from which it was converted, has it too; delete it: toolchart prune")
-        return
     numbers = ", ".join(map(str, place.records))
     reason = "which it shares" if place.relation == "fork" else "which has what it said"
     words = [f"--text {quote(text)}" for text in texts] or [f"--turn {turn}" for turn in place.turns]
