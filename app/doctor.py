@@ -17,11 +17,10 @@ from pathlib import Path
 import msgspec
 
 from toolchart.engine.log.stores import DEFAULT_LOG, find_store, open_store
+from toolchart.providers.catalogs import OfferedModel, find_model, list_models
+from toolchart.providers.entries import find_api_key, is_local_address, resolve_address
 from toolchart.providers.hosts import HOSTS, find_host
-from toolchart.providers.model_catalog import OfferedModel, find_model, list_models
 from toolchart.providers.prices import load_price_table
-from toolchart.providers.shared.addresses import is_local_address, resolve_address
-from toolchart.providers.shared.host_client import find_api_key
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.specs.unread_limits import load_agent_chart

@@ -20,8 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.stores import STORES
-from toolchart.providers.hosts import HOSTS, find_host
-from toolchart.providers.recording.host import RECORDED_HOST
+from toolchart.providers.hosts import HOSTS, RECORDED_HOST, find_host
 from toolchart.providers.text_calls.formats import TEXT_FORMATS
 from toolchart.specs.charts import read_spec_chart
 from toolchart.specs.child_agents import MAX_DEPTH, build_child_spec

@@ -14,24 +14,99 @@ order in a schema is a hint to some models, but requests that were read from a l
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from hashlib import sha256
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from msgspec.structs import replace
 
 from toolchart.providers.shared.failures import convert_exceptions
-from toolchart.providers.shared.own_data import Origin
-from toolchart.providers.shared.reply_deltas import DeltaJoiner, stream_reply
-from toolchart.providers.transport.deadlines import await_in_time, iterate_in_time
+from toolchart.providers.shared.replies import DeltaJoiner, stream_reply
+from toolchart.providers.shared.requests import Origin
 from toolchart.providers.transport.encoded_bodies import encode_canonical_body
-from toolchart.providers.transport.host_limits import HostLimiter, Reservation
-from toolchart.providers.transport.rate_limits import RateLimits, watch_call
+from toolchart.providers.transport.limits import HostLimiter, RateLimits, Reservation, watch_call
 from toolchart.states.errors import ProviderError
+from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Delta, Reply, Request
 from toolchart.states.ports import BodyBuilder
+
+# -- deadlines -------------------------------------------------------------------------------------
+# The timeouts of HTTP clients count from the last byte, so a host that sends a comment every second is waited
+# for without end. The deadline here counts from the start of the call.
+
+
+Value = TypeVar("Value")
+
+
+async def await_in_time(work: Coroutine[Any, Any, Value], timeout_s: float | None) -> Value:
+    """The result of a call.
+
+    Args:
+        timeout_s: seconds from now; None for no limit.
+
+    Raises:
+        ProviderError: `timeout`; the work was cancelled.
+    """
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise _build_timeout_error(timeout_s) from None
+
+
+async def iterate_in_time(
+    items: AsyncGenerator[Value, None], timeout_s: float | None
+) -> AsyncGenerator[Value, None]:
+    """The items of a stream, up to the deadline. Only the wait for an item is cancelled, never its reader.
+
+    Args:
+        timeout_s: seconds from now for all items; None for no limit.
+
+    Raises:
+        ProviderError: `timeout`; the stream was closed.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = None if timeout_s is None else loop.time() + timeout_s
+    async with aclosing(items):
+        while True:
+            # Items that are there at once do not wait, so nothing would end a flood of them.
+            if deadline is not None and loop.time() >= deadline:
+                raise _build_timeout_error(timeout_s)
+            limit = asyncio.timeout_at(deadline)
+            try:
+                async with limit:
+                    item = await anext(items)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise _build_timeout_error(timeout_s) from None
+            yield item
+
+
+def _build_timeout_error(timeout_s: float | None) -> ProviderError:
+    message = f"the model host did not finish its answer within {timeout_s:g} s (timeout_s)"
+    return ProviderError(kind="timeout", message=message, retryable=True)
+
+
+# -- digests ---------------------------------------------------------------------------------------
+
+
+def encode_plain_request(request: Request) -> dict[str, Any]:
+    """The request as JSON data: its digest stands for all of it.
+
+    A script and a recording are given the request as it is, so there is no wire map that could change it.
+    Writing out the messages at each call would only make a long conversation cost its length at each step.
+    """
+    return {"digest": compute_request_digest(request)}
+
 
 _UNLIMITED = Reservation(0.0, 0)
 """The reservation of calls of a host without limits."""

@@ -1,7 +1,7 @@
 """`HostDescriptor`, a row of the table of model hosts, and `WireFormat`, what the row says of a JSON API.
 
-Every host has its row in its own folder (`openai/host.py`, `gemini/host.py`, ...); `hosts.py` collects them.
-A row names code by lazy references (`package.module:name`), so that it loads without an SDK.
+`hosts.py` holds the rows. A row names code by lazy references (`package.module:name`), so that it loads
+without an SDK.
 
 Another package adds a host by an entry point of the group `toolchart.hosts`; see `docs/extending.md`.
 """
@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolchart.providers.recording.canonical_requests import RequestReader
-from toolchart.providers.shared.finish_reasons import FinishWords
+from toolchart.providers.shared.replies import FinishWords
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps, load_part_reference
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply
@@ -24,6 +23,10 @@ from toolchart.states.schema_dialects import SchemaDialect
 
 if TYPE_CHECKING:
     from toolchart.providers.transport.stream_frames import FrameReader
+
+
+RequestReader = Callable[[Mapping[str, Any], str], dict[str, Any]]
+"""Reads a recorded request body and its URI into a canonical request."""
 
 
 class StreamAccumulator(Protocol):
@@ -165,7 +168,7 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     list_starts: str = ""
     """Reference to a function `(row, name, config, base_folder)` that lists what an `llms` entry can start,
     load, call, send or read, as `Start`s: what a person is asked to trust. It loads nothing itself.
-    `toolchart.providers.shared.starts:list_host_starts` knows addresses, keys, files and proxies;
+    `toolchart.providers.entries:list_host_starts` knows addresses, keys, files and proxies;
     `toolchart.states.starts:list_no_starts` is for a host that stays inside the process."""
     formats: tuple[WireFormat, ...] = ()
     """The wire formats that the adapter speaks, the usual one first."""

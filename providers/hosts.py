@@ -1,22 +1,240 @@
 """The table of model hosts: one row per `provider` word, with the wire formats that the hosts speak.
 
-To add a host, make a folder with its adapter and a row in `host.py`, and list the row here. Another package
-adds a host by an entry point of the group `toolchart.hosts`.
+A row names code by lazy references (`package.module:name`), so that the table loads without an adapter and
+without an SDK. To add a host, make a folder with its adapter, and a row here. Another package adds a host by
+an entry point of the group `toolchart.hosts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolchart.providers.anthropic.host import ANTHROPIC_HOST
-from toolchart.providers.bedrock.host import BEDROCK_HOST
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
-from toolchart.providers.gemini.host import GEMINI_HOST
-from toolchart.providers.ollama.host import OLLAMA_HOST
-from toolchart.providers.openai.host import AZURE_HOST, OPENAI_HOST
-from toolchart.providers.recording.host import RECORDED_HOST
-from toolchart.providers.scripted.host import SCRIPTED_HOST
 from toolchart.states.descriptors import Registry
+from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI
+
+# Compatible hosts (DeepSeek, Mistral, OpenRouter, ...) are entries of `provider: openai` with a `base_url`;
+# what differs in them stands in `openai/compatible_hosts.yaml`.
+
+_OPENAI_CODE = "toolchart.providers.openai"
+
+CHAT = WireFormat(
+    name="chat",
+    path_pattern=r"/chat/completions$",
+    dialect=OPENAI,
+    finish_words=f"{_OPENAI_CODE}.wire:FINISH_WORDS",
+    decode_reply=f"{_OPENAI_CODE}.wire:decode_reply",
+    accumulator=f"{_OPENAI_CODE}.stream:ChatAccumulator",
+    read_request="toolchart.providers.recording.request_readers:read_chat_request",
+    classify_error="toolchart.providers.shared.failures:classify_http_error",
+)
+"""Chat completions."""
+
+RESPONSES = WireFormat(
+    name="responses",
+    path_pattern=r"/responses$",
+    dialect=OPENAI,
+    finish_words=f"{_OPENAI_CODE}.responses_wire:FINISH_WORDS",
+    decode_reply=f"{_OPENAI_CODE}.responses_wire:decode_reply",
+    accumulator=f"{_OPENAI_CODE}.responses_wire:ResponsesAccumulator",
+    read_request="toolchart.providers.recording.request_readers:read_responses_request",
+    classify_error="toolchart.providers.shared.failures:classify_http_error",
+)
+"""The Responses API."""
+
+OPENAI_HOST = HostDescriptor(
+    name="openai",
+    summary="OpenAI, and every host with an API like OpenAI's",
+    adapter=f"{_OPENAI_CODE}.client:OpenAIProvider",
+    needs_network=True,
+    list_starts="toolchart.providers.entries:list_host_starts",
+    formats=(CHAT, RESPONSES),
+    default_address="https://api.openai.com/v1",
+    address_variable="OPENAI_BASE_URL",
+    key_variables=("OPENAI_API_KEY",),
+    key_header="authorization: Bearer {key}",
+    list_models=f"{_OPENAI_CODE}.client:iterate_models",
+    fetch_embeddings=f"{_OPENAI_CODE}.client:fetch_vectors",
+    sdk_package="openai",
+)
+"""Source of address and variables: openai 3.52.0."""
+
+AZURE_HOST = HostDescriptor(
+    name="azure",
+    summary="OpenAI models on Azure",
+    adapter="toolchart.providers.azure.client:AzureProvider",
+    needs_network=True,
+    list_starts="toolchart.providers.entries:list_azure_starts",
+    formats=(CHAT, RESPONSES),
+    address_variable="AZURE_OPENAI_ENDPOINT",
+    key_variables=("AZURE_OPENAI_API_KEY",),
+    key_domains=("openai.azure.com", "cognitiveservices.azure.com", "services.ai.azure.com"),
+    key_header="api-key: {key}",
+    sign_in="toolchart.providers.azure.client:build_auth",
+    list_models="toolchart.providers.azure.client:iterate_deployments",
+    list_needs="resource",
+    fetch_embeddings=None,
+    sdk_package="openai",
+    telemetry_name="azure.ai.openai",
+)
+"""Source of address and variables: openai 3.52.0, `lib/azure.py`."""
+
+_OLLAMA_CODE = "toolchart.providers.ollama"
+
+OLLAMA_CHAT = WireFormat(
+    name="ollama",
+    path_pattern=r"/api/chat$",
+    dialect=OLLAMA,
+    finish_words=f"{_OLLAMA_CODE}.wire:FINISH_WORDS",
+    decode_reply=f"{_OLLAMA_CODE}.wire:decode_reply",
+    accumulator=f"{_OLLAMA_CODE}.stream:OllamaAccumulator",
+    read_request="toolchart.providers.recording.request_readers:read_ollama_request",
+    classify_error="toolchart.providers.shared.failures:classify_http_error",
+    unmarked_stream="json_lines",
+)
+"""Ollama's own `/api/chat`."""
+
+OLLAMA_HOST = HostDescriptor(
+    name="ollama",
+    summary="an Ollama server",
+    adapter=f"{_OLLAMA_CODE}.client:OllamaProvider",
+    needs_network=True,
+    list_starts="toolchart.providers.entries:list_host_starts",
+    formats=(OLLAMA_CHAT,),
+    default_address="http://127.0.0.1:11434",
+    address_variable="OLLAMA_HOST",
+    complete_address=f"{_OLLAMA_CODE}.client:complete_address",
+    key_variables=("OLLAMA_API_KEY",),
+    key_domains=("ollama.com",),
+    key_header="authorization: Bearer {key}",
+    list_models=f"{_OLLAMA_CODE}.client:iterate_models",
+    fetch_embeddings=f"{_OLLAMA_CODE}.client:fetch_vectors",
+    sdk_package="ollama",
+    start_command="ollama serve",
+    pull_command="ollama pull {model}",
+)
+"""Source of address and variables: ollama 0.6.3."""
+
+_ANTHROPIC_CODE = "toolchart.providers.anthropic"
+
+API_VERSION = "2023-06-01"
+"""Version of the API, sent with every request as `anthropic-version`."""
+
+MESSAGES = WireFormat(
+    name="messages",
+    path_pattern=r"/messages$",
+    dialect=ANTHROPIC,
+    finish_words=f"{_ANTHROPIC_CODE}.wire:FINISH_WORDS",
+    decode_reply=f"{_ANTHROPIC_CODE}.wire:decode_reply",
+    accumulator=f"{_ANTHROPIC_CODE}.stream:AnthropicAccumulator",
+    read_request="toolchart.providers.recording.request_readers:read_messages_request",
+    classify_error="toolchart.providers.shared.failures:classify_http_error",
+)
+"""The Messages API."""
+
+ANTHROPIC_HOST = HostDescriptor(
+    name="anthropic",
+    summary="Anthropic's Messages API",
+    adapter=f"{_ANTHROPIC_CODE}.client:AnthropicProvider",
+    needs_network=True,
+    list_starts="toolchart.providers.entries:list_host_starts",
+    formats=(MESSAGES,),
+    default_address="https://api.anthropic.com",
+    address_variable="ANTHROPIC_BASE_URL",
+    key_variables=("ANTHROPIC_API_KEY",),
+    key_header="x-api-key: {key}",
+    headers={"anthropic-version": API_VERSION},
+    list_models=f"{_ANTHROPIC_CODE}.client:iterate_models",
+    fetch_embeddings=None,
+)
+"""Source: the API reference (platform.claude.com); it has no embeddings."""
+
+_GEMINI_CODE = "toolchart.providers.gemini"
+
+GENERATE_CONTENT = WireFormat(
+    name="gemini",
+    path_pattern=r"(?i):(?:stream)?generateContent$",
+    dialect=GEMINI,
+    finish_words=f"{_GEMINI_CODE}.wire:FINISH_WORDS",
+    decode_reply=f"{_GEMINI_CODE}.wire:decode_reply",
+    accumulator=f"{_GEMINI_CODE}.stream:GeminiAccumulator",
+    read_request="toolchart.providers.recording.request_readers:read_gemini_request",
+    classify_error="toolchart.providers.shared.failures:classify_http_error",
+    unmarked_stream="json_array",
+)
+"""`generateContent` and `streamGenerateContent`."""
+
+GEMINI_HOST = HostDescriptor(
+    name="gemini",
+    summary="Google's Gemini API",
+    adapter=f"{_GEMINI_CODE}.client:GeminiProvider",
+    needs_network=True,
+    list_starts="toolchart.providers.entries:list_gemini_starts",
+    formats=(GENERATE_CONTENT,),
+    default_address="https://generativelanguage.googleapis.com",
+    address_variable="GOOGLE_GEMINI_BASE_URL",
+    key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    key_header="x-goog-api-key: {key}",
+    sign_in=f"{_GEMINI_CODE}.client:build_auth",
+    list_models=f"{_GEMINI_CODE}.client:iterate_models",
+    fetch_embeddings=f"{_GEMINI_CODE}.client:fetch_vectors",
+    sdk_package="google-genai",
+    telemetry_name="gcp.gemini",
+)
+"""Source of address and variables: google-genai 3.4.0."""
+
+_BEDROCK_CODE = "toolchart.providers.bedrock"
+
+CONVERSE = WireFormat(
+    name="converse",
+    path_pattern=r"/model/[^/]+/converse(?:-stream)?$",
+    dialect=ANTHROPIC,
+    finish_words=f"{_BEDROCK_CODE}.wire:FINISH_WORDS",
+    decode_reply=f"{_BEDROCK_CODE}.wire:decode_reply",
+    accumulator=f"{_BEDROCK_CODE}.stream:ConverseAccumulator",
+    read_request="toolchart.providers.recording.request_readers:read_converse_request",
+    classify_error="toolchart.providers.shared.failures:classify_http_error",
+    stream_type="application/vnd.amazon.eventstream",
+    frame_reader=f"{_BEDROCK_CODE}.stream:EventStreamReader",
+)
+"""`Converse` and `ConverseStream`, which are alike for the models of all makers."""
+
+BEDROCK_HOST = HostDescriptor(
+    name="bedrock",
+    summary="Amazon Bedrock: models of many makers through one API",
+    adapter=f"{_BEDROCK_CODE}.client:BedrockProvider",
+    needs_network=True,
+    list_starts="toolchart.providers.entries:list_bedrock_starts",
+    formats=(CONVERSE,),
+    address_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+    key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+    key_header="authorization: Bearer {key}",
+    sign_in=f"{_BEDROCK_CODE}.client:build_auth",
+    list_models=f"{_BEDROCK_CODE}.client:iterate_models",
+    fetch_embeddings=None,
+    telemetry_name="aws.bedrock",
+)
+"""Source of variables: botocore 1.44.5, `configprovider.py`, `utils.py`; without an address the region gives
+one. Embeddings have another form for each maker."""
+
+SCRIPTED_HOST = HostDescriptor(
+    name="scripted",
+    summary="replies that stand in the entry itself",
+    adapter="toolchart.providers.scripted.provider:ScriptedProvider",
+    needs_network=False,
+    list_starts="toolchart.states.starts:list_no_starts",
+)
+
+RECORDED_HOST = HostDescriptor(
+    name="recorded",
+    summary="replies of a cassette or of a log",
+    adapter="toolchart.providers.recording.player:RecordedProvider",
+    needs_network=False,
+    list_starts="toolchart.providers.entries:list_recording_starts",
+)
+
+
+# -- the table ---------------------------------------------------------------------------------------
 
 
 def _list_builtin_hosts() -> tuple[HostDescriptor, ...]:

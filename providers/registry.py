@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from toolchart.providers.adapter import HostAdapter
-from toolchart.providers.hosts import find_host
-from toolchart.providers.recording.host import RECORDED_HOST
-from toolchart.providers.shared.addresses import check_offline_mode, resolve_address, resolve_file_paths
+from toolchart.providers.entries import check_offline_mode, resolve_address, resolve_file_paths
+from toolchart.providers.hosts import RECORDED_HOST, find_host
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
-from toolchart.providers.transport.host_limits import find_limiter
-from toolchart.providers.transport.rate_limits import keep_rate_limits
+from toolchart.providers.transport.limits import find_limiter, keep_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import find_literal_secrets, remember_environment, remember_secret
 from toolchart.states.descriptors import load_row_reference

@@ -45,8 +45,8 @@ from toolchart.engine.rerun.runs import ConversationRerun
 from toolchart.engine.runtime.agent import Agent, SharedParts
 from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.clock import SystemClock
-from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.request_differences import find_differences
+from toolchart.providers.recording.canonical_requests import find_differences
+from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.effects import CallModel

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.runtime.model_hosts import build_embedder_factory
-from toolchart.providers.shared.tool_choice import parse_tool_choice
+from toolchart.providers.shared.requests import parse_tool_choice
 from toolchart.specs.models import AgentSpec, Handler, HandlerTools, ToolsConfig
 from toolchart.specs.turn_plan import apply_tool_cap, select_tools
 from toolchart.specs.yaml_document import locate_errors

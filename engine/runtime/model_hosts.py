@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from toolchart.engine.event_loops import begin_generator, find_running_loop
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
-from toolchart.providers.hosts import find_host
-from toolchart.providers.recording.host import RECORDED_HOST
+from toolchart.providers.hosts import RECORDED_HOST, find_host
 from toolchart.providers.registry import create_provider
 from toolchart.providers.text_calls.provider import accept_text_calls, unwrap_text_calls
 from toolchart.specs.models import AgentSpec, LLMConfig
@@ -32,8 +31,8 @@ from toolchart.states.ports import Provider, Store
 
 if TYPE_CHECKING:
     from toolchart.engine.telemetry.debug_files import DebugFiles
-    from toolchart.providers.embeddings import HostEmbedder
-    from toolchart.providers.recording.recorded_calls import RecordedCall
+    from toolchart.providers.catalogs import HostEmbedder
+    from toolchart.providers.recording.player import RecordedCall
 
 
 log = logging.getLogger("toolchart.engine")
@@ -200,7 +199,7 @@ def build_embedder_factory(spec: AgentSpec) -> Callable[[str, str], HostEmbedder
     """A function that creates the embedder of an `llms` entry and an embedding model."""
 
     def create_embedder(llm: str, model: str) -> HostEmbedder:
-        from toolchart.providers.embeddings import HostEmbedder
+        from toolchart.providers.catalogs import HostEmbedder
 
         if llm not in spec.llms:
             raise SpecError(
@@ -251,8 +250,8 @@ def _select_conversation(store: Store, conversation: str | None) -> str:
 
 def _iterate_recorded_calls(store: Store, name: str) -> Iterator[RecordedCall]:
     """Each request with the event that answered it, including what a fork shares with its parent."""
-    from toolchart.providers.recording.own_requests import canonicalize_request
-    from toolchart.providers.recording.recorded_calls import RecordedCall
+    from toolchart.providers.recording.player import RecordedCall
+    from toolchart.providers.recording.request_readers import canonicalize_request
 
     requests: dict[int, Request] = {}
     for replay_step in replay_conversation(store, name, include_shared=True):

@@ -27,7 +27,7 @@ from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildRunner, ChildTask, Dependencies, Observer
 from toolchart.engine.runtime.result import ForkResult, build_turn_result
-from toolchart.providers.shared.plain_requests import encode_plain_request
+from toolchart.providers.adapter import encode_plain_request
 from toolchart.states.calls import build_call_key
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import CallModel, RunAgent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,18 @@ from toolchart.providers.anthropic.wire import (
     encode_request,
     reserve_thinking,
 )
+from toolchart.providers.catalogs import HostClient, OfferedModel, read_rows, read_token_count
+from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.addresses import resolve_address
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
-from toolchart.providers.shared.host_client import find_api_key, read_token_count
 from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
-from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
-from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.warnings import find_unmet_tool_choice, find_unsupported_options
+from toolchart.providers.shared.requests import (
+    ToolChoice,
+    find_foreign_data,
+    find_unmet_tool_choice,
+    find_unsupported_options,
+    read_tool_choice,
+)
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.stream_frames import iterate_event_data
@@ -178,3 +181,29 @@ class AnthropicProvider(HostAdapter):
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+
+# -- the list of models ----------------------------------------------------------------------------
+
+
+def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
+    """The models of a host, on one page of the largest size.
+
+    It does not say whether a model calls tools.
+    Source: anthropic 2.12.0, `types/model_info.py`, `types/model_capabilities.py`; the API reference, List
+    Models: limit 1000.
+    """
+    for row in read_rows(host.fetch_json("/v1/models?limit=1000"), "data"):
+        yield OfferedModel(
+            name=str(row.get("id")),
+            vision=_read_support(row, "image_input"),
+            thinking=_read_support(row, "thinking"),
+            context=row.get("max_input_tokens"),
+        )
+
+
+def _read_support(row: Mapping[str, Any], name: str) -> bool | None:
+    """Whether a model has a capability; None where an older list does not say."""
+    capabilities = row.get("capabilities")
+    capability = capabilities.get(name) if isinstance(capabilities, Mapping) else None
+    return capability.get("supported") if isinstance(capability, Mapping) else None

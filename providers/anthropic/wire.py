@@ -12,22 +12,33 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.providers.anthropic.content import decode_parts, encode_part, encode_text
-from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.call_ids import ANTHROPIC_IDS, map_call_ids, select_call_ids
-from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
-from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.own_data import Origin
-from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
-from toolchart.providers.shared.wire_values import (
+from toolchart.providers.shared.replies import (
+    FinishWords,
     add_extra_body,
+    parse_arguments,
+    read_mappings,
     read_string,
     read_token_count,
+    resolve_finish_reason,
     select_other_counts,
     select_others,
 )
+from toolchart.providers.shared.requests import (
+    ANTHROPIC_IDS,
+    Origin,
+    SentPart,
+    ToolChoice,
+    describe_reply,
+    list_sent_parts,
+    map_call_ids,
+    read_tool_choice,
+    refuse_part,
+    select_call_ids,
+    select_offered_tools,
+)
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
+from toolchart.states.content import AudioPart, CitationPart, ContentPart, ImagePart, TextPart
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import (
@@ -36,6 +47,56 @@ from toolchart.states.schema_dialects import (
     lower_parameters,
     lower_strict_parameters,
 )
+
+# -- content blocks --------------------------------------------------------------------------------
+
+
+EMPTY_TEXT = "(nothing)"
+"""Sent for a message without text: the API refuses an empty or blank text block."""
+
+
+def encode_text(content: str | None) -> dict[str, Any]:
+    """The block of a text; a blank one has words in its place."""
+    return {"type": "text", "text": content if content and content.strip() else EMPTY_TEXT}
+
+
+def encode_part(part: SentPart) -> dict[str, Any]:
+    """One block of a user message or of a result. The API takes no sound.
+
+    Source: the API reference, `ImageBlockParam` and `DocumentBlockParam`.
+    """
+    match part:
+        case TextPart():
+            return encode_text(part.text)
+        case AudioPart():
+            raise refuse_part(part, "Anthropic", "send it to a host that takes sound")
+    source = (
+        {"type": "url", "url": part.url}
+        if part.url
+        else {"type": "base64", "media_type": part.media_type, "data": part.data}
+    )
+    if isinstance(part, ImagePart):
+        return {"type": "image", "source": source}
+    if part.data and part.media_type != "application/pdf":
+        raise refuse_part(part, "Anthropic", "it takes PDF and text files")
+    title = {"title": part.name} if part.name else {}
+    return {"type": "document", "source": source, **title}
+
+
+def decode_parts(blocks: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
+    """The texts with their sources, where there are any."""
+    parts: list[ContentPart] = []
+    for block in blocks:
+        if block.get("type") != "text" or not isinstance(block.get("text"), str):
+            continue
+        parts.append(TextPart(text=block["text"]))
+        for source in read_mappings(block.get("citations")):
+            url = read_string(source.get("url")) or ""
+            title = read_string(source.get("title")) or read_string(source.get("document_title")) or ""
+            cited = read_string(source.get("cited_text")) or ""
+            parts.append(CitationPart(url=url, title=title, text=cited))
+    return tuple(parts) if any(not isinstance(part, TextPart) for part in parts) else ()
+
 
 NAME = "anthropic"
 

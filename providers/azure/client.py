@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import quote
 
-from toolchart.providers.openai.client import OpenAIProvider
-from toolchart.providers.openai.compatible_hosts import check_profile_name, find_profile
-from toolchart.providers.openai.responses_client import ResponsesProvider
-from toolchart.providers.openai.settings import OpenAISettings
-from toolchart.providers.shared.host_client import find_api_key
-from toolchart.providers.shared.settings import read_adapter_settings
+from toolchart.providers.catalogs import HostClient, OfferedModel, read_rows, sign_by_headers
+from toolchart.providers.entries import find_api_key, read_adapter_settings
+from toolchart.providers.openai.client import (
+    OpenAIProvider,
+    OpenAISettings,
+    ResponsesProvider,
+    check_profile_name,
+    find_profile,
+)
+from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
-from toolchart.providers.transport.entra import build_token_source
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import SpecError
+from toolchart.specs.secrets import remember_secret
+from toolchart.states.errors import ProviderError, SpecError, format_install
 
 API_VERSION = "2024-10-21"
 """The newest dated version without `preview`. Source: Azure's table of data plane versions, GA row."""
@@ -110,3 +116,128 @@ class AzureProvider(OpenAIProvider):
         if settings.api == "responses":
             return ResponsesProvider(client, settings, renews_token=is_entra, rules_host=RULES_HOST)
         return cls(client, settings, renews_token=is_entra)
+
+
+# -- the list of deployments -----------------------------------------------------------------------
+# The resource's own list names base models that may be deployed, and Azure retired its list of deployments,
+# so the management interface is asked. It takes no key of the resource, but a token of Entra ID.
+
+
+MANAGEMENT_URL = "https://management.azure.com"
+_VERSION = "2024-10-01"
+_RESOURCE = re.compile(
+    r"/subscriptions/[\w.()-]+/resourceGroups/[\w.()-]+/providers/Microsoft\.CognitiveServices/accounts/[\w.-]+"
+)
+
+
+def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> Callable[[Any], Any] | None:
+    """The sign-in to the management interface; None for an entry that does not name its resource."""
+    options = config.extra_options()
+    if not options.get("resource"):
+        return None
+    scope = f"{_find_address(options, resolve)}/.default"
+    read_token = build_token_reader(scope)
+    return sign_by_headers(lambda: {"authorization": f"Bearer {read_token()}"})
+
+
+def _find_address(options: Mapping[str, Any], resolve: Callable[[str], str]) -> str:
+    """The address of the management interface."""
+    return resolve(str(options.get("management_url") or MANAGEMENT_URL)).rstrip("/")
+
+
+def iterate_deployments(host: HostClient) -> Iterator[OfferedModel]:
+    """The deployments that answer in chats, by the names that a call takes.
+
+    Sources: learn.microsoft.com, Account management REST, Deployments - List, 2024-10-01; the capabilities
+    (`chatCompletion`, `responses`, `maxContextToken`) as published answers show them. It does not say whether
+    a model calls tools.
+    """
+    resource = host.resolve(str(host.options["resource"])).rstrip("/")
+    if not _RESOURCE.fullmatch(resource):
+        raise SpecError(
+            "`resource` is no id of an Azure resource",
+            path="llms.*.resource",
+            hint="it begins with /subscriptions/ and ends with "
+            "/providers/Microsoft.CognitiveServices/accounts/NAME",
+        )
+    host.move_to(_find_address(host.options, host.resolve))
+    path = f"{resource}/deployments?api-version={_VERSION}"
+    while path:
+        data = host.fetch_json(path)
+        for row in read_rows(data, "value"):
+            yield from _read_deployment(row)
+        path = _find_next_path(data, host.address)
+
+
+def _read_deployment(row: Mapping[str, Any]) -> Iterator[OfferedModel]:
+    properties = row.get("properties")
+    properties = properties if isinstance(properties, Mapping) else {}
+    capabilities = properties.get("capabilities")
+    capabilities = capabilities if isinstance(capabilities, Mapping) else {}
+    answers = [capabilities.get(name) for name in ("chatCompletion", "responses")]
+    is_ready = properties.get("provisioningState") in (None, "Succeeded")
+    if is_ready and (not capabilities or "true" in answers):
+        window = str(capabilities.get("maxContextToken") or "")
+        yield OfferedModel(name=str(row.get("name")), context=int(window) if window.isdecimal() else None)
+
+
+def _find_next_path(data: Mapping[str, Any], address: str) -> str:
+    """The path of the next page; empty where there is none.
+
+    Raises:
+        ProviderError: the next page is at another address, which must not get the token.
+    """
+    link = data.get("nextLink")
+    if not link:
+        return ""
+    if not str(link).startswith(f"{address}/"):
+        raise build_bad_response_error("the next page of the list is at another address")
+    return str(link).removeprefix(address)
+
+
+# -- sign-in by Entra ID ---------------------------------------------------------------------------
+# `azure-identity` finds the credential and keeps the token until it is about to expire. It is an extra, and
+# is imported when the first token is needed.
+
+
+def build_token_source(scope: str) -> Callable[[], Awaitable[str]]:
+    """A function that returns a token for a scope, found beside the event loop; see `build_token_reader`."""
+    read_token = build_token_reader(scope)
+
+    async def fetch_in_thread() -> str:
+        return await asyncio.to_thread(read_token)
+
+    return fetch_in_thread
+
+
+def build_token_reader(scope: str) -> Callable[[], str]:
+    """A function that returns a token for a scope; the first call finds the credential, which may take long.
+
+    It raises `ProviderError` of the kind `auth` where the library is missing, or where nobody is signed in.
+    """
+    find_token: Callable[[], str] | None = None
+
+    def read_token() -> str:
+        nonlocal find_token
+        try:
+            if find_token is None:
+                find_token = _find_token_provider(scope)
+            token = find_token()
+        except ProviderError:
+            raise
+        except Exception as error:  # whatever a credential of the library raises
+            message = f"Entra ID gave no token: {type(error).__name__}: {error}"
+            raise ProviderError(kind="auth", message=message) from error
+        remember_secret(token)
+        return token
+
+    return read_token
+
+
+def _find_token_provider(scope: str) -> Callable[[], str]:
+    try:
+        from azure.identity import DefaultAzureCredential, get_bearer_token_provider
+    except ImportError:
+        message = f"`auth: entra` needs azure-identity: {format_install('entra')}"
+        raise ProviderError(kind="auth", message=message) from None
+    return get_bearer_token_provider(DefaultAzureCredential(), scope)

@@ -2,17 +2,20 @@
 
 Converse and not the makers' own bodies (`InvokeModel`): it is one form for the models of all makers, while
 `InvokeModel` would take one wire map for each maker, and reuse an existing one for Anthropic alone.
+
+botocore is an extra, and imported when a client is made without a key, or the region is in a profile.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from toolchart.providers.adapter import HostAdapter
-from toolchart.providers.bedrock.signing import build_auth, find_address
 from toolchart.providers.bedrock.stream import ConverseAccumulator, EventStreamReader
 from toolchart.providers.bedrock.wire import (
     NAME,
@@ -21,26 +24,29 @@ from toolchart.providers.bedrock.wire import (
     encode_request,
     find_unmet_none,
 )
+from toolchart.providers.catalogs import HostClient, OfferedModel, read_rows, read_token_count
+from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
-from toolchart.providers.shared.host_client import find_api_key, read_token_count
 from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
-from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
-from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.warnings import (
+from toolchart.providers.shared.requests import (
+    ToolChoice,
+    find_foreign_data,
     find_parallel_calls,
     find_unmet_tool_choice,
     find_unsupported_options,
+    read_tool_choice,
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.stream_frames import iterate_frames
 from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import SpecError, format_install
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     import httpx
+
 
 _COUNTED_KEYS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 """The keys of a body that the counter takes. Source: botocore 1.44.5, shape `ConverseTokensRequest`."""
@@ -180,3 +186,117 @@ def _encode_content(body: dict[str, Any]) -> bytes:
 def _build_path(model: str, method: str) -> str:
     """The path of a method; names of models may be whole ARNs."""
     return f"/model/{quote(model, safe='')}/{method}"
+
+
+# -- the list of models ----------------------------------------------------------------------------
+
+
+def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
+    """Models that answer with text, by the names that a call takes.
+
+    Many models are called only through a profile (`eu.anthropic...`); those are listed by the profile's name.
+    The lists stand at the address `bedrock` beside `bedrock-runtime`. They do not say whether a model calls
+    tools or how large its window is.
+    Source: botocore 1.44.5, the service model of `bedrock`, `ListFoundationModels`, `ListInferenceProfiles`.
+    """
+    address = find_address(host.config, host.resolve)
+    host.move_to(address.replace("://bedrock-runtime", "://bedrock", 1))
+    visions: dict[str, bool] = {}
+    for row in read_rows(host.fetch_json("/foundation-models?byOutputModality=TEXT"), "modelSummaries"):
+        name = str(row.get("modelId"))
+        visions[name] = "IMAGE" in (row.get("inputModalities") or ())
+        if "ON_DEMAND" in (row.get("inferenceTypesSupported") or ["ON_DEMAND"]):
+            yield OfferedModel(name=name, vision=visions[name])
+    for row in _iterate_profiles(host):
+        models = [str(model.get("modelArn")).rpartition("/")[2] for model in read_rows(row, "models")]
+        known = [visions[model] for model in models if model in visions]
+        if known:
+            yield OfferedModel(name=str(row.get("inferenceProfileId")), vision=all(known))
+
+
+def _iterate_profiles(host: HostClient) -> Iterator[Mapping[str, Any]]:
+    """The profiles of the region, page by page."""
+    page = ""
+    while True:
+        data = host.fetch_json(f"/inference-profiles?maxResults=1000{page}")
+        yield from read_rows(data, "inferenceProfileSummaries")
+        if not data.get("nextToken"):
+            return
+        page = f"&nextToken={quote(str(data['nextToken']), safe='')}"
+
+
+# -- region, address and sign-in -------------------------------------------------------------------
+# botocore is an extra, and imported when a client is made without a key, or the region is in a profile.
+
+
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d")
+
+
+def find_address(config: LLMConfig, resolve: Callable[[str], str]) -> str:
+    """The address of the models: of the entry, of the environment, or that of the region.
+
+    Raises:
+        SpecError: there is neither an address nor a region.
+    """
+    address = resolve_address(config, resolve)
+    return address or f"https://bedrock-runtime.{find_region(config, resolve)}.amazonaws.com"
+
+
+def find_region(config: LLMConfig, resolve: Callable[[str], str]) -> str:
+    """The region of an entry: its `region`, that in its address, the environment's, or the profile's.
+
+    Raises:
+        SpecError: there is none, or it is no name of a region.
+    """
+    options = config.extra_options()
+    address = urlsplit(resolve_address(config, resolve) or "").hostname or ""
+    named = re.search(r"bedrock[\w-]*\.([a-z0-9-]+)\.amazonaws\.com", address)
+    region = resolve(str(options["region"])) if options.get("region") else None
+    region = region or (named.group(1) if named else None)
+    region = region or next((os.environ[name] for name in _REGION_VARIABLES if os.environ.get(name)), None)
+    region = region or _find_profile_region(options.get("profile"))
+    if not region or not _REGION.fullmatch(region):
+        problem = f"{region!r} is no region of AWS" if region else "there is no region for Bedrock"
+        raise SpecError(
+            problem,
+            path="llms.*.region",
+            hint="give `region: eu-central-1` in the llms entry, or export AWS_REGION",
+        )
+    return region
+
+
+def _find_profile_region(profile: Any) -> str | None:
+    """The region of a profile in AWS's configuration file; None where botocore is missing."""
+    signatures = _load_signatures()
+    region: str | None = signatures.find_profile_region(profile) if signatures else None
+    return region
+
+
+def _load_signatures() -> Any:
+    """The module that signs; None where botocore is missing."""
+    try:
+        from toolchart.providers.bedrock import signatures
+    except ImportError:
+        return None
+    return signatures
+
+
+def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> httpx.Auth | None:
+    """What signs the requests of an entry; None for an entry with a key.
+
+    Raises:
+        SpecError: there is no region, or botocore is not installed.
+    """
+    if find_api_key(config, resolve):
+        return None
+    signatures = _load_signatures()
+    if signatures is None:
+        raise SpecError(
+            "Bedrock without a key needs botocore, which signs requests",
+            path="llms.*.provider",
+            hint=f"{format_install('bedrock')}; or give a Bedrock key: `api_key: ${{VARIABLE}}`",
+        )
+    profile, region = config.extra_options().get("profile"), find_region(config, resolve)
+    auth: httpx.Auth = signatures.SignatureAuth(profile, region)
+    return auth

@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from toolchart.providers.adapter import HostAdapter
-from toolchart.providers.gemini.host import API_VERSION, VERTEX_VERSION
-from toolchart.providers.gemini.options import SUPPORTED_OPTIONS
+from toolchart.providers.catalogs import (
+    HostClient,
+    OfferedModel,
+    read_list,
+    read_rows,
+    read_token_count,
+    read_vector,
+    sign_by_headers,
+)
+from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings
 from toolchart.providers.gemini.stream import GeminiAccumulator
-from toolchart.providers.gemini.wire import decode_reply, encode_request
+from toolchart.providers.gemini.wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.failures import convert_exceptions
-from toolchart.providers.shared.host_client import find_api_key, read_token_count
-from toolchart.providers.shared.own_data import find_foreign_data
-from toolchart.providers.shared.settings import AdapterSettings, read_adapter_settings
-from toolchart.providers.shared.warnings import find_parallel_calls, find_unsupported_options
+from toolchart.providers.shared.requests import (
+    find_foreign_data,
+    find_parallel_calls,
+    find_unsupported_options,
+)
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.stream_frames import iterate_event_data
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Delta, Reply, Request
 
 if TYPE_CHECKING:
     from google.genai import Client
+
+
+API_VERSION = "v1beta"
+"""Set explicitly: since 3.0 the SDK's default is `v1`, which lacks the `-latest` aliases."""
+
+VERTEX_VERSION = "v1beta1"
+"""The version of Vertex AI that has what `v1beta` has. Source: google-genai 3.4.0, `_api_client.py`."""
 
 ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
 """How much the model thinks. Source: google-genai 3.4.0, `types.ThinkingLevel`."""
@@ -269,3 +286,115 @@ def _build_http_request(api: Any, body: dict[str, Any], method: str) -> Any:
     http_request = api._build_request("post", path, {})
     http_request.data = encode_body({key: value for key, value in body.items() if key != "model"})
     return http_request
+
+
+# -- models and embeddings -------------------------------------------------------------------------
+
+
+def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
+    """Models that generate content. Source: the REST reference of `models.list`; it has nothing on tools.
+
+    On Vertex AI another list is asked, which names what Google publishes.
+    """
+    if host.options.get("vertex"):
+        yield from iterate_vertex_models(host)
+        return
+    version = host.options.get("api_version") or API_VERSION
+    page = ""
+    while True:
+        data = host.fetch_json(f"/{version}/models?pageSize=1000{page}")
+        for row in read_rows(data, "models"):
+            if "generateContent" in (row.get("supportedGenerationMethods") or ["generateContent"]):
+                yield OfferedModel(
+                    name=str(row.get("name")).removeprefix("models/"),
+                    thinking=row.get("thinking"),
+                    context=row.get("inputTokenLimit"),
+                )
+        if not data.get("nextPageToken"):
+            return
+        page = f"&pageToken={data['nextPageToken']}"
+
+
+def fetch_vectors(host: HostClient, model: str, texts: Sequence[str]) -> list[list[float]]:
+    """Source: Gemini API reference, `models.batchEmbedContents`."""
+    version = host.options.get("api_version") or API_VERSION
+    model_path = f"models/{model.removeprefix('models/')}"
+    requests = [{"model": model_path, "content": {"parts": [{"text": text}]}} for text in texts]
+    answer = host.fetch_json(f"/{version}/{model_path}:batchEmbedContents", requests=requests)
+    return [read_vector(row, "values") for row in read_list(answer, "embeddings")]
+
+
+# -- Vertex AI, signed in by google-auth -----------------------------------------------------------
+
+
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_PREFIX = "publishers/google/models"
+
+
+def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> Callable[[Any], Any] | None:
+    """The sign-in of an entry with `vertex`; None for one with a key."""
+    return sign_by_headers(_find_headers) if config.extra_options().get("vertex") else None
+
+
+def _find_headers() -> Mapping[str, str]:
+    """A token of the application default credentials, and the project that pays for the request.
+
+    Source: google-genai 3.4.0, `_api_client.py`, `load_auth`, `_request_once`.
+
+    Raises:
+        ProviderError: `auth`; nobody is signed in.
+    """
+    import google.auth
+    from google.auth.transport.requests import Request as AuthRequest
+
+    try:
+        credentials: Any = google.auth.default(scopes=[_SCOPE])[0]
+        if not credentials.valid:
+            credentials.refresh(AuthRequest())
+    except Exception as error:  # whatever a credential of the library raises
+        message = f"Google gave no token: {type(error).__name__}: {error}"
+        raise ProviderError(kind="auth", message=message) from error
+    remember_secret(credentials.token)
+    payer = getattr(credentials, "quota_project_id", None)
+    return {
+        "authorization": f"Bearer {credentials.token}",
+        **({"x-goog-user-project": payer} if payer else {}),
+    }
+
+
+def iterate_vertex_models(host: HostClient) -> Iterator[OfferedModel]:
+    """The models that Google publishes, by the names that a call takes. The list does not say what they can.
+
+    Source: google-genai 3.4.0, `models.py`, `list` with `query_base`; `_transformers.py`, `t_models_url`,
+    `t_extract_models`.
+    """
+    vertex = host.options["vertex"]
+    host.move_to(host.address if host.config.base_url else _build_address(vertex.get("location", "global")))
+    version = host.options.get("api_version") or VERTEX_VERSION
+    page = ""
+    while True:
+        data = host.fetch_json(f"/{version}/{_PREFIX}{page}")
+        for row in read_rows(data, "publisherModels"):
+            yield OfferedModel(name=str(row.get("name")).removeprefix(f"{_PREFIX}/"))
+        if not data.get("nextPageToken"):
+            return
+        page = f"?pageToken={data['nextPageToken']}"
+
+
+def _build_address(location: str) -> str:
+    """The address of a location. Source: google-genai 3.4.0, `_api_client.py`.
+
+    Raises:
+        SpecError: the location is no name of one.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", location):
+        raise SpecError(
+            f"{location!r} is no location of Vertex AI",
+            path="llms.*.vertex.location",
+            hint="write `global`, or a region such as `europe-west4`",
+        )
+    if location == "global":
+        return "https://aiplatform.googleapis.com"
+    if location in ("us", "eu"):
+        return f"https://aiplatform.{location}.rep.googleapis.com"
+    return f"https://{location}-aiplatform.googleapis.com"

@@ -11,24 +11,125 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.gemini.content import decode_parts, encode_part
-from toolchart.providers.gemini.options import encode_options
-from toolchart.providers.shared.content_parts import list_media, list_sent_parts
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
-from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.own_data import Origin
-from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
-from toolchart.providers.shared.wire_values import (
+from toolchart.providers.shared.replies import (
+    FinishWords,
     add_extra_body,
     join_text,
+    read_mappings,
     read_string,
     read_token_count,
+    resolve_finish_reason,
     select_other_counts,
     select_others,
 )
+from toolchart.providers.shared.requests import (
+    Origin,
+    SentPart,
+    ToolChoice,
+    list_media,
+    list_sent_parts,
+    read_tool_choice,
+)
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
+from toolchart.states.content import CitationPart, ContentPart, TextPart, decode_media
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
+
+# -- content parts ---------------------------------------------------------------------------------
+
+
+def encode_part(part: SentPart) -> dict[str, Any]:
+    """One part of a content. Source: google-genai 3.4.0, `types.Part`, `Blob` and `FileData`."""
+    if isinstance(part, TextPart):
+        return {"text": part.text or " "}
+    if part.url:
+        file = {"fileUri": part.url}
+        return {"fileData": {"mimeType": part.media_type, **file} if part.media_type else file}
+    return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+
+
+def decode_parts(parts: Sequence[Mapping[str, Any]], candidate: Mapping[str, Any]) -> tuple[ContentPart, ...]:
+    """The whole content in order, where it is more than text: pictures, sounds, and the pages it rests on."""
+    content: list[ContentPart] = []
+    for part in parts:
+        blob = part.get("inlineData")
+        if part.get("thought"):
+            continue
+        if isinstance(part.get("text"), str):
+            content.append(TextPart(text=part["text"]))
+        elif isinstance(blob, Mapping) and isinstance(blob.get("data"), str):
+            media_type = read_string(blob.get("mimeType")) or "application/octet-stream"
+            content.append(decode_media(blob["data"], media_type))
+    grounding = candidate.get("groundingMetadata")
+    chunks = grounding.get("groundingChunks") if isinstance(grounding, Mapping) else None
+    for chunk in read_mappings(chunks):
+        page = chunk.get("web")
+        if isinstance(page, Mapping):
+            url, title = read_string(page.get("uri")), read_string(page.get("title"))
+            content.append(CitationPart(url=url or "", title=title or ""))
+    return tuple(content) if any(not isinstance(part, TextPart) for part in content) else ()
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+_OPTIONS = {
+    "max_tokens": "maxOutputTokens",
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
+"""Our option names and those of `generationConfig`."""
+
+SUPPORTED_OPTIONS = (
+    *_OPTIONS,
+    "stop",
+    "reasoning_effort",
+    "thinking_budget",
+    "logprobs",
+    "host_tools",
+    "safety_settings",
+)
+
+
+def encode_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The request's part of `generationConfig`."""
+    config = {wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None}
+    stop = options.get("stop")
+    if stop:
+        config["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
+    if options.get("logprobs") is not None:
+        config |= {"responseLogprobs": True, "logprobs": options["logprobs"]}
+    thinking = _encode_thinking(options.get("reasoning_effort"), options.get("thinking_budget"))
+    if thinking:
+        config["thinkingConfig"] = thinking
+    return {**config, **_encode_response_format(options.get("response_format"))}
+
+
+def _encode_thinking(effort: str | None, budget: int | None) -> dict[str, Any]:
+    """`thinkingConfig`: levels are for Gemini 3, budgets for 2.5."""
+    if effort == "none":
+        return {"thinkingBudget": 0}
+    level = {"thinkingLevel": effort.upper()} if effort else {}
+    return {
+        **level,
+        **({"thinkingBudget": budget, "includeThoughts": budget > 0} if budget is not None else {}),
+    }
+
+
+def _encode_response_format(response_format: Any) -> dict[str, Any]:
+    if not isinstance(response_format, Mapping) or response_format.get("type") == "text":
+        return {}
+    wire: dict[str, Any] = {"responseMimeType": "application/json"}
+    schema = response_format.get("json_schema")
+    if isinstance(schema, Mapping) and "schema" in schema:
+        wire["responseJsonSchema"] = schema["schema"]
+    return wire
+
 
 NAME = "gemini"
 

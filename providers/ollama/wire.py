@@ -13,22 +13,28 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared.arguments import parse_arguments
-from toolchart.providers.shared.content_parts import describe_reply, list_sent_parts, refuse_part
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
-from toolchart.providers.shared.finish_reasons import FinishWords, resolve_finish_reason
-from toolchart.providers.shared.own_data import Origin, find_foreign_data
-from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice, select_offered_tools
-from toolchart.providers.shared.warnings import (
+from toolchart.providers.shared.replies import (
+    FinishWords,
+    add_extra_body,
+    parse_arguments,
+    read_string,
+    read_token_count,
+    resolve_finish_reason,
+    select_others,
+)
+from toolchart.providers.shared.requests import (
+    Origin,
+    ToolChoice,
+    describe_reply,
+    find_foreign_data,
     find_parallel_calls,
     find_unmet_tool_choice,
     find_unsupported_options,
-)
-from toolchart.providers.shared.wire_values import (
-    add_extra_body,
-    read_string,
-    read_token_count,
-    select_others,
+    list_sent_parts,
+    read_tool_choice,
+    refuse_part,
+    select_offered_tools,
 )
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.content import ImagePart, TextPart

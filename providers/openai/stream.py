@@ -12,7 +12,7 @@ from typing import Any
 
 from toolchart.providers.openai.wire import CALL_KEYS
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
-from toolchart.providers.shared.wire_values import join_text
+from toolchart.providers.shared.replies import join_text
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 

@@ -1,8 +1,8 @@
 """Canonical requests: one shape for the requests of every wire format, so that they can be compared.
 
-The shape is `{model, system, messages, tools, options}`. `own_requests.py` makes it from one of our own
-requests; `recorded_requests.py` in the folder of a host makes it from a recorded body. Requests that differ
-only in the following have the same shape:
+The shape is `{model, system, messages, tools, options}`. `request_readers.py` makes it from one of our own
+requests, and from recorded bodies of every wire format. Requests that differ only in the following have the
+same shape:
 
 - spelling: `developer` for `system`, parts for a text, null for an empty text, `max_completion_tokens`
   and its synonyms, upper-case types in Gemini's schemas, defaults that are written out (`tool_choice: auto`);
@@ -18,21 +18,127 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from toolchart.providers.shared.tool_choice import parse_tool_choice
+import msgspec
+
+from toolchart.providers.shared.requests import parse_tool_choice
+from toolchart.states.canonical_json import ABSENT, find_json_differences
+from toolchart.states.content import (
+    CitationPart,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    TextPart,
+    decode_chat_part,
+    decode_media,
+    split_data_url,
+)
+
+# -- contents in one shape -------------------------------------------------------------------------
+#     "What is this?"
+#     [{"type": "text", "text": "What is this?"}, {"type": "image", "media_type": "image/png", "data":
+# "iV..."}]
+#
+# Parts that no wire format of ours knows stay as they are.
+
+
+def read_text(content: Any) -> Any:
+    """A content as text, or as the list of its parts where one of them is not text."""
+    if content is None:
+        return ""
+    if not isinstance(content, list):
+        return content
+    parts = [part for part in content if isinstance(part, Mapping)]
+    if all(isinstance(part.get("text"), str) for part in parts):
+        return "".join(part["text"] for part in parts)
+    return [_canonicalize_wire_part(part) for part in parts]
+
+
+def canonicalize_parts(parts: Sequence[ContentPart]) -> list[Any]:
+    """The parts of one of our own messages."""
+    return [_canonicalize_part(part) for part in parts if not isinstance(part, CitationPart)]
+
+
+def _canonicalize_part(part: ContentPart) -> Any:
+    return msgspec.to_builtins(part)
+
+
+def _canonicalize_wire_part(part: Mapping[str, Any]) -> Any:
+    for decode in (_decode_response_part, _decode_gemini_part, _decode_block, decode_chat_part):
+        try:
+            decoded = decode(part)
+        except ValueError:
+            continue
+        if decoded is not None:
+            return _canonicalize_part(decoded)
+    return dict(part)
+
+
+def _decode_response_part(part: Mapping[str, Any]) -> ContentPart | None:
+    match part:
+        case {"type": "input_text" | "output_text", "text": str(text)}:
+            return TextPart(text=text)
+        case {"type": "input_image", "image_url": str(url)}:
+            return decode_chat_part({"type": "image_url", "image_url": {"url": url}})
+        case {"type": "input_file", "file_data": str(data), **others}:
+            name = str(others.get("filename") or "")
+            return decode_chat_part({"type": "file", "file": {"file_data": data, "filename": name}})
+        case {"type": "input_file", "file_url": str(url)}:
+            return FilePart(url=url)
+    return None
+
+
+def _decode_gemini_part(part: Mapping[str, Any]) -> ContentPart | None:
+    blob = part.get("inlineData") or part.get("inline_data")
+    file = part.get("fileData") or part.get("file_data")
+    if isinstance(blob, Mapping):
+        media_type = blob.get("mimeType") or blob.get("mime_type") or ""
+        return decode_media(str(blob.get("data") or ""), str(media_type))
+    if isinstance(file, Mapping):
+        media_type = str(file.get("mimeType") or file.get("mime_type") or "")
+        url = str(file.get("fileUri") or file.get("file_uri") or "")
+        return msgspec.structs.replace(decode_media("", media_type), url=url)
+    if set(part) == {"text"}:
+        return TextPart(text=part["text"])
+    return None
+
+
+def _decode_block(block: Mapping[str, Any]) -> ContentPart | None:
+    kinds: dict[Any, type[ImagePart | FilePart]] = {"image": ImagePart, "document": FilePart}
+    kind, source = kinds.get(block.get("type")), block.get("source")
+    if kind is None or not isinstance(source, Mapping):
+        return None
+    name = str(block.get("title") or "")
+    if source.get("type") == "url":
+        return kind(url=str(source.get("url")), name=name)
+    if source.get("type") != "base64":
+        return None
+    return kind(media_type=str(source.get("media_type")), data=str(source.get("data")), name=name)
+
+
+def read_images(images: Any) -> list[Any]:
+    """The pictures of an Ollama message, which has them beside its text and without a media type."""
+    found = [image for image in images if isinstance(image, str)] if isinstance(images, list) else []
+    return [_canonicalize_part(ImagePart(data=_strip_address(image))) for image in found]
+
+
+def _strip_address(image: str) -> str:
+    data = split_data_url(image)
+    return data[1] if data else image
+
+
+# -- requests in one shape -------------------------------------------------------------------------
 
 CanonicalRequest = dict[str, Any]
 """`{model, system, messages, tools, options}`."""
 
 CanonicalCall = tuple[str, str, Any]
 """Id, name and arguments of a call."""
-
-RequestReader = Callable[[Mapping[str, Any], str], CanonicalRequest]
-"""Reads a recorded request body and its URI."""
 
 _MODEL_IN_PATH = re.compile(r"/(?:models|deployments)/([^/:]+)|/model/([^/]+)/")
 """Gemini, Azure and Bedrock name the model in the path."""
@@ -233,3 +339,62 @@ def read_function_call(call: Mapping[str, Any]) -> CanonicalCall:
     function = find_mapping(call, "function", "custom")
     arguments = read_arguments(find_value(function, "arguments", "input"))
     return str(call.get("id") or ""), str(function.get("name") or ""), arguments
+
+
+# -- differences -----------------------------------------------------------------------------------
+
+
+_EXCERPT_LENGTH = 90
+"""Characters of one side of a difference that are compared and printed."""
+
+
+class RequestDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where the request that was sent differs from the recorded one."""
+
+    pointer: str
+    """JSON pointer into the canonical request."""
+    recorded_value: Any
+    """The recorded value, or `ABSENT`."""
+    sent_value: Any
+    """The value that was sent, or `ABSENT`."""
+
+    def __str__(self) -> str:
+        recorded_text, sent_text = _format_excerpts(self.recorded_value, self.sent_value)
+        return f"{self.pointer or '(all)'}: recorded {recorded_text}, sent {sent_text}"
+
+
+def find_differences(recorded_value: Any, sent_value: Any) -> list[RequestDifference]:
+    """Every innermost place where two JSON values differ."""
+    return [
+        RequestDifference(pointer=pointer, recorded_value=left, sent_value=right)
+        for pointer, left, right in find_json_differences(recorded_value, sent_value)
+    ]
+
+
+def measure_distance(differences: Sequence[RequestDifference]) -> float:
+    """How far apart two requests with these differences are: 0 where there are none."""
+    excerpts = [
+        (_to_json(item.recorded_value)[:_EXCERPT_LENGTH], _to_json(item.sent_value)[:_EXCERPT_LENGTH])
+        for item in differences
+    ]
+    unlikeness = (1 - SequenceMatcher(None, *pair).quick_ratio() for pair in excerpts)
+    return len(differences) + sum(unlikeness)
+
+
+def _format_excerpts(recorded_value: Any, sent_value: Any) -> tuple[str, str]:
+    """Both values as JSON. Of long ones the part around the first difference."""
+    left, right = _to_json(recorded_value), _to_json(sent_value)
+    characters = enumerate(zip(left, right, strict=False))
+    first_difference = next((n for n, (a, b) in characters if a != b), 0)
+    is_long = max(len(left), len(right)) > _EXCERPT_LENGTH
+    start = max(0, first_difference - _EXCERPT_LENGTH // 3) if is_long else 0
+    return _cut_excerpt(left, start), _cut_excerpt(right, start)
+
+
+def _to_json(value: Any) -> str:
+    return repr(value) if value is ABSENT else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _cut_excerpt(text: str, start: int) -> str:
+    end = start + _EXCERPT_LENGTH
+    return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

@@ -8,26 +8,320 @@ alone, so a conversation can be resumed and replayed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any, cast
 
+import orjson
 from msgspec.structs import replace
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from toolchart.providers.adapter import report_digest
-from toolchart.providers.scripted.rules import RuleBook
-from toolchart.providers.scripted.script import (
-    ReplyFunction,
-    ScriptedReply,
-    ScriptedRule,
-    read_reply_item,
-    read_script,
-)
-from toolchart.providers.shared.plain_requests import encode_plain_request
-from toolchart.providers.shared.reply_deltas import stream_reply
+from toolchart.providers.adapter import encode_plain_request, report_digest
+from toolchart.providers.shared.replies import iterate_deltas, parse_arguments, stream_reply
 from toolchart.specs.models import LLMConfig
-from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Delta, Reply, Request
+from toolchart.states.canonical_json import encode_escaped_json
+from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.events import FAILURE_KINDS
+from toolchart.states.messages import Delta, FinishReason, Message, Reply, Request, TextDelta, ToolCall, Usage
+
+# -- the parts of a script -------------------------------------------------------------------------
+
+
+ReplyFunction = Callable[[Request], Reply]
+"""Makes a reply from the request, for tests."""
+
+
+class _ScriptPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class ScriptedCall(_ScriptPart):
+    """A tool call in a scripted reply."""
+
+    name: str
+    arguments: dict[str, Any] | str = Field(default_factory=dict)
+    """An object; or text, read like the argument text of a provider."""
+    id: str = ""
+
+    def build_call(self) -> ToolCall:
+        """The call as an adapter would read it from a host."""
+        if isinstance(self.arguments, dict):
+            return ToolCall(id=self.id, name=self.name, arguments=self.arguments)
+        arguments, problem = parse_arguments(self.arguments)
+        return ToolCall(id=self.id, name=self.name, arguments=arguments, raw=self.arguments, problem=problem)
+
+
+class ScriptedFailure(_ScriptPart):
+    """A model call that fails."""
+
+    kind: str = "server"
+    message: str = "scripted failure"
+    status: int | None = None
+    retryable: bool = False
+    retry_after_s: float | None = None
+
+    def build_error(self) -> ProviderError:
+        """The error of the model call. An unknown kind becomes `bad_response`."""
+        return ProviderError(
+            kind=self.kind if self.kind in FAILURE_KINDS else "bad_response",
+            message=self.message,
+            status=self.status,
+            retryable=self.retryable,
+            retry_after_s=self.retry_after_s,
+        )
+
+
+class ScriptedUsage(_ScriptPart):
+    """The tokens that a reply reports."""
+
+    input: int = Field(default=0, ge=0)
+    output: int = Field(default=0, ge=0)
+    reasoning: int | None = None
+    cached: int | None = None
+    total: int | None = None
+    """Without it, the sum of `input` and `output`."""
+    cost: float | None = None
+
+    def build_usage(self) -> Usage:
+        """The usage, with the total filled in."""
+        total = self.input + self.output if self.total is None else self.total
+        return Usage(**{**self.model_dump(), "total": total})
+
+
+class ScriptedStream(_ScriptPart):
+    """How a reply grows when it is streamed; without it, word by word."""
+
+    pieces: list[str] = Field(default_factory=list)
+    """The content in these pieces; together they are the content."""
+    pause_s: float = Field(default=0.0, ge=0)
+    """Seconds after each piece."""
+
+
+class ScriptedReply(_ScriptPart):
+    """One reply of a list."""
+
+    content: str | None = None
+    tool_calls: list[ScriptedCall] = Field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    """Without one: `tool_calls` where there are calls, else `stop`."""
+    fail: ScriptedFailure | None = None
+    usage: ScriptedUsage | None = None
+    latency_s: float = Field(default=0.0, ge=0)
+    """Seconds before the answer, or before its first piece."""
+    stream: ScriptedStream | None = None
+    cut: bool = False
+    """Whether the connection ends before the reply is complete: its pieces arrive, then it fails."""
+
+    @model_validator(mode="after")
+    def _check_pieces(self) -> ScriptedReply:
+        pieces = "".join(self.stream.pieces) if self.stream is not None else ""
+        if pieces and self.content is not None and pieces != self.content:
+            raise ValueError("`stream.pieces` together must be the `content`; leave one out")
+        return self
+
+    def build_reply(self) -> Reply:
+        """The complete reply.
+
+        Raises:
+            ProviderError: the script has a failure here.
+        """
+        if self.fail is not None:
+            raise self.fail.build_error()
+        calls = tuple(call.build_call() for call in self.tool_calls)
+        reason = self.finish_reason or ("tool_calls" if calls else "stop")
+        return Reply(
+            content=self._join_content(),
+            tool_calls=calls,
+            finish_reason=reason,
+            native_reason=reason,
+            usage=self.usage.build_usage() if self.usage is not None else None,
+        )
+
+    def _join_content(self) -> str | None:
+        pieces = self.stream.pieces if self.stream is not None else []
+        return "".join(pieces) if self.content is None and pieces else self.content
+
+    def split_into_deltas(self, reply: Reply) -> Iterator[Delta]:
+        """The deltas of the reply, its text in the pieces of the script."""
+        pieces = self.stream.pieces if self.stream is not None else []
+        if not pieces:
+            yield from iterate_deltas(reply)
+            return
+        for text in pieces:
+            yield TextDelta(text=text)
+        yield from iterate_deltas(replace(reply, content=None))
+
+
+class ScriptedRule(_ScriptPart):
+    """What to answer when the user's message matches."""
+
+    match: str
+    """Regular expression, searched in the user's message without regard to case."""
+    call: ScriptedCall | None = None
+    """Tool to call; `{1}` and `{name}` in its arguments are the captures."""
+    reply: str
+    """Answer, or answer after the call: `{result}`, `{message}`, `{1}` and `{name}` are filled in."""
+    on_error: str = "The tool {tool} could not do that: {error}"
+    """Answer after a call that failed: `{error}` and `{tool}` too."""
+
+
+class Script(_ScriptPart):
+    """The script in an `llms` entry: rules or replies."""
+
+    model: str | None = None
+    latency_s: float = Field(default=0.0, ge=0)
+    """Seconds before every answer."""
+    rules: list[ScriptedRule] = Field(default_factory=list)
+    replies: list[Annotated[str | ScriptedReply, Field(union_mode="left_to_right")]] = Field(
+        default_factory=list
+    )
+
+
+def read_script(settings: Mapping[str, Any]) -> Script:
+    """The script in the settings of an `llms` entry.
+
+    Raises:
+        SpecError: it is not a script.
+    """
+    try:
+        return Script.model_validate(settings)
+    except ValidationError as error:
+        # A reply that fits neither a text nor a mapping has two errors; the mapping's, the last, says more.
+        detail = error.errors(include_url=False)[-1]
+        key_path = ".".join(map(str, detail["loc"]))
+        raise SpecError(f"scripted provider: {key_path}: {detail['msg']}") from None
+
+
+def read_reply_item(item: Any) -> Reply | ReplyFunction | ScriptedReply:
+    """One item of a list of replies, as tests write it.
+
+    Raises:
+        SpecError: it is not a text, a mapping, a reply or a function.
+    """
+    if isinstance(item, str):
+        return ScriptedReply(content=item)
+    if isinstance(item, Mapping):
+        try:
+            return ScriptedReply(**item)
+        except ValidationError as error:
+            raise SpecError(f"scripted reply: {error.errors(include_url=False)[0]['msg']}") from None
+    if isinstance(item, (Reply, ScriptedReply)):
+        return item
+    if callable(item):
+        return cast(ReplyFunction, item)
+    raise SpecError(f"a scripted reply is a text, a mapping, a Reply or a function, not {item!r}")
+
+
+# -- rules -----------------------------------------------------------------------------------------
+
+
+class RuleBook:
+    """Rules in the order in which they are tried.
+
+    Raises:
+        SpecError: the pattern of a rule is not a regular expression.
+    """
+
+    def __init__(self, rules: Iterable[ScriptedRule]) -> None:
+        self._rules = [(_compile_pattern(rule), rule) for rule in rules]
+
+    def answer_request(self, request: Request) -> Reply:
+        """The reply of the first rule that matches the newest user message."""
+        user_message, results = _split_last_exchange(request.messages)
+        for pattern, rule in self._rules:
+            match = pattern.search(user_message)
+            if match is None:
+                continue
+            values = {"message": user_message, **_read_captures(match)}
+            if rule.call is not None and not results and request.tools:
+                return _make_call_reply(rule.call, values)
+            return _make_text_reply(_write_answer(rule, values, results))
+        return _make_text_reply("This rehearsal has no rule for that message.")
+
+
+def _compile_pattern(rule: ScriptedRule) -> re.Pattern[str]:
+    try:
+        return re.compile(rule.match, re.IGNORECASE)
+    except re.error as error:
+        raise SpecError(f"scripted rule {rule.match!r}: not a regular expression: {error}") from None
+
+
+def _split_last_exchange(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    """The newest user message and the tool results after it. Earlier messages are not read."""
+    results: list[Message] = []
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if message.role == "tool":
+            results.append(message)
+        elif message.role == "user":
+            return message.content or "", results[::-1]
+    return "", results[::-1]
+
+
+def _read_captures(match: re.Match[str]) -> dict[str, str]:
+    """The captures of a match by number and by name; an unused group is empty."""
+    by_number = {str(number): text or "" for number, text in enumerate(match.groups(), 1)}
+    by_name = {name: text or "" for name, text in match.groupdict().items()}
+    return {"0": match.group(0), **by_number, **by_name}
+
+
+def _make_call_reply(call: ScriptedCall, values: Mapping[str, str]) -> Reply:
+    """A reply with that call. Arguments that come out empty are left out."""
+    arguments = {
+        name: _fill_template(value, values).strip() if isinstance(value, str) else value
+        for name, value in (call.arguments if isinstance(call.arguments, dict) else {}).items()
+    }
+    tool_call = ToolCall(
+        name=call.name, arguments={name: value for name, value in arguments.items() if value != ""}
+    )
+    return Reply(tool_calls=(tool_call,), finish_reason="tool_calls", native_reason="tool_calls")
+
+
+def _write_answer(rule: ScriptedRule, values: Mapping[str, str], results: Sequence[Message]) -> str:
+    if not results:
+        return _fill_template(rule.reply, values)
+    outcome = _read_outcome(results[-1])
+    template = rule.reply if outcome.get("success") else rule.on_error
+    return _fill_template(
+        template,
+        {
+            **values,
+            "tool": results[-1].name or "",
+            "result": _format_result(outcome.get("result")),
+            "error": _format_result(outcome.get("error")),
+        },
+    )
+
+
+def _read_outcome(message: Message) -> dict[str, Any]:
+    """The result of a tool. A result that was shortened for the model is taken as text."""
+    try:
+        outcome = orjson.loads(message.content or "")
+    except orjson.JSONDecodeError:
+        outcome = None
+    return outcome if isinstance(outcome, dict) else {"success": True, "result": message.content}
+
+
+def _format_result(value: Any) -> str:
+    if isinstance(value, dict) and "result" in value:
+        value = value["result"]
+    return value if isinstance(value, str) else encode_escaped_json(value).decode()
+
+
+def _fill_template(template: str, values: Mapping[str, str]) -> str:
+    """The template with `{name}` filled in, in one pass. Unknown names stay as they are."""
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match.group(1), match.group(0)), template)
+
+
+def _make_text_reply(text: str) -> Reply:
+    return Reply(content=text, finish_reason="stop", native_reason="stop")
+
+
+# -- the provider ----------------------------------------------------------------------------------
+# It answers from a list of replies, or by rules: a pattern on the user's message leads to a tool call with
+# the captured arguments, and then to a reply with the tool's result. With rules the answer depends on the
+# request alone, so a conversation can be resumed and replayed.
 
 
 class ScriptedProvider:

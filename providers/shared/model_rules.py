@@ -18,15 +18,16 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.providers.shared.call_ids import (
+from toolchart.providers.shared.requests import (
     ANTHROPIC_IDS,
     BEDROCK_IDS,
     CHAT_IDS,
     MISTRAL_IDS,
     RESPONSES_IDS,
     CallIdForm,
+    ToolChoice,
+    read_tool_choice,
 )
-from toolchart.providers.shared.tool_choice import ToolChoice, read_tool_choice
 from toolchart.states.messages import Request
 
 Wire = Literal["chat", "responses", "messages", "converse"]

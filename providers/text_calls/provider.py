@@ -9,9 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.providers.shared.reply_deltas import stream_reply
-from toolchart.providers.text_calls.boundaries import choose_boundary
-from toolchart.providers.text_calls.formats import TEXT_FORMATS, Schemas, TextFormat, make_bracket_format
+from toolchart.providers.shared.replies import stream_reply
+from toolchart.providers.text_calls.formats import (
+    TEXT_FORMATS,
+    Schemas,
+    TextFormat,
+    choose_boundary,
+    make_bracket_format,
+)
 from toolchart.providers.text_calls.scanner import (
     CallsPiece,
     Piece,

@@ -27,8 +27,8 @@ NAMES = ("scripted", "early leave", "text fallback", *(f"{name}, forked" for nam
 WIRE_PATCHES = [
     *(
         pytest.param(entry, module, name, wrap, id=f"{entry}: {change}")
-        for entry, module in CLIENTS.items()
-        for change, (name, wrap) in COMMON.items()
+        for entry, (module, name) in CLIENTS.items()
+        for change, wrap in COMMON.items()
     ),
     *(
         pytest.param(*row, id=f"{row[0]}: {row[2].strip('_')} {number}")
@@ -162,7 +162,7 @@ def test_a_patch_of_the_core_without_effect_survives(store: Store, monkeypatch: 
 
 def test_a_patch_of_a_wire_map_without_effect_survives(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above can fail: an adapter that builds equal bodies is not accused."""
-    for module in CLIENTS.values():
+    for module, name in CLIENTS.values():
         owner = find_owner(module)
-        monkeypatch.setattr(owner, "encode_request", edit_result(dict)(owner.encode_request))
+        monkeypatch.setattr(owner, name, edit_result(dict)(getattr(owner, name)))
     assert find_difference(store, HOSTS, wire=True) is None

@@ -15,7 +15,7 @@ from toolchart.engine.log.record import CHANGE_WARNING
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.providers.shared.reply_deltas import iterate_deltas
+from toolchart.providers.shared.replies import iterate_deltas
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Replied
 from toolchart.states.messages import CallArguments, CallStarted, ReasoningDelta, Reply, TextDelta

@@ -97,7 +97,7 @@ def test_runs_calls_and_asks_again() -> None:
 def test_calls_override_the_finish_reason() -> None:
     """S1.9: calls in a reply are run even where the provider's finish reason is `stop`."""
     from toolchart.providers.openai.wire import FINISH_WORDS
-    from toolchart.providers.shared.finish_reasons import resolve_finish_reason
+    from toolchart.providers.shared.replies import resolve_finish_reason
 
     assert resolve_finish_reason("stop", FINISH_WORDS, call_count=1) == "tool_calls"
     assert resolve_finish_reason("length", FINISH_WORDS, call_count=1) == "length"

@@ -31,7 +31,7 @@ HEAVY = {
     "sympy",
     "toolchart.engine.rerun",
     "toolchart.engine.telemetry.live",
-    "toolchart.providers.embeddings",
+    "toolchart.providers.catalogs",
     "toolchart.providers.recording.player",
     "toolchart.providers.recording.recorder",
     "toolchart.states.diagram.model",

@@ -43,7 +43,6 @@ IRREGULAR_PARTICIPLES = {
 NOT_PARTICIPLES = {"feed", "need", "seed", "speed", "embed", "shed", "exceed", "proceed", "succeed"}
 
 SAME_TASK_IN_EACH_ADAPTER = {
-    "_adapt_request": "fits a request to what its model takes",
     "_encode_message": "encodes one message",
     "_encode_assistant_message": "encodes an earlier reply",
     "_build_provider_data": "keeps what a host wants back of its reply",
@@ -117,10 +116,9 @@ RARELY_NEEDED_MODULES = {
     "toolchart.engine.runtime.recorded_answers": "forks, reruns and children of them",
     "toolchart.engine.runtime.streaming": "`Engine.stream`",
     "toolchart.engine.runtime.handle": "`Engine.conversation`",
-    "toolchart.providers.embeddings": "search by meaning",
-    "toolchart.providers.recording.own_requests": "`provider: recorded`",
+    "toolchart.providers.catalogs": "search by meaning",
+    "toolchart.providers.recording.request_readers": "`provider: recorded`",
     "toolchart.providers.recording.player": "`provider: recorded`",
-    "toolchart.providers.recording.recorded_calls": "`provider: recorded`",
     "toolchart.providers.recording.recorder": "hosts with `record`",
     "toolchart.specs.child_agents": "charts that run agents",
     "toolchart.specs.history": "`--history`",

@@ -16,10 +16,9 @@ from web import WebAnswer, WebServer, serve_web
 from wire_requests import CALLS, QUESTION, REQUESTS, RESULTS, TOOLS
 
 import toolchart.providers.bedrock
-from toolchart.providers.bedrock.content import encode_parts
 from toolchart.providers.bedrock.stream import ConverseAccumulator, EventStreamReader
-from toolchart.providers.bedrock.wire import decode_reply, encode_request
-from toolchart.providers.model_catalog import list_models
+from toolchart.providers.bedrock.wire import decode_reply, encode_parts, encode_request
+from toolchart.providers.catalogs import list_models
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import strike_secrets

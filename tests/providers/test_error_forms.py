@@ -13,7 +13,7 @@ from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply as decode_gemini
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.ollama.wire import decode_reply as decode_ollama
-from toolchart.providers.openai.responses_stream import ResponsesAccumulator
+from toolchart.providers.openai.responses_wire import ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import decode_reply as decode_responses
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import decode_reply as decode_chat

@@ -18,11 +18,11 @@ from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.gemini.client import GeminiSettings
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.recorded_calls import get_request_reader
-from toolchart.providers.recording.request_differences import find_differences
+from toolchart.providers.recording.canonical_requests import find_differences
+from toolchart.providers.recording.player import get_request_reader
+from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.tool_choice import ToolChoice, parse_tool_choice
+from toolchart.providers.shared.requests import ToolChoice, parse_tool_choice
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition, Usage

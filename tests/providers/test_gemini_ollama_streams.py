@@ -33,9 +33,9 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.ollama.stream import OllamaAccumulator
+from toolchart.providers.recording.canonical_requests import find_differences
 from toolchart.providers.recording.cassettes import Exchange
-from toolchart.providers.recording.recorded_calls import get_request_reader, read_recorded_reply
-from toolchart.providers.recording.request_differences import find_differences
+from toolchart.providers.recording.player import get_request_reader, read_recorded_reply
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import CallStarted, ReasoningDelta, TextDelta
 

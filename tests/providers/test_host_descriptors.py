@@ -15,14 +15,12 @@ from host_answers import ARGUMENTS, STREAMED_BODIES, WHOLE_BODIES
 from msgspec.structs import replace
 from web import WebAnswer, serve_web
 
+from toolchart.providers.catalogs import HostClient, HostEmbedder, list_models
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
-from toolchart.providers.embeddings import HostEmbedder
+from toolchart.providers.entries import resolve_address
 from toolchart.providers.hosts import HOSTS, find_wire_format, iterate_wire_formats
-from toolchart.providers.model_catalog import list_models
 from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.addresses import resolve_address
-from toolchart.providers.shared.host_client import HostClient
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError

@@ -14,7 +14,7 @@ from wire_requests import ENTRIES, QUESTION, RESULTS, TOOLS
 from toolchart.providers.gemini.wire import FOREIGN_SIGNATURE
 from toolchart.providers.openai.wire import encode_request
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.own_data import Origin
+from toolchart.providers.shared.requests import Origin
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 

@@ -23,8 +23,8 @@ from wire_requests import QUESTION, make_config
 
 from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
-from toolchart.providers.transport import host_limits
-from toolchart.providers.transport.host_limits import HostLimiter, find_limiter
+from toolchart.providers.transport import limits
+from toolchart.providers.transport.limits import HostLimiter, find_limiter
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, Usage
 
@@ -43,7 +43,7 @@ class _VirtualClock:
 @pytest.fixture
 def virtual_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
     """A loop in which waiting costs nothing, so that times are exact however busy the machine is."""
-    monkeypatch.setattr(host_limits, "time", _VirtualClock)
+    monkeypatch.setattr(limits, "time", _VirtualClock)
     loop = VirtualLoop()
     yield loop
     loop.close()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from toolchart.providers.entries import OFFLINE_VARIABLE, is_local_address, resolve_address
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.addresses import OFFLINE_VARIABLE, is_local_address, resolve_address
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 

@@ -12,8 +12,8 @@ import pytest
 from cloud_credentials import GOOGLE_TOKEN, TOKEN, FakeCredential, FakeGoogleCredential, SignedOutCredential
 from web import WebAnswer, serve_web
 
+from toolchart.providers.catalogs import list_models
 from toolchart.providers.hosts import find_host
-from toolchart.providers.model_catalog import list_models
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError, SpecError

@@ -13,13 +13,11 @@ from msgspec.structs import replace
 from recorded_traffic import find_recording, list_cassette_paths
 from reply_comparison import drop_digest
 
-from toolchart.providers.openai.client import OpenAIProvider
-from toolchart.providers.openai.compatible_hosts import _load_profiles, find_profile
-from toolchart.providers.openai.settings import OpenAISettings
+from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings, _load_profiles, find_profile
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import read_recorded_reply
+from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.providers.registry import create_provider
-from toolchart.providers.transport.rate_limits import read_rate_limits
+from toolchart.providers.transport.limits import read_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition

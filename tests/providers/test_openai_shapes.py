@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.openai.responses_stream import ResponsesAccumulator
+from toolchart.providers.openai.responses_wire import ResponsesAccumulator
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import CallArguments, CallStarted, Reply

@@ -19,10 +19,14 @@ from request_rebuilding import rebuild_request
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
+from toolchart.providers.recording.canonical_requests import find_differences
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.player import MatchMode, RecordedProvider
-from toolchart.providers.recording.recorded_calls import get_request_reader, read_recorded_reply
-from toolchart.providers.recording.request_differences import find_differences
+from toolchart.providers.recording.player import (
+    MatchMode,
+    RecordedProvider,
+    get_request_reader,
+    read_recorded_reply,
+)
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError

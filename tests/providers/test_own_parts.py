@@ -12,8 +12,7 @@ from recorded_traffic import find_recording
 from request_rebuilding import rebuild_request
 
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.player import RecordedProvider
-from toolchart.providers.recording.recorded_calls import get_request_reader, read_recorded_reply
+from toolchart.providers.recording.player import RecordedProvider, get_request_reader, read_recorded_reply
 from toolchart.providers.registry import create_body_builder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart, FilePart, ImagePart

@@ -17,8 +17,12 @@ from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.registry import create_provider
-from toolchart.providers.transport.host_limits import HostLimiter, HostWindow
-from toolchart.providers.transport.rate_limits import describe_rate_limits, read_rate_limits
+from toolchart.providers.transport.limits import (
+    HostLimiter,
+    HostWindow,
+    describe_rate_limits,
+    read_rate_limits,
+)
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request
 

@@ -13,7 +13,7 @@ import yaml
 from recorded_traffic import RECORDED, list_cassette_paths, load_cassette_server, needs_recorded
 
 from toolchart.providers.recording.cassettes import Exchange, find_endpoint, read_cassette
-from toolchart.providers.recording.recorded_calls import read_cassette_calls
+from toolchart.providers.recording.player import read_cassette_calls
 from toolchart.states.errors import SpecError
 
 CASSETTES = list_cassette_paths("recorded")

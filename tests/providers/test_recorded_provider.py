@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from recorded_conversations import run_recorded_conversation
 
 from toolchart.engine.log.replay import replay
-from toolchart.providers.recording.canonical_requests import read_tool_result
-from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.player import MatchMode, RecordedProvider
-from toolchart.providers.recording.recorded_calls import RecordedCall
-from toolchart.providers.recording.request_differences import find_differences
+from toolchart.providers.recording.canonical_requests import find_differences, read_tool_result
+from toolchart.providers.recording.player import MatchMode, RecordedCall, RecordedProvider
+from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.canonical_json import ABSENT

@@ -14,10 +14,10 @@ from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.recording.canonical_requests import find_differences
 from toolchart.providers.recording.cassettes import read_cassette
-from toolchart.providers.recording.own_requests import canonicalize_request
-from toolchart.providers.recording.recorded_calls import get_request_reader
-from toolchart.providers.recording.request_differences import find_differences
+from toolchart.providers.recording.player import get_request_reader
+from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.states.messages import Request
 
 EXPECTED: dict[str, dict[str, tuple[int, dict[str, int]]]] = {

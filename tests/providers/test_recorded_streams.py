@@ -16,9 +16,8 @@ from recorded_traffic import CORPORA, find_recording, list_streamed_cassettes, r
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import read_recorded_reply
-from toolchart.providers.recording.stream_bodies import join_stream_body
+from toolchart.providers.recording.cassettes import Exchange, join_stream_body, read_cassette
+from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.states.errors import ProviderError
 
 ENDPOINTS = ("chat", "responses", "gemini", "ollama", "messages")

@@ -11,9 +11,8 @@ from host_answers import WHOLE_BODIES
 from web import WebAnswer, serve_web
 from wire_requests import ENTRIES, QUESTION, make_config
 
-from toolchart.providers.embeddings import HostEmbedder
+from toolchart.providers.catalogs import HostEmbedder, list_models
 from toolchart.providers.hosts import HOSTS
-from toolchart.providers.model_catalog import list_models
 from toolchart.providers.registry import create_provider
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request

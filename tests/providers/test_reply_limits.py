@@ -13,11 +13,11 @@ from flooding_hosts import ask_flooding_host, serve_flood
 from web import serve_web
 from wire_requests import ENTRIES, QUESTION, make_config
 
+from toolchart.providers.adapter import iterate_in_time
+from toolchart.providers.catalogs import list_models
 from toolchart.providers.hosts import HOSTS
-from toolchart.providers.model_catalog import list_models
 from toolchart.providers.registry import create_provider
 from toolchart.providers.transport import reply_guard, stream_frames
-from toolchart.providers.transport.deadlines import iterate_in_time
 from toolchart.providers.transport.reply_guard import MAX_ERROR_BYTES, MAX_REPLY_BYTES, BodyGuard
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError

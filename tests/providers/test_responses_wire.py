@@ -12,7 +12,7 @@ from recorded_traffic import CORPORA, find_recording, read_index
 
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.shared.warnings import find_unsupported_options
+from toolchart.providers.shared.requests import find_unsupported_options
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.providers.shared.failures import classify_http_error
-from toolchart.providers.transport.retry_after import read_retry_after_s
+from toolchart.providers.shared.failures import classify_http_error, read_retry_after_s
 
 NONE_LEFT = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-remaining-tokens": "90"}
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "27.5s"}

@@ -19,11 +19,10 @@ from recorded_traffic import CORPORA, find_recording, list_streamed_cassettes
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.ollama.stream import OllamaAccumulator
-from toolchart.providers.openai.responses_stream import ResponsesAccumulator
+from toolchart.providers.openai.responses_wire import ResponsesAccumulator
 from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import read_recorded_reply
-from toolchart.providers.recording.stream_bodies import join_stream_body
+from toolchart.providers.recording.cassettes import Exchange, join_stream_body, read_cassette
+from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.providers.registry import create_provider
 from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.specs.models import LLMConfig
@@ -318,7 +317,7 @@ def test_the_sdks_are_loaded_when_they_are_used() -> None:
     import sys
 
     code = "import sys; sys.path.insert(0, 'tests'); import conftest; "
-    code += "import toolchart.providers.recording.stream_bodies; "
+    code += "import toolchart.providers.recording.cassettes; "
     code += "print([m for m in ('openai', 'ollama', 'google.genai') if m in sys.modules])"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

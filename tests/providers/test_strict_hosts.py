@@ -12,13 +12,12 @@ from wire_requests import QUESTION
 from wire_requests import TOOLS as OFFERED
 
 from toolchart.engine.runtime.engine import Engine
-from toolchart.providers.openai.compatible_hosts import find_profile
+from toolchart.providers.openai.client import find_profile
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import decode_reply, encode_request
 from toolchart.providers.registry import create_body_builder
-from toolchart.providers.shared.call_ids import ANTHROPIC_IDS, MISTRAL_IDS, map_call_ids
 from toolchart.providers.shared.model_rules import MODEL_RULES, THINKING_RULES, list_profile_names
-from toolchart.providers.shared.own_data import Origin
+from toolchart.providers.shared.requests import ANTHROPIC_IDS, MISTRAL_IDS, Origin, map_call_ids
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, Request, ToolCall

@@ -16,8 +16,12 @@ from toolchart.engine import Engine
 from toolchart.providers.adapter import compute_wire_digest
 from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.providers.text_calls.boundaries import choose_boundary
-from toolchart.providers.text_calls.formats import TEXT_FORMATS, TextFormat, make_bracket_format
+from toolchart.providers.text_calls.formats import (
+    TEXT_FORMATS,
+    TextFormat,
+    choose_boundary,
+    make_bracket_format,
+)
 from toolchart.providers.text_calls.provider import TextCallProvider
 from toolchart.providers.text_calls.scanner import CallsPiece, ReasoningPiece, TextCallScanner, TextPiece
 from toolchart.specs.models import LLMConfig

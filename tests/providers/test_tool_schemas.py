@@ -13,8 +13,7 @@ from toolchart.providers.anthropic import wire as wire_anthropic
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording.player import RecordedProvider
-from toolchart.providers.recording.recorded_calls import RecordedCall, get_request_reader
+from toolchart.providers.recording.player import RecordedCall, RecordedProvider, get_request_reader
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
 from toolchart.states.schema_dialects import GEMINI, OLLAMA, OPENAI, SchemaDialect, lower_schema

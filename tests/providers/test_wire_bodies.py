@@ -23,7 +23,7 @@ from wire_requests import ENTRIES, QUESTION, REQUESTS, SYSTEM, iterate_digests, 
 
 from toolchart.providers.adapter import HostAdapter, compute_body_digest, compute_wire_digest
 from toolchart.providers.hosts import HOSTS, iterate_wire_formats
-from toolchart.providers.openai.responses_client import ResponsesProvider
+from toolchart.providers.openai.client import ResponsesProvider
 from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig

@@ -17,8 +17,8 @@ from toolchart.states.ports import BodyBuilder
 MUTATIONS = [
     *(
         pytest.param(entry, module, name, wrap, id=f"{entry}: {change}")
-        for entry, module in CLIENTS.items()
-        for change, (name, wrap) in COMMON.items()
+        for entry, (module, name) in CLIENTS.items()
+        for change, wrap in COMMON.items()
     ),
     *(
         pytest.param(*row, id=f"{row[0]}: {row[2].strip('_')} {number}")

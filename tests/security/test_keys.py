@@ -12,7 +12,7 @@ from command_runs import RunCli
 from planted_key import KEY, find_key
 from web import WebAnswer, serve_web
 
-from toolchart.providers.shared.host_client import find_api_key
+from toolchart.providers.entries import find_api_key
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import resolve_environment
 

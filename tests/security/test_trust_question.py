@@ -427,7 +427,7 @@ HIDDEN_ROWS = (
     "toolchart.tools.sources.registry_entries:list_python_starts",
     "toolchart.tools.sources.registry_entries:list_http_starts",
     "toolchart.tools.sources.mcp:list_mcp_starts",
-    "toolchart.providers.shared.starts:list_host_starts",
+    "toolchart.providers.entries:list_host_starts",
     "effect:call_function",
     "effect:run_agent",
 )

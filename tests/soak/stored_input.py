@@ -27,7 +27,7 @@ from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import read_recorded_reply
+from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.errors import ToolchartError

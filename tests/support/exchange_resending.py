@@ -17,7 +17,7 @@ from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.providers.hosts import find_wire_format
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.recorded_calls import get_request_reader
+from toolchart.providers.recording.player import get_request_reader
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError

@@ -11,7 +11,7 @@ from recorded_traffic import find_recording
 from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.providers.recording.canonical_requests import CanonicalRequest
-from toolchart.providers.recording.recorded_calls import RecordedCall, read_cassette_calls
+from toolchart.providers.recording.player import RecordedCall, read_cassette_calls
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import Tool

@@ -10,8 +10,12 @@ from recorded_traffic import find_recording
 
 from toolchart.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.providers.recording.player import MatchMode, RecordedProvider
-from toolchart.providers.recording.recorded_calls import RecordedCall, read_cassette_calls
+from toolchart.providers.recording.player import (
+    MatchMode,
+    RecordedCall,
+    RecordedProvider,
+    read_cassette_calls,
+)
 from toolchart.specs.history import parse_messages
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import ToolDefinition

@@ -101,38 +101,35 @@ def merge_texts(messages: list[Message]) -> list[Message]:
     return [replace(second, content=f"{first.content}{second.content or ''}"), *rest]
 
 
-COMMON: dict[str, tuple[str, Wrap]] = {
-    "another model": ("encode_request", set_key("model", "m2")),
-    "no system prompt": ("encode_request", drop_role("system")),
-    "no tool results": ("encode_request", drop_role("tool")),
-    "a changed role": ("encode_request", edit_messages(change_role)),
-    "two messages swapped": ("encode_request", edit_messages(swap_last)),
-    "texts merged": ("encode_request", edit_messages(merge_texts)),
-    "no last message": ("encode_request", edit_messages(lambda messages: messages[:-1])),
-    "no temperature": ("encode_request", drop_key("temperature")),
-    "no top_p": ("encode_request", drop_key("top_p", "topP")),
-    "no tools": ("encode_request", drop_key("tools")),
-    "one tool less": (
-        "encode_request",
-        lambda original: (
-            lambda request, *args, **keys: original(replace(request, tools=request.tools[1:]), *args, **keys)
-        ),
+COMMON: dict[str, Wrap] = {
+    "another model": set_key("model", "m2"),
+    "no system prompt": drop_role("system"),
+    "no tool results": drop_role("tool"),
+    "a changed role": edit_messages(change_role),
+    "two messages swapped": edit_messages(swap_last),
+    "texts merged": edit_messages(merge_texts),
+    "no last message": edit_messages(lambda messages: messages[:-1]),
+    "no temperature": drop_key("temperature"),
+    "no top_p": drop_key("top_p", "topP"),
+    "no tools": drop_key("tools"),
+    "one tool less": lambda original: (
+        lambda request, *args, **keys: original(replace(request, tools=request.tools[1:]), *args, **keys)
     ),
 }
 """Patches of the function that each adapter's client calls."""
 
 CLIENTS = {
-    "openai": "openai.client",
-    "openai responses": "openai.responses_client",
-    "ollama": "ollama.client",
-    "gemini": "gemini.client",
-    "anthropic": "anthropic.client",
+    "openai": ("openai.client", "encode_request"),
+    "openai responses": ("openai.client", "encode_response_request"),
+    "ollama": ("ollama.client", "encode_request"),
+    "gemini": ("gemini.client", "encode_request"),
+    "anthropic": ("anthropic.client", "encode_request"),
 }
-"""The entry whose digests must change, and the module of its client."""
+"""The entry whose digests must change, and the module of its client with the function that it calls."""
 
 RESPONSES = "openai.responses_wire"
 TEXT_CALLS = "text_calls.provider"
-PLAIN = "shared.plain_requests"
+PLAIN = "adapter"
 
 OWN: list[tuple[str, str, str, Wrap]] = [
     ("openai", "openai.wire", "_encode_tool_call", drop_key("id")),
@@ -154,16 +151,16 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("openai", "openai.client:OpenAIProvider", "build_body", drop_key("stream_options")),
     ("openai compatible", "openai.client:OpenAIProvider", "build_body", drop_key("min_p")),
     ("azure", "openai.client:OpenAIProvider", "build_body", drop_key("stream")),
-    ("openai responses", "openai.responses_client:ResponsesProvider", "build_body", drop_key("include")),
-    ("openai responses", "openai.responses_client:ResponsesProvider", "build_body", drop_key("store")),
+    ("openai responses", "openai.client:ResponsesProvider", "build_body", drop_key("include")),
+    ("openai responses", "openai.client:ResponsesProvider", "build_body", drop_key("store")),
     ("openai responses", RESPONSES, "_restore_own_items", give([])),
     ("openai responses", RESPONSES, "_encode_tool_call", drop_key("call_id")),
     ("openai responses", RESPONSES, "_encode_tool", drop_key("strict")),
     ("openai responses", RESPONSES, "_encode_tool", drop_key("description")),
     ("openai responses", RESPONSES, "_encode_tool_choice", give("auto")),
     ("openai responses", RESPONSES, "_encode_response_format", give({"type": "text"})),
-    ("openai responses", "openai.responses_client", "encode_request", drop_key("max_output_tokens")),
-    ("azure responses", "openai.responses_client", "encode_request", drop_key("instructions")),
+    ("openai responses", "openai.client", "encode_response_request", drop_key("max_output_tokens")),
+    ("azure responses", "openai.client", "encode_response_request", drop_key("instructions")),
     ("ollama", "ollama.wire", "_encode_tool_call", drop_key("id")),
     ("ollama", "ollama.wire", "_encode_message", drop_key("thinking")),
     ("ollama", "ollama.wire", "_encode_message", drop_key("tool_name")),
@@ -182,10 +179,10 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("gemini", "gemini.wire", "_encode_outcome", give({"output": ""})),
     ("gemini", "gemini.wire", "_encode_tool", drop_key("parametersJsonSchema")),
     ("gemini", "gemini.wire", "_encode_tool_choice", drop_key("allowedFunctionNames")),
-    ("gemini", "gemini.options", "_encode_response_format", drop_key("responseJsonSchema")),
+    ("gemini", "gemini.wire", "_encode_response_format", drop_key("responseJsonSchema")),
     ("gemini", "gemini.wire", "encode_options", drop_key("stopSequences")),
-    ("gemini", "gemini.options", "_OPTIONS", without("seed")),
-    ("gemini", "shared.own_data:Origin", "get_data", give({})),
+    ("gemini", "gemini.wire", "_OPTIONS", without("seed")),
+    ("gemini", "shared.requests:Origin", "get_data", give({})),
     ("gemini", "gemini.client:GeminiSettings", "build_thinking_config", give(None)),
     ("anthropic", "anthropic.wire", "_encode_tool_call", drop_key("id")),
     ("anthropic", "anthropic.wire", "_encode_own_block", drop_key("signature")),

@@ -12,7 +12,7 @@ import pytest
 from agents import make_engine, reply_with_calls
 from web import WebAnswer, serve_web
 
-from toolchart.providers.embeddings import BATCH_SIZE, HostEmbedder
+from toolchart.providers.catalogs import BATCH_SIZE, HostEmbedder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.tools.sources.documents import DocumentIndex

@@ -12,8 +12,8 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.server.testing_api.collections import ServiceListing, describe_services, list_services
+from toolchart.providers.entries import find_api_key
 from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.host_client import find_api_key
 from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.secrets import resolve_environment
 from toolchart.specs.sections.preparation import DEFAULT_TOPIC_PROMPT

@@ -19,8 +19,8 @@ from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.entries import explain_no_entry, find_entry
 from toolchart.app.server.testing_api.forms import DiscoveryForm
 from toolchart.app.server.testing_api.tools import get_bench
+from toolchart.providers.catalogs import OfferedModel, list_models
 from toolchart.providers.hosts import find_host
-from toolchart.providers.model_catalog import OfferedModel, list_models
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import ProviderError, SpecError
 

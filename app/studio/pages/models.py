@@ -19,7 +19,7 @@ from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.seen_limits import SeenLimits, find_seen_limits
 from toolchart.providers.hosts import find_host
 from toolchart.providers.prices import PriceTable, load_price_table
-from toolchart.providers.transport.rate_limits import describe_rate_limits
+from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.sections.context_limits import find_context_limit
 

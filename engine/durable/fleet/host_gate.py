@@ -20,7 +20,7 @@ from typing import LiteralString
 
 import psycopg
 
-from toolchart.providers.transport.host_limits import WINDOW_S, CallLimits, Reservation, share_limits
+from toolchart.providers.transport.limits import WINDOW_S, CallLimits, Reservation, share_limits
 
 log = logging.getLogger("toolchart.engine")
 

@@ -20,7 +20,7 @@ pytest.importorskip("dbos", reason="needs the extra `durable`")
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.fleet.host_gate import HostGate, build_host_key
-from toolchart.providers.transport.host_limits import CallLimits, Reservation, find_limiter
+from toolchart.providers.transport.limits import CallLimits, Reservation, find_limiter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Reply, Request
 

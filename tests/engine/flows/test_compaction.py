@@ -23,7 +23,7 @@ from toolchart.engine.log.replay import load_conversation, replay, replay_conver
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.hosts import find_host
-from toolchart.providers.recording.own_requests import canonicalize_request
+from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.charts import load_chart

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from toolchart.providers.descriptor import HostDescriptor
+from toolchart.providers.hosts import CHAT
 from toolchart.providers.openai.client import OpenAIProvider
-from toolchart.providers.openai.host import CHAT
 
 HOST = HostDescriptor(
     name="acme",
     summary="the chat API of Acme",
     adapter="toolchart_shop.acme:AcmeProvider",
     needs_network=True,
-    list_starts="toolchart.providers.shared.starts:list_host_starts",
+    list_starts="toolchart.providers.entries:list_host_starts",
     formats=(CHAT,),
     default_address="https://api.acme.test/v1",
     address_variable="ACME_BASE_URL",
     key_variables=("ACME_API_KEY",),
     key_header="authorization: Bearer {key}",
-    list_models="toolchart.providers.openai.catalog:iterate_models",
+    list_models="toolchart.providers.openai.client:iterate_models",
     fetch_embeddings=None,
 )
 

@@ -14,8 +14,8 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
+from toolchart.providers.catalogs import list_models
 from toolchart.providers.hosts import find_host
-from toolchart.providers.model_catalog import list_models
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import resolve_environment
@@ -23,7 +23,7 @@ from toolchart.states.errors import ProviderError, SpecError
 from toolchart.tools.validation.tracker import Tracker
 
 if TYPE_CHECKING:
-    from toolchart.providers.model_catalog import OfferedModel
+    from toolchart.providers.catalogs import OfferedModel
     from toolchart.tools.validation.tracker import ModelRating
 
 _COLUMNS = ("model", "tools", "vision", "thinking", "context", "tested")

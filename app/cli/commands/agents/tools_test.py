@@ -15,7 +15,7 @@ from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice
-from toolchart.providers.shared.arguments import parse_arguments
+from toolchart.providers.shared.replies import parse_arguments
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import ToolPending

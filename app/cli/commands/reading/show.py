@@ -12,7 +12,7 @@ from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, shorten, style_text, terminal_width
 from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
-from toolchart.providers.transport.rate_limits import describe_rate_limits
+from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store

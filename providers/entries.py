@@ -1,0 +1,281 @@
+"""What an `llms` entry says about its host: address, key, files, own settings, and what it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolchart.providers.descriptor import HostDescriptor
+from toolchart.providers.hosts import find_host
+from toolchart.specs.models import LLMConfig
+from toolchart.specs.secrets import remember_secret
+from toolchart.states.descriptors import load_row_reference
+from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.starts import Start, find_addresses
+
+# -- address and offline mode ----------------------------------------------------------------------
+# The address comes from the `llms` entry, else from the host's environment variable, else from the host's
+# row.
+
+
+_FILE_KEYS = ("record", "cassette", "log", "ca_file", "client_certificate")
+"""Keys of an entry that name files."""
+
+OFFLINE_VARIABLE = "TOOLCHART_OFFLINE"
+"""Set to `1`, it forbids providers whose host is not this machine."""
+
+
+def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | None:
+    """The base address that the adapter of an entry uses; None if the adapter has no default address.
+
+    Args:
+        resolve: replaces `${VARIABLE}` references by their values.
+
+    Raises:
+        SpecError: a variable in `base_url` is not set.
+    """
+    host = find_host(config.provider)
+    default_address = os.environ.get(host.address_variable) or host.default_address
+    address = resolve(config.base_url) if config.base_url else default_address
+    if address and host.complete_address:
+        address = load_row_reference(host, host.complete_address)(address)
+    return address.rstrip("/") or None
+
+
+def is_local_address(address: str) -> bool:
+    """Whether an address is `localhost` or a loopback IP; no name is looked up.
+
+    >>> is_local_address("http://127.0.0.1:8080/v1"), is_local_address("https://api.openai.com")
+    (True, False)
+    """
+    host = urlsplit(address).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_offline_mode(config: LLMConfig, resolve: Callable[[str], str]) -> None:
+    """Refuse an entry whose host is not this machine, if `TOOLCHART_OFFLINE=1` is set.
+
+    Args:
+        resolve: replaces `${VARIABLE}` references by their values.
+
+    Raises:
+        SpecError: the host is remote and offline mode is on.
+    """
+    if _is_offline() and find_host(config.provider).needs_network:
+        refuse_remote_address(resolve_address(config, resolve), config.provider)
+
+
+def _is_offline() -> bool:
+    return os.environ.get(OFFLINE_VARIABLE, "").lower() in ("1", "true", "yes")
+
+
+def refuse_remote_address(address: str | None, provider: str) -> None:
+    """Refuse an address that is not this machine, if `TOOLCHART_OFFLINE=1` is set.
+
+    Args:
+        address: None for the default address of a provider, which is remote.
+
+    Raises:
+        SpecError: the address is remote and offline mode is on.
+    """
+    if _is_offline() and (address is None or not is_local_address(address)):
+        raise SpecError(
+            f"{OFFLINE_VARIABLE}=1 forbids provider {provider!r} at {address or 'its default address'}",
+            path="llms.*.provider",
+            hint="use `scripted`, `recorded` or a base_url on this machine; "
+            f"or unset {OFFLINE_VARIABLE} to contact remote hosts",
+        )
+
+
+def resolve_file_paths(config: LLMConfig, folder: Path, resolve: Callable[[str], str]) -> LLMConfig:
+    """The entry with the paths of its files relative to the current folder.
+
+    Args:
+        folder: to which they are relative in the entry: that of the spec.
+        resolve: replaces `${VARIABLE}` references by their values.
+    """
+    names = {key: getattr(config, key, None) for key in _FILE_KEYS}
+    paths = {key: str(folder / resolve(str(name))) for key, name in names.items() if name}
+    return config.model_copy(update=paths) if paths else config
+
+
+def find_api_key(config: LLMConfig, resolve: Callable[[str], str]) -> str | None:
+    """The key that an entry's adapter sends: the entry's own, else the environment's.
+
+    The environment's key goes to no host but its own: an entry with another `base_url` names its key itself.
+
+    Raises:
+        SpecError: a variable in `api_key` is not set.
+    """
+    host = find_host(config.provider)
+    names = host.key_variables or ()
+    if config.api_key:
+        key: str | None = resolve(config.api_key)
+    elif config.base_url and not host.owns_address(resolve(config.base_url)):
+        key = None
+    else:
+        key = next((os.environ[name] for name in names if os.environ.get(name)), None)
+    if key:
+        remember_secret(key)
+    return key
+
+
+# -- settings of one adapter -----------------------------------------------------------------------
+
+
+class AdapterSettings(BaseModel):
+    """Base class for the keys that only one adapter has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+SettingsType = TypeVar("SettingsType", bound=AdapterSettings)
+
+
+def read_adapter_settings(
+    settings_type: type[SettingsType], config: LLMConfig, defaults: Mapping[str, Any] | None = None
+) -> SettingsType:
+    """The adapter's own keys of an entry.
+
+    Args:
+        defaults: values for keys that the entry does not have.
+
+    Raises:
+        SpecError: a key that this adapter does not have (with a suggestion), or a wrong value.
+    """
+    try:
+        return settings_type.model_validate({**(defaults or {}), **config.extra_options()})
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        key = ".".join(map(str, detail["loc"]))
+        if detail["type"] == "extra_forbidden":
+            allowed_keys = [*settings_type.model_fields, *(set(LLMConfig.model_fields) - {"comment"})]
+            raise SpecError(
+                f"provider {config.provider!r} has no setting {key!r}",
+                path=f"llms.*.{key}",
+                hint=suggest_name(key, allowed_keys),
+            ) from None
+        raise SpecError(f"provider {config.provider!r}: {key}: {detail['msg']}") from None
+
+
+# -- what an entry starts --------------------------------------------------------------------------
+# Each function stands in the row of a host (`list_starts`). It reads the entry as it is written: nothing is
+# imported, no variable is resolved, no connection is opened.
+
+
+def list_host_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """The address of a host with the variables of address and key, and what every entry may have."""
+    yield from _list_address_starts(row, name, config)
+    if not config.api_key:
+        yield from _list_key_variables(row, config)
+    yield from _list_connection_starts(config, folder)
+
+
+def list_azure_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """As `list_host_starts`, and what finds a token of Entra ID."""
+    if config.extra_options().get("auth") == "entra":
+        yield Start(
+            kind="command",
+            subject="whatever azure-identity starts to sign in (az, azd, pwsh)",
+            purpose=f"signs in to the model host {name}",
+        )
+    yield from list_host_starts(row, name, config, folder)
+
+
+def list_bedrock_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """As `list_host_starts`, and what finds AWS's credentials: a profile may name a command for that."""
+    options = config.extra_options()
+    region = options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not config.base_url and not os.environ.get(row.address_variable):
+        address = f"https://bedrock-runtime.{region or 'REGION'}.amazonaws.com"
+        yield Start(kind="host", subject=address, purpose=f"model host {name} ({row.name})")
+    if not config.api_key:
+        profile = options.get("profile") or "of the environment"
+        yield Start(
+            kind="command",
+            subject=f"whatever the AWS profile {profile} names as `credential_process`",
+            purpose=f"signs requests to the model host {name}",
+        )
+        yield Start(kind="file", subject="~/.aws", purpose="is read: credentials that sign requests")
+    yield from list_host_starts(row, name, config, folder)
+
+
+def list_gemini_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """As `list_host_starts`; for Vertex AI also what finds Google's credentials."""
+    if not config.extra_options().get("vertex"):
+        yield from list_host_starts(row, name, config, folder)
+        return
+    vertex = config.extra_options()["vertex"]
+    location = vertex.get("location", "global") if isinstance(vertex, dict) else "global"
+    yield Start(
+        kind="command",
+        subject="whatever google-auth starts to sign in (gcloud, or what its credentials file names)",
+        purpose=f"signs in to the model host {name}",
+    )
+    if config.base_url:
+        yield from _list_address_starts(row, name, config)
+    else:
+        subject = f"Vertex AI (*.googleapis.com), location {location}"
+        yield Start(kind="host", subject=subject, purpose=f"model host {name} ({row.name})")
+    yield Start(kind="file", subject="~/.config/gcloud", purpose="is read: credentials of Google Cloud")
+    yield from _list_connection_starts(config, folder)
+
+
+def list_recording_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """The cassette or the log that answers."""
+    options = config.extra_options()
+    if options.get("cassette"):
+        path = str(folder / str(options["cassette"]))
+        yield Start(kind="file", subject=path, purpose=f"is read: cassette of {name}")
+    log = options.get("log")
+    if log and "://" in str(log):
+        yield Start(kind="address", subject=str(log), purpose=f"log that is opened: the answers of {name}")
+    elif log:
+        path = str(folder / str(log))
+        yield Start(kind="file", subject=path, purpose=f"log that is opened: the answers of {name}")
+    yield from _list_connection_starts(config, folder)
+
+
+def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> Iterator[Start]:
+    """The host at its address, and the variable that gives the address."""
+    purpose = f"model host {name} ({row.name})"
+    address = config.base_url or row.default_address
+    if not config.base_url and row.address_variable:
+        address = os.environ.get(row.address_variable) or row.default_address
+        use = f"is the address of {purpose}"
+        yield Start(kind="variable", subject=row.address_variable, purpose=use)
+    if address:
+        yield Start(kind="host", subject=address, purpose=purpose)
+
+
+def _list_key_variables(row: HostDescriptor, config: LLMConfig) -> Iterator[Start]:
+    """The variables whose value goes to the host as its key; see `find_api_key`."""
+    is_other_host = config.base_url and "${" not in config.base_url and not row.owns_address(config.base_url)
+    for variable in () if is_other_host else row.key_variables or ():
+        purpose = f"is sent to the host as the key of {row.name}"
+        yield Start(kind="variable", subject=variable, purpose=purpose)
+
+
+def _list_connection_starts(config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """The files, the proxy and the further addresses of an entry."""
+    if config.record:
+        yield Start(kind="file", subject=str(folder / config.record), purpose="is written: every exchange")
+    for key in ("ca_file", "client_certificate"):
+        if path := getattr(config, key):
+            yield Start(kind="file", subject=str(folder / path), purpose=f"is read as `{key}`")
+    if config.proxy:
+        yield Start(kind="address", subject=config.proxy, purpose="every request goes through this proxy")
+    options = {key: value for key, value in config.extra_options().items() if key not in ("cassette", "log")}
+    for address in find_addresses(options):
+        yield Start(kind="address", subject=address, purpose="stands among the options of a model host")

@@ -1,0 +1,288 @@
+"""What the wires share about replies: values of the wrong type, arguments, finish reasons, deltas."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    FinishReason,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    encode_arguments,
+)
+
+# -- values of JSON --------------------------------------------------------------------------------
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+_EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
+
+
+def read_string(value: Any) -> str | None:
+    """The value if it is non-empty text, else None.
+
+    >>> read_string("a"), read_string(""), read_string(["a"])
+    ('a', None, None)
+    """
+    return value if isinstance(value, str) and value else None
+
+
+def read_mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a list; empty if the value is no list."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def read_token_count(value: Any) -> int | None:
+    """The value as an integer number of tokens; None if it is no finite number below 2**53.
+
+    >>> read_token_count(3), read_token_count("3"), read_token_count(True), read_token_count(2.0)
+    (3, None, None, 2)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if value == value and abs(value) < 2**53 else None
+
+
+def add_separate_reasoning(
+    output: int | None, *, prompt: int | None, reasoning: int | None, total: int | None
+) -> int | None:
+    """The tokens of a reply with its reasoning, for hosts that count it apart from the reply.
+
+    xAI's chat completions do so. The total tells: there it is the sum of all three.
+    Source: recorded answers, Wei-Shaw/sub2api#5771, UKGovernmentBEIS/inspect_ai#5528, vercel/ai#12425.
+
+    >>> add_separate_reasoning(5, prompt=10, reasoning=100, total=115)
+    105
+    >>> add_separate_reasoning(105, prompt=10, reasoning=100, total=115)
+    105
+    """
+    if output is None or not reasoning or prompt is None or total != prompt + output + reasoning:
+        return output
+    return output + reasoning
+
+
+def join_text(pieces: Iterable[str]) -> str:
+    """The text of its pieces. A character whose halves (UTF-16 surrogates) came in two pieces is whole.
+
+    >>> join_text(["a\\ud83d", "\\ude00"]) == "a\\U0001f600"
+    True
+    """
+    text = "".join(pieces)
+    if text.isascii() or not _HALVES.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def select_others(mapping: Any, known_keys: Collection[str]) -> dict[str, Any]:
+    """What a mapping holds besides the known keys and empty values."""
+    if not isinstance(mapping, Mapping):
+        return {}
+    return {
+        key: value
+        for key, value in mapping.items()
+        if key not in known_keys and not any(value is empty or value == empty for empty in _EMPTY_VALUES)
+    }
+
+
+def select_other_counts(usage: Any, known_keys: Collection[str]) -> dict[str, Any]:
+    """`{"usage": ...}` with the counts besides the known ones and zeros; empty where there are none.
+
+    Args:
+        known_keys: names of counts, at any depth.
+    """
+    others = _select_counts(usage, known_keys)
+    return {"usage": others} if others else {}
+
+
+def _select_counts(value: Any, known_keys: Collection[str]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    counts = {key: _select_counts(item, known_keys) for key, item in value.items() if key not in known_keys}
+    return {key: count for key, count in counts.items() if count}
+
+
+_OWN_KEYS = ("model", "messages", "input", "contents", "instructions", "system", "systemInstruction", "tools")
+_OWN_FLAGS = ("stream", "stream_options", "n")
+
+
+def add_extra_body(body: dict[str, Any], extra: Any) -> dict[str, Any]:
+    """The body with the keys of a handler's `extra_body`, merged into its objects.
+
+    Raises:
+        ProviderError: `bad_request`; a key for which the engine answers: the conversation, the tools, the
+            model, the stream.
+    """
+    if not isinstance(extra, Mapping):
+        return body
+    for key in extra:
+        if key in (*_OWN_KEYS, *_OWN_FLAGS):
+            raise ProviderError(kind="bad_request", message=f"extra_body must not set {key!r}")
+    return _merge_objects(body, extra)
+
+
+def _merge_objects(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in more.items():
+        old = merged.get(key)
+        is_object = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge_objects(old, value) if is_object else value  # type: ignore[arg-type]
+    return merged
+
+
+# -- arguments of calls ----------------------------------------------------------------------------
+# Broken text is never repaired or replaced by `{}`: the call carries the problem instead.
+
+
+_MAX_CHARACTERS = 1_000_000
+"""Longer argument text is refused unread."""
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The arguments and None; or None and a description of the problem with its position.
+
+    Accepts a JSON object without duplicate keys, NaN or Infinity. A JSON *string* that contains such an
+    object is decoded once more, because some hosts encode arguments twice. Empty text means no arguments:
+    hosts send it for tools without parameters.
+    """
+    if not text.strip():
+        return {}, None
+    if len(text) > _MAX_CHARACTERS:
+        return (None, f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}")
+    try:
+        value = _load_strict_json(text)
+        if isinstance(value, str):
+            value = _load_strict_json(value)
+    except json.JSONDecodeError as error:
+        return None, (
+            f"the arguments are not valid JSON: {error.msg} at line {error.lineno} "
+            f"column {error.colno} (character {error.pos})"
+        )
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return None, f"the arguments are not valid JSON: {reason}"
+    if not isinstance(value, dict):
+        return None, f"the arguments are a JSON {_name_json_type(value)}, not an object"
+    return value, None
+
+
+def _load_strict_json(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_build_object, parse_constant=_refuse_constant)
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Raises ValueError for a duplicate key."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {duplicate!r} occurs twice")
+    return result
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _name_json_type(value: Any) -> str:
+    if value is None:
+        return "null"
+    names = {list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+    return names.get(type(value), "value")
+
+
+# -- finish reasons --------------------------------------------------------------------------------
+# Each host has its own table, `FINISH_WORDS` in the `wire.py` of its folder. Words alone do not decide: a
+# reply with tool calls has the reason `tool_calls` whatever its word is, unless it was cut or filtered. The
+# reply keeps the word itself as `native_reason`.
+
+
+FinishWords = Mapping[str, FinishReason]
+"""A host's finish words and their meaning."""
+
+_OVERRIDING_REASONS: tuple[FinishReason, ...] = ("error", "malformed_call", "length", "content_filter")
+"""Reasons that hold even for a reply with calls: its calls may be incomplete and must not run."""
+
+
+def resolve_finish_reason(
+    word: str | None, finish_words: FinishWords, *, call_count: int, is_refusal: bool = False
+) -> FinishReason:
+    """Our finish reason for a provider's finish word.
+
+    Precedence: error, malformed_call, length, content_filter, calls present, then the word itself. A word
+    that means `tool_calls` in a reply without calls gives `unknown`.
+
+    Args:
+        word: the provider's word; None if it sent none.
+        finish_words: the provider's table.
+        call_count: number of tool calls in the reply.
+        is_refusal: whether the model refused to answer.
+    """
+    reason: FinishReason = finish_words.get(word, "unknown") if word is not None else "unknown"
+    if reason in _OVERRIDING_REASONS:
+        return reason
+    if is_refusal:
+        return "content_filter"
+    if call_count:
+        return "tool_calls"
+    return "unknown" if reason == "tool_calls" else reason
+
+
+# -- deltas ----------------------------------------------------------------------------------------
+# The scripted, recorded and text-call providers use this: they hold the whole reply before they stream it.
+
+
+_WORD = re.compile(r"\s*\S+\s*")
+
+
+def iterate_deltas(reply: Reply) -> Iterator[Delta]:
+    """The deltas of a reply, one per word: reasoning, then content, then tool calls."""
+    for word in _split_words(reply.reasoning):
+        yield ReasoningDelta(text=word)
+    for word in _split_words(reply.content):
+        yield TextDelta(text=word)
+    for index, call in enumerate(reply.tool_calls):
+        yield CallStarted(index=index, name=call.name)
+        for word in _split_words(encode_arguments(call)):
+            yield CallArguments(index=index, text=word)
+
+
+async def stream_reply(reply: Reply) -> AsyncGenerator[Delta | Reply, None]:
+    """The deltas of a reply, then the reply itself, as `StreamingProvider.stream` promises."""
+    for delta in iterate_deltas(reply):
+        yield delta
+    yield reply
+
+
+class DeltaJoiner:
+    """Passes deltas on. Half a character at the end of one waits for its other half in the next."""
+
+    def __init__(self) -> None:
+        self._halves: dict[tuple[type, int], str] = {}
+
+    def join_delta(self, delta: Delta) -> Delta | None:
+        """The delta with the half that waited before it; None while there is nothing to show."""
+        if isinstance(delta, CallStarted):
+            return delta
+        place = (type(delta), delta.index if isinstance(delta, CallArguments) else 0)
+        half = self._halves.pop(place, "") if self._halves else ""
+        if not half and not "\ud800" <= delta.text[-1:] <= "\udbff":
+            return delta
+        text = half + delta.text
+        if "\ud800" <= text[-1:] <= "\udbff":
+            text, self._halves[place] = text[:-1], text[-1]
+        return replace(delta, text=join_text([text])) if text else None
+
+
+def _split_words(text: str | None) -> list[str]:
+    """The words of a text with their white space, so that joining them gives the text back."""
+    return (_WORD.findall(text) or [text]) if text else []

@@ -1,0 +1,435 @@
+"""What the wires share about requests: ids of calls, content parts, tool choice, private data, warnings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from itertools import count
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+import msgspec
+
+from toolchart.states.content import (
+    AudioPart,
+    CitationPart,
+    ContentPart,
+    FilePart,
+    ImagePart,
+    Media,
+    TextPart,
+    describe_part,
+)
+from toolchart.states.errors import ProviderError, suggest_name
+from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect
+
+# -- private data of a host ------------------------------------------------------------------------
+# The data goes back only to the host and the model that sent it. Two hosts may share an adapter (every
+# compatible host is `openai`), but what one of them encrypted, the other must not see and cannot use.
+
+
+IMPORTED_PROVIDER = "imported"
+"""Name of the provider in data that an import attached to a message. It belongs to no host, so leaving it
+out of a request loses nothing."""
+
+_NO_DATA: Mapping[str, Any] = {}
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a reply comes from, and where its private data may go."""
+
+    provider: str
+    """Name of the adapter."""
+    host: str = ""
+    """Name and port of the host; empty where the address is not known."""
+    model: str = ""
+    """Model, as requests name it."""
+
+    def owns(self, data: Mapping[str, Any]) -> bool:
+        """Whether data of a message comes from here. Logs of older releases name no host and no model."""
+        return data.get("provider") == self.provider and all(
+            not own or data.get(key) in (None, own)
+            for key, own in (("host", self.host), ("model", self.model))
+        )
+
+    def get_data(self, message: Message) -> Mapping[str, Any]:
+        """The private data of a message; empty where it has none, or where it belongs elsewhere."""
+        data = message.provider_data
+        return data if data is not None and self.owns(data) else _NO_DATA
+
+    def mark_data(self, data: dict[str, Any] | None) -> dict[str, Any] | None:
+        """The data of a reply with its host and model."""
+        if data is None or data.get("provider") != self.provider:
+            return data
+        names = {"host": self.host, "model": self.model}
+        return {**data, **{key: name for key, name in names.items() if name}}
+
+
+def find_foreign_data(messages: Sequence[Message], origin: Origin, key: str) -> list[str]:
+    """A warning if the last assistant message holds data that cannot be sent to this host and model.
+
+    Only the last assistant message counts: the first reply after a change warns, later ones do not.
+
+    Args:
+        origin: where the request goes.
+        key: under which this wire format keeps its data.
+    """
+    last = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    data = (last.provider_data or {}) if last else {}
+    is_usable = key in origin.get_data(last) if last else False
+    if not data.get("provider") or is_usable or data["provider"] == IMPORTED_PROVIDER:
+        return []
+    source = " ".join(str(data[name]) for name in ("provider", "host", "model") if data.get(name))
+    target = " ".join(name for name in (origin.provider, origin.host, origin.model) if name)
+    return [
+        f"data that {source} attached to its messages (reasoning, signatures) was left out of "
+        f"the request to {target}"
+    ]
+
+
+# -- ids of calls ----------------------------------------------------------------------------------
+# A call keeps the id that its model gave it, so a host may get the ids of another one: after a fallback, a
+# change of `llm`, or an import. Ids that a host takes go out as they are.
+
+
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+_SUFFIX_LENGTH = 9
+
+
+class CallIdForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Which ids of calls a host takes."""
+
+    pattern: str
+    """Regular expression for the whole of an id that is taken."""
+    refused: str = ""
+    """Regular expression for the characters that become `_`; empty: no part of a refused id is kept."""
+    length: int | None = None
+    """Most characters; None for no limit."""
+
+    def takes(self, call_id: str) -> bool:
+        """Whether an id may go out as it is."""
+        return re.fullmatch(self.pattern, call_id) is not None
+
+    def takes_all(self, call_ids: Sequence[str]) -> bool:
+        """Whether all of some ids may; one search over all of them, because each request asks for all."""
+        lines = "\n".join(call_ids)
+        is_whole = lines.count("\n") == len(call_ids) - 1
+        return not call_ids or (
+            is_whole and re.fullmatch(f"{self.pattern}(?:\\n{self.pattern})*", lines) is not None
+        )
+
+    def derive_id(self, call_id: str, number: int) -> str:
+        """An id that is taken, made of one that is not.
+
+        Args:
+            number: 0 for the first try; another number gives another id.
+        """
+        if not self.refused:
+            return _hash_text(f"{call_id} {number}" if number else call_id, self.length or _SUFFIX_LENGTH)
+        readable = re.sub(self.refused, "_", call_id)
+        if not number:
+            return readable[: self.length] or "_"
+        suffix = f"_{_hash_text(f'{call_id} {number}', _SUFFIX_LENGTH)}"
+        return readable[: self.length and self.length - len(suffix)] + suffix
+
+
+@lru_cache(maxsize=4096)
+def _hash_text(text: str, length: int) -> str:
+    """Letters and digits that depend on the text alone."""
+    number, letters = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()), []
+    for _ in range(length):
+        number, index = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[index])
+    return "".join(letters)
+
+
+_NO_IDS: Mapping[str, str] = MappingProxyType({})
+
+
+def map_call_ids(messages: Sequence[Message], form: CallIdForm | None) -> Mapping[str, str]:
+    """The ids that a host gets in place of those of the messages; only those that differ.
+
+    Two ids never become one, and an id that the host takes is never changed.
+
+    Args:
+        form: None for a host that takes every id.
+    """
+    if form is None:
+        return _NO_IDS
+    listed_ids: list[str] = []
+    for message in messages:
+        if message.tool_call_id is not None:
+            listed_ids.append(message.tool_call_id)
+        elif message.tool_calls:
+            listed_ids += [call.id for call in message.tool_calls]
+    if form.takes_all(listed_ids):
+        return _NO_IDS
+    ids = dict.fromkeys(listed_ids)
+    refused_ids = [call_id for call_id in ids if not form.takes(call_id)]
+    taken_ids = ids.keys() - set(refused_ids)
+    mapping: dict[str, str] = {}
+    for call_id in refused_ids:
+        mapping[call_id] = next(
+            own_id for number in count() if (own_id := form.derive_id(call_id, number)) not in taken_ids
+        )
+        taken_ids.add(mapping[call_id])
+    return mapping
+
+
+def select_call_ids(message: Message, mapping: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The part of a mapping that a message depends on; empty for most messages."""
+    if not mapping:
+        return ()
+    ids = (*(call.id for call in message.tool_calls), message.tool_call_id or "")
+    return tuple((call_id, mapping[call_id]) for call_id in ids if call_id in mapping)
+
+
+ANTHROPIC_IDS = CallIdForm(pattern=r"[a-zA-Z0-9_-]+", refused=r"[^a-zA-Z0-9_-]")
+"""Source: pydantic-ai, `profiles/anthropic.py`, 2026-08-22."""
+
+BEDROCK_IDS = CallIdForm(pattern=r"[a-zA-Z0-9_.:-]{1,64}", refused=r"[^a-zA-Z0-9_.:-]", length=64)
+"""Source: botocore 1.44.5, shape `ToolUseId`."""
+
+MISTRAL_IDS = CallIdForm(pattern=r"[a-zA-Z0-9]{9}", length=9)
+"""Source: error 3280 of Mistral's API, quoted in mistral-vibe#1075 (2026-09-10) and ironclaw#1241."""
+
+CHAT_IDS = CallIdForm(pattern=r".{0,40}", refused=r"[\r\n]", length=40)
+"""OpenAI's chat completions. Source: pi, `openai-completions.ts`, 2026."""
+
+RESPONSES_IDS = CallIdForm(pattern=r".{0,64}", refused=r"[\r\n]", length=64)
+"""OpenAI's Responses. Source: as for chat completions."""
+
+
+# -- content parts ---------------------------------------------------------------------------------
+# A part that a host cannot take is refused before anything is sent: a model that answers without the picture
+# answers another question. Parts of earlier replies (a picture that another model drew) are described in
+# words where the host has no place for them.
+
+
+SentPart = TextPart | ImagePart | FilePart | AudioPart
+"""The parts that a request may hold."""
+
+_TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
+
+
+def list_sent_parts(message: Message, *, reads_files: bool = True) -> list[SentPart]:
+    """The parts of a message of the user or a tool, without sources.
+
+    Args:
+        reads_files: whether the text of a file stands as text, for hosts that take no text files.
+    """
+    parts = [part for part in message.list_parts() if not isinstance(part, CitationPart)]
+    return [_replace_text_file(part) for part in parts] if reads_files else parts
+
+
+def list_media(message: Message, *, reads_files: bool = True) -> list[SentPart]:
+    """The parts of a message beside its texts; `reads_files` as for `list_sent_parts`."""
+    parts: list[SentPart] = [p for p in message.parts if not isinstance(p, TextPart | CitationPart)]
+    return [_replace_text_file(part) for part in parts] if reads_files else parts
+
+
+def _replace_text_file(part: SentPart) -> SentPart:
+    text = read_file_text(part)
+    return part if text is None else TextPart(text=text)
+
+
+def describe_reply(message: Message) -> str:
+    """The content of an assistant message in words: its text, and what else it holds in brackets."""
+    if not any(isinstance(part, Media) for part in message.parts):
+        return message.content or ""
+    return "\n".join(describe_part(part) for part in message.parts if not isinstance(part, CitationPart))
+
+
+def read_file_text(part: ContentPart) -> str | None:
+    """The text of a text file under its name; None for other parts, and for bytes that are no UTF-8."""
+    if not isinstance(part, FilePart) or not part.data:
+        return None
+    if not part.media_type.startswith("text/") and part.media_type not in _TEXT_TYPES:
+        return None
+    try:
+        text = part.read_bytes().decode("utf-8-sig")
+    except ValueError:
+        return None
+    return f"{part.name}:\n{text}" if part.name else text
+
+
+def refuse_part(part: SentPart, host: str, advice: str) -> ProviderError:
+    """The error for a part that a host cannot take.
+
+    Args:
+        advice: what to do instead, as a clause.
+    """
+    return ProviderError(
+        kind="bad_request", message=f"{host} takes no part like {describe_part(part)}: {advice}"
+    )
+
+
+# -- tool choice -----------------------------------------------------------------------------------
+# Every spelling is parsed into one `ToolChoice`; each adapter's `wire.py` encodes it for its host.
+
+
+ToolChoiceMode = Literal["auto", "none", "required"]
+
+_MODES: tuple[ToolChoiceMode, ...] = ("auto", "none", "required")
+
+
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of the offered tools the reply may or must call."""
+
+    mode: ToolChoiceMode = "auto"
+    names: tuple[str, ...] = ()
+    """The tools that may be called; empty means every offered tool."""
+
+    @property
+    def required_name(self) -> str | None:
+        """The tool that must be called, if the choice leaves only one."""
+        return self.names[0] if self.mode == "required" and len(self.names) == 1 else None
+
+
+def select_offered_tools(
+    choice: ToolChoice, tools: Sequence[ToolDefinition], dialect: SchemaDialect | None
+) -> tuple[ToolDefinition, ...]:
+    """The tools that a request to a host of that dialect contains.
+
+    Ollama has no tool choice, and Anthropic none among several tools: for them the list of tools expresses
+    the choice. Anthropic keeps all tools with `none`, because a history with calls needs their definitions.
+    """
+    if dialect not in (OLLAMA, ANTHROPIC):
+        return tuple(tools)
+    if choice.mode == "none":
+        return () if dialect is OLLAMA else tuple(tools)
+    return tuple(tool for tool in tools if not choice.names or tool.name in choice.names)
+
+
+def read_tool_choice(request: Request) -> ToolChoice | None:
+    """The choice of a request; None where it has none, or offers no tools.
+
+    Raises:
+        ProviderError: `bad_request`; it has no known form, or names a tool that is not offered.
+    """
+    option = request.options.get("tool_choice")
+    if option is None or not request.tools:
+        return None
+    choice = parse_tool_choice(option)
+    tool_names = [tool.name for tool in request.tools]
+    for name in choice.names:
+        if name not in tool_names:
+            raise ProviderError(
+                kind="bad_request",
+                message=f"tool_choice names {name!r}, which is not offered; {suggest_name(name, tool_names)}",
+            )
+    return choice
+
+
+def parse_tool_choice(option: Any) -> ToolChoice:
+    """The choice of an option value.
+
+    Accepts `auto`, `none`, `required`, a tool's name, `{"allowed": [...], "mode": ...}`, and OpenAI's
+    spellings (`{"type": "function", ...}`, `{"type": "allowed_tools", ...}`). None means `auto`.
+
+    >>> parse_tool_choice("required"), parse_tool_choice({"allowed": ["a", "b"]}).names
+    (ToolChoice(mode='required', names=()), ('a', 'b'))
+
+    Raises:
+        ProviderError: `bad_request`; the value is none of these.
+    """
+    if option is None:
+        return ToolChoice()
+    if isinstance(option, str) and option:
+        for mode in _MODES:
+            if mode == option:
+                return ToolChoice(mode=mode)
+        return ToolChoice(mode="required", names=(option,))
+    choice = _parse_choice_mapping(option) if isinstance(option, Mapping) else None
+    if choice is None:
+        raise ProviderError(
+            kind="bad_request",
+            message=f"tool_choice {option!r} is none of: auto, none, required, a tool's name, "
+            '{"allowed": [names], "mode": "auto" or "required"}',
+        )
+    return choice
+
+
+def _parse_choice_mapping(option: Mapping[str, Any]) -> ToolChoice | None:
+    """The choice of a mapping; None if it has no valid form."""
+    inner = option.get("allowed_tools", option)
+    if not isinstance(inner, Mapping):
+        return None
+    tools = inner.get("allowed", inner.get("tools"))
+    if isinstance(tools, list):
+        names = tuple(map(_read_tool_name, tools))
+        is_valid = names and all(names)
+        return ToolChoice(mode=_read_choice_mode(inner), names=names) if is_valid else None
+    name = _read_tool_name(option)
+    return ToolChoice(mode="required", names=(name,)) if name else None
+
+
+def _read_choice_mode(option: Mapping[str, Any]) -> ToolChoiceMode:
+    mode = option.get("mode", "auto")
+    if mode not in ("auto", "required"):
+        raise ProviderError(
+            kind="bad_request", message=f"tool_choice: mode {mode!r} is none of: auto, required"
+        )
+    return cast(ToolChoiceMode, mode)
+
+
+def _read_tool_name(option: Any) -> str:
+    """The name, from a name itself or from OpenAI's function mapping; empty if there is none."""
+    function = option.get("function", option) if isinstance(option, Mapping) else option
+    name = function.get("name") if isinstance(function, Mapping) else function
+    return name if isinstance(name, str) else ""
+
+
+# -- warnings --------------------------------------------------------------------------------------
+# Every `find_*` function returns the texts of its warnings; an empty list means that nothing was lost.
+
+
+def find_unmet_tool_choice(choice: ToolChoice, reply: Reply, host: str) -> list[str]:
+    """A warning if a host that cannot enforce `tool_choice` replied against it."""
+    if choice.mode == "none" or not is_complete_reply(reply):
+        return []
+    warnings = []
+    if choice.mode == "required" and not reply.tool_calls:
+        required = " or ".join(choice.names) or "a tool"
+        warnings.append(f"tool_choice: {host} cannot be forced to call {required}, and the reply does not")
+    disallowed_names = {call.name for call in reply.tool_calls} - set(choice.names)
+    if choice.names and disallowed_names:
+        warnings.append(
+            f"tool_choice: the reply calls {', '.join(sorted(disallowed_names))}, "
+            "which is not among the allowed tools"
+        )
+    return warnings
+
+
+def is_complete_reply(reply: Reply) -> bool:
+    """Whether the reply ended by itself, and was neither cut nor filtered."""
+    return reply.finish_reason in ("stop", "tool_calls", "unknown")
+
+
+def find_parallel_calls(request: Request, reply: Reply, host: str) -> list[str]:
+    """A warning if a host that cannot be limited to one call made several against the request."""
+    if request.options.get("parallel_tool_calls") is not False or len(reply.tool_calls) < 2:
+        return []
+    count = len(reply.tool_calls)
+    return [f"parallel_tool_calls: {host} cannot be limited to one call, and made {count}"]
+
+
+def find_unsupported_options(request: Request, supported: Collection[str], host: str) -> list[str]:
+    """A warning for each option of a request that a host does not have.
+
+    Args:
+        supported: names of the options that its wire map writes.
+    """
+    return [
+        f"{name}: {host} has no such option, so it was left out"
+        for name, value in request.options.items()
+        if value is not None and name not in supported and name not in _COMMON_OPTIONS
+    ]
+
+
+_COMMON_OPTIONS = ("tool_choice", "parallel_tool_calls", "response_format", "max_tokens", "extra_body")
+"""Options that every wire map reads, and warns of itself where it must."""
