@@ -42,9 +42,9 @@ from toolchart.engine.rerun.judges import CallView, Judge, RunView, judge_same
 from toolchart.engine.rerun.parts import LiveParts, MissingAnswer, RerunRecords
 from toolchart.engine.rerun.report import RerunReport, RerunResult
 from toolchart.engine.rerun.runs import ConversationRerun
-from toolchart.engine.runtime.agent import Agent, SharedParts
+from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.arguments import check_arguments
-from toolchart.engine.runtime.clock import SystemClock
+from toolchart.engine.runtime.parts import Parts
 from toolchart.providers.recording.canonical_requests import find_differences
 from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.specs.loader import load_spec
@@ -184,7 +184,7 @@ def _open_agent(
 ) -> Agent:
     """The agent of the rerun with the changes, on an empty log of its own."""
     loaded_spec = change_spec(spec if isinstance(spec, AgentSpec) else load_spec(spec), changes)
-    parts = SharedParts(clock=SystemClock(), functions=functions, providers=providers or {})
+    parts = Parts(functions=functions, providers=providers or {})
     agent = Agent(loaded_spec, parts)
     store = MemoryStore()
     agent.open_conversations(store, GroupCommit(store))
@@ -204,8 +204,8 @@ def _choose_live_parts(agent: Agent | None, *, offline: bool, live_tools: frozen
         get_provider=None if offline else agent.hosts.get_provider,
         bind_executor=agent.tools.bind,
         live_tools=live_tools,
-        price=agent.price,
-        output_classes=agent.output_classes,
+        price=agent.parts.price,
+        output_classes=agent.parts.output_classes,
     )
 
 

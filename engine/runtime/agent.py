@@ -7,11 +7,10 @@ clock and everything else that the program gave the engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import name_context
@@ -24,12 +23,12 @@ from toolchart.engine.runtime.agent_tools import (
     select_tool_functions,
     select_variables,
 )
+from toolchart.engine.runtime.allowed_effects import AllowedEffects
 from toolchart.engine.runtime.children import ChildConversations
-from toolchart.engine.runtime.clock import Clock
-from toolchart.engine.runtime.conversations import Conversations, SharedDependencies
+from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.model_hosts import ModelHosts
-from toolchart.engine.runtime.parts import Approver, Asker, ChildTask, Observer, TurnOptions, build_hooks
+from toolchart.engine.runtime.parts import ChildTask, Parts, TurnOptions, build_hooks
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.prices import build_pricer
@@ -44,44 +43,17 @@ from toolchart.states.chart.loading import Chart
 from toolchart.states.content import ContentPart, add_text
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Answering, TurnStarted, UserSaid
+from toolchart.states.events import TurnStarted, UserSaid
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.flows.templates import list_template_variables, look_up_variable
 from toolchart.states.messages import Message
-from toolchart.states.ports import Provider, Store
-from toolchart.tools.approvers import Signer
+from toolchart.states.ports import Store
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.services import Search
-from toolchart.tools.sources.registry_entries import Service
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from toolchart.engine.telemetry.live import Telemetry
     from toolchart.tools.sources.attachments import Attachment
-
-
-class SharedParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program gave an engine; the engine's agent and all its children share it."""
-
-    clock: Clock
-    functions: Sequence[Callable[..., Any] | Tool] = ()
-    services: Mapping[str, Service] | None = None
-    dependencies: Any = None
-    """Objects of the program that tools get by their `ToolContext`."""
-    providers: Mapping[str, Provider] = {}
-    outputs: Mapping[str, type[BaseModel]] | None = None
-    approver: Approver | None = None
-    signer: Signer | None = None
-    asker: Asker | None = None
-    observer: Observer | None = None
-    telemetry: Telemetry | None = None
-    longest_wait_s: float | None = None
-    answers: dict[str, Answering] = {}
-    """Answers of people for child conversations, by their ids; each is taken when its child is resumed."""
-    answer_entries: dict[str, int] = msgspec.field(default_factory=dict)
-    """Numbers of the inbox entries that they come from; 0 for none."""
 
 
 class Agent:
@@ -97,11 +69,11 @@ class Agent:
     """
 
     def __init__(
-        self, spec: AgentSpec, parts: SharedParts, base: Agent | None = None, tools: ToolManager | None = None
+        self, spec: AgentSpec, parts: Parts, base: Agent | None = None, tools: ToolManager | None = None
     ) -> None:
         functions = select_tool_functions(parts.functions)
         self.spec = spec = apply_strict_switch(offer_functions(spec, functions))
-        self._parts = parts
+        self._given_parts = parts
         self._base = base
         self._children: dict[str, Agent] = {}
         self._context_agents: dict[bool, Agent] = {}
@@ -112,7 +84,6 @@ class Agent:
         self.chart: Chart = (
             load_agent_chart(spec, resolver) if base is None else load_spec_chart(spec, resolver)
         )
-        self.output_classes = resolver.output_classes
         if tools is None:
             tools = (
                 base.tools
@@ -128,10 +99,22 @@ class Agent:
             if base is not None
             else ModelHosts(spec, parts.providers, spec_folder, self.debug_files)
         )
-        self.price = build_pricer(spec, spec_folder)
         self.decisions = DecisionDesk(
             registry=self.tools.registry, policy=self.tools.policy, clock=parts.clock, signer=parts.signer
         )
+        self.parts = replace(
+            parts,
+            decisions=self.decisions,
+            price=build_pricer(spec, spec_folder),
+            allowed_effects=AllowedEffects(self.chart, spec.responses),
+            get_function=self._functions.get_function,
+            output_classes=resolver.output_classes,
+            get_provider=self.hosts.get_provider,
+            debug_files=self.debug_files,
+            # Deltas may cut a secret in two, so a redacted log does not keep them.
+            keep_deltas=spec.log_deltas and not spec.redact,
+        )
+        """What the program gave, with what this agent adds; its children get what the program gave."""
 
     def with_tools(self, tools: Sequence[Tool]) -> Agent:
         """This agent with further tools, which each handler offers; its hosts stay those of this one.
@@ -140,39 +123,21 @@ class Agent:
             SpecError: a tool has the name of one that exists.
         """
         spec = offer_further_tools(self.spec, [tool.name for tool in tools])
-        return Agent(spec, self._parts, self, self.tools.with_tools(tools))
+        return Agent(spec, self._given_parts, self, self.tools.with_tools(tools))
 
     def open_conversations(self, store: Store, log: GroupCommit) -> None:
         """Make `conversations`, those of this agent on a log."""
         self._store, self._log = store, log
+        children = ChildConversations(store, log, self.parts, self.get_child)
         self.conversations = Conversations(
             spec=self.spec,
             chart=self.chart,
             tools=self.tools,
             store=store,
             log=log,
-            get_provider=self.hosts.get_provider,
-            shared_dependencies=SharedDependencies(
-                approver=self._parts.approver,
-                decisions=self.decisions,
-                asker=self._parts.asker,
-                observer=self._parts.observer,
-                clock=self._parts.clock,
-                price=self.price,
-                get_function=self._functions.get_function,
-                output_classes=self.output_classes,
-                children=ChildConversations(store, log, self._parts.clock, self.get_child),
-                telemetry=self._parts.telemetry,
-                debug_files=self.debug_files,
-                longest_wait_s=self._parts.longest_wait_s,
-            ),
+            parts=replace(self.parts, children=children),
             function_sources=self._functions.list_sources(self.chart),
         )
-
-    @property
-    def clock(self) -> Clock:
-        """The source of time of the engine."""
-        return self._parts.clock
 
     def get_child(self, agent: Mapping[str, Any]) -> Agent:
         """The agent that an effect names by `handler`, `spec` or `chart`; made when it is first needed.
@@ -189,7 +154,7 @@ class Agent:
         key = repr(sorted((name, repr(value)) for name, value in agent.items()))
         if key not in self._children:
             base = None if agent.get("spec") else self
-            child = Agent(build_child_spec(self.spec, agent), self._parts, base)
+            child = Agent(build_child_spec(self.spec, agent), self._given_parts, base)
             child.open_conversations(self._store, self._log)
             self._children[key] = child
         return self._children[key]
@@ -225,14 +190,6 @@ class Agent:
         children = [child.list_all_running_drivers() for child in self._children.values()]
         own = self.conversations.list_running_drivers()
         return [*own, *(driver for drivers in children for driver in drivers)]
-
-    def has_answer(self, conversation: str) -> bool:
-        """Whether an answer of a person waits for a child conversation or one below it."""
-        return any(f"{name}.".startswith(f"{conversation}.") for name in self._parts.answers)
-
-    def take_answer(self, conversation: str) -> Answering | None:
-        """The answer of a person that waits for a child conversation."""
-        return self._parts.answers.pop(conversation, None)
 
     async def plan_turn(self, conversation: str, message: str, options: TurnOptions) -> TurnStarted:
         """The `turn_started` event of a message, with the handler that its variables and its context select.
@@ -309,7 +266,7 @@ class Agent:
             asks_topic = not is_first or self.spec.topic is not None
             spec = build_preparation_spec(self.spec, asks_topic=asks_topic, is_first=is_first)
             parts = replace(
-                self._parts,
+                self._given_parts,
                 functions=[make_search_function(self.spec)],
                 outputs=None,
                 approver=None,
@@ -320,11 +277,6 @@ class Agent:
             agent.open_conversations(self._store, self._log)
             self._context_agents[is_first] = agent
         return self._context_agents[is_first]
-
-    @property
-    def answer_entries(self) -> dict[str, int]:
-        """Numbers of the inbox entries of answers for children, by their conversations."""
-        return self._parts.answer_entries
 
     async def build_turn_started(
         self,

@@ -13,9 +13,8 @@ from toolchart.engine.log.family import find_ask_head
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
-from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.parts import ChildTask
+from toolchart.engine.runtime.parts import ChildTask, Parts
 from toolchart.engine.runtime.performers import wait_for_end
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.models import AgentSpec, Handler
@@ -26,7 +25,6 @@ from toolchart.states.events import (
     AgentFailed,
     AgentFinished,
     AgentRested,
-    Answering,
     Event,
     Limits,
     ParentLink,
@@ -46,16 +44,6 @@ class ChildAgent(Protocol):
     spec: AgentSpec
     tools: ToolManager
     conversations: ConversationOpener
-    answer_entries: dict[str, int]
-    """Numbers of the inbox entries of answers for children, by their conversations."""
-
-    def has_answer(self, conversation: str) -> bool:
-        """Whether an answer of a person waits for a child conversation or one below it."""
-        ...
-
-    def take_answer(self, conversation: str) -> Answering | None:
-        """The answer of a person that waits for a child conversation."""
-        ...
 
     async def build_turn_started(
         self, handler: Handler, variables: Mapping[str, Any], history: Sequence[Message] = ()
@@ -92,11 +80,11 @@ class ChildConversations:
     """
 
     def __init__(
-        self, store: Store, log: GroupCommit, clock: Clock, get_agent: Callable[[Mapping[str, Any]], Any]
+        self, store: Store, log: GroupCommit, parts: Parts, get_agent: Callable[[Mapping[str, Any]], Any]
     ) -> None:
         self._store = store
         self._log = log
-        self._clock = clock
+        self._clock, self._answers = parts.clock, parts.answers
         self._get_agent: Callable[[Mapping[str, Any]], ChildAgent] = get_agent
 
     async def run_child(self, task: ChildTask) -> AgentAnswering | None:
@@ -195,11 +183,11 @@ class ChildConversations:
             agent = self._get_agent(task.effect.agent)
         except SpecError as error:
             return build_failure(task, self._clock.now(), "bad_request", str(error), loaded.head)
-        has_answer = agent.has_answer(task.conversation)
+        # An answer for a child of this one goes through it, too.
+        has_answer = any(f"{name}.".startswith(f"{task.conversation}.") for name in self._answers)
         if not has_answer and not agent.conversations.has_work(loaded.snapshot, task.conversation):
             return None
-        answer = agent.take_answer(task.conversation)
-        entry = agent.answer_entries.pop(task.conversation, 0)
+        answer, entry = self._answers.pop(task.conversation, (None, 0))
         if answer is not None and not answer.effect:
             effect = find_answered_effect(loaded.snapshot, answer)
             answer = replace(answer, effect=effect.id if effect is not None else 0)
@@ -219,7 +207,7 @@ class ChildConversations:
         from toolchart.engine.runtime.recorded_answers import ForkTools
 
         driver.dependencies = self._adapt_dependencies(driver, task)
-        if task.asks_first:
+        if task.dependencies is not None and task.dependencies.asks_first:
             tools = ForkTools(
                 driver.dependencies.executor, (), partial(is_idempotent, agent.tools), lambda: driver.snapshot
             )
@@ -237,11 +225,13 @@ class ChildConversations:
     def _adapt_dependencies(self, driver: Driver, task: ChildTask) -> Any:
         """The child's dependencies: its steps and, in a handoff, its deltas go to whoever watches the
         parent."""
-        nest = getattr(task.observer, "nest", None)
+        parent = task.dependencies
+        assert parent is not None, "a child that is run has a parent that runs"
+        nest = getattr(parent.observer, "nest", None)
         return replace(
             driver.dependencies,
             observer=nest(task.conversation) if nest is not None else None,
-            on_delta=None if task.effect.result else task.on_delta,
+            on_delta=None if task.effect.result else parent.on_delta,
         )
 
 

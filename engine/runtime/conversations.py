@@ -22,20 +22,8 @@ from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls
-from toolchart.engine.runtime.allowed_effects import AllowedEffects
-from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.parts import (
-    NO_HOOKS,
-    Approver,
-    Asker,
-    ChildRunner,
-    Dependencies,
-    Observer,
-    Pricer,
-    TurnHooks,
-)
-from toolchart.engine.runtime.people import DecisionDesk
+from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, Parts, TurnHooks
 from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.engine.runtime.waiting import build_open_turn_error, has_open_work
 from toolchart.specs.models import AgentSpec
@@ -53,28 +41,7 @@ from toolchart.tools.sources.source_digest import list_source_digests
 from toolchart.tools.whole_definition import digest_definition
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from toolchart.engine.telemetry.debug_files import DebugFiles
-    from toolchart.engine.telemetry.live import Telemetry
-    from toolchart.tools.sources.effect_functions import EffectFunction
-
-
-class SharedDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """The dependencies that all conversations of an engine share."""
-
-    approver: Approver | None
-    decisions: DecisionDesk
-    asker: Asker | None
-    observer: Observer | None
-    clock: Clock
-    price: Pricer | None
-    get_function: Callable[[str], EffectFunction] | None = None
-    output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
-    children: ChildRunner | None = None
-    telemetry: Telemetry | None = None
-    debug_files: DebugFiles | None = None
-    longest_wait_s: float | None = None
+    pass
 
 
 _NO_MODEL = RecordedModel(RecordedAnswers())
@@ -87,7 +54,7 @@ class Conversations:
     Args:
         store: reads the log.
         log: appends to it.
-        get_provider: returns the provider of an `llms` entry by its name.
+        parts: what every conversation of the agent is given.
         function_sources: digests of the sources of the functions that the chart calls, by their references.
     """
 
@@ -99,18 +66,15 @@ class Conversations:
         tools: ToolManager,
         store: Store,
         log: GroupCommit,
-        get_provider: Callable[[str], Provider],
-        shared_dependencies: SharedDependencies,
+        parts: Parts,
         function_sources: Mapping[str, str],
     ) -> None:
         self._spec = spec
         self._tools = tools
         self._store = store
         self._log = log
-        self._get_provider = get_provider
-        self._shared_dependencies = shared_dependencies
+        self._parts = parts
         self._machine = get_machine(chart)
-        self._allowed_effects = AllowedEffects(chart, spec.responses)
         self._chart_text, self._effects = chart.to_yaml(), dict(chart.effects)
         redact = spec.redact
         self._redactor = Redactor(redact.keys, redact.patterns) if redact else None
@@ -215,7 +179,7 @@ class Conversations:
         if name in self._running_drivers:
             raise build_running_turn_error(name)
         driver = self.resume_driver(name, loaded_conversation)
-        driver.dependencies = hooks.add_to(driver.dependencies)
+        driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
         if entry:
             driver.add_taken_entry(entry)
         driver.apply_event(
@@ -233,7 +197,7 @@ class Conversations:
 
     def _use_service(self, driver: Driver, service: str) -> None:
         """Let a driver ask this `llms` entry."""
-        driver.dependencies = replace(driver.dependencies, provider=self._get_provider(service))
+        driver.dependencies = replace(driver.dependencies, provider=self._find_provider(service))
 
     def cache_driver(self, name: str, driver: Driver) -> None:
         """Keep a conversation at rest for its next turn."""
@@ -278,16 +242,7 @@ class Conversations:
 
     def has_work(self, snapshot: Snapshot, name: str) -> bool:
         """Whether going on with a conversation would do anything now."""
-        shared = self._shared_dependencies
-        return has_open_work(
-            self._store,
-            snapshot,
-            name,
-            shared.clock.now(),
-            shared.approver,
-            shared.asker,
-            shared.longest_wait_s,
-        )
+        return has_open_work(self._store, snapshot, name, self._parts.clock.now(), self._parts)
 
     def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
         """The driver of a conversation whose turn is open, with the chart that the turn began with."""
@@ -321,7 +276,8 @@ class Conversations:
 
     def allow_settings(self, settings: Mapping[str, Any]) -> None:
         """Let conversations have these settings though the spec does not name them: the caller does."""
-        self._allowed_effects.allow_options(settings)
+        if self._parts.allowed_effects is not None:
+            self._parts.allowed_effects.allow_options(settings)
 
     def fork_driver(self, name: str, plan: ForkPlan) -> Driver:
         """The driver of a new conversation that starts from a snapshot of its parent, with its record 0
@@ -393,35 +349,24 @@ class Conversations:
             basis=loaded_conversation.basis,
         )
 
+    def _find_provider(self, service: str) -> Provider:
+        """The provider of an `llms` entry."""
+        get_provider = self._parts.get_provider
+        assert get_provider is not None, "an agent has hosts"
+        return get_provider(service)
+
     def _build_driver(
         self, name: str, service: str | None, snapshot: Snapshot, journal: Journal, machine: Machine
     ) -> Driver:
         """A driver with its dependencies; `service` is None for a fork that has no turn yet."""
-        telemetry = self._shared_dependencies.telemetry
+        telemetry = self._parts.telemetry
         if telemetry is not None:
             telemetry.name_agent(name, self._spec.name or "")
-        dependencies = Dependencies(
-            provider=_NO_MODEL if service is None else self._get_provider(service),
-            executor=self._tools.bind(
-                name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
-            ),
-            approver=self._shared_dependencies.approver,
-            decisions=self._shared_dependencies.decisions,
-            asker=self._shared_dependencies.asker,
-            observer=self._shared_dependencies.observer,
-            clock=self._shared_dependencies.clock,
-            price=self._shared_dependencies.price,
-            allowed_effects=self._allowed_effects,
-            get_function=self._shared_dependencies.get_function,
-            output_classes=self._shared_dependencies.output_classes,
-            get_provider=self._get_provider,
-            children=self._shared_dependencies.children,
-            telemetry=telemetry,
-            debug_files=self._shared_dependencies.debug_files,
-            longest_wait_s=self._shared_dependencies.longest_wait_s,
-            # Deltas may cut a secret in two, so a redacted log does not keep them.
-            keep_deltas=self._spec.log_deltas and self._redactor is None,
+        executor = self._tools.bind(
+            name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
         )
+        provider = _NO_MODEL if service is None else self._find_provider(service)
+        dependencies = Dependencies(**structs.asdict(self._parts), provider=provider, executor=executor)
         redacted_conversation = None
         if self._redactor is not None:
             redacted_conversation = RedactedConversation(

@@ -13,8 +13,6 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
-from msgspec.structs import replace
-
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.keys import read_spec_keys
@@ -23,7 +21,7 @@ from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parking import PARK_AFTER
-from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnOptions
+from toolchart.engine.runtime.parts import Parts, ResumeOptions, StreamOptions, TurnOptions
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.log.fork import ForkChanges
-    from toolchart.engine.runtime.agent import Agent, SharedParts
+    from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, Observer
     from toolchart.engine.runtime.recovery import RecoveredTurn
@@ -53,7 +51,7 @@ GRACE_S = 10.0
 """Seconds that running work has to end when an engine is stopped."""
 
 
-def _load_agent(spec: AgentSpec | str | Path | Mapping[str, Any], parts: SharedParts) -> Agent:
+def _load_agent(spec: AgentSpec | str | Path | Mapping[str, Any], parts: Parts) -> Agent:
     from toolchart.engine.runtime.agent import Agent
     from toolchart.specs.loader import load_spec
     from toolchart.specs.models import AgentSpec
@@ -116,11 +114,9 @@ class Engine:
         longest_wait_s: float | None = None,
         park_after: int = PARK_AFTER,
     ) -> None:
-        from toolchart.engine.runtime.agent import SharedParts
-
         self._calls = BlockingCalls()
         self._owns_store = log is None or isinstance(log, (str, Path))
-        self._parts = SharedParts(
+        self._parts = Parts(
             clock=clock or SystemClock(),
             functions=functions,
             services=services,
@@ -150,7 +146,7 @@ class Engine:
         self._log = GroupCommit(self.store, lease_s=self._lease_s)
         agent.open_conversations(self.store, self._log)
         self.conversations = agent.conversations
-        self._open_turns = OpenTurns(agent, self._parts.answers, self.store, self._log)
+        self._open_turns = OpenTurns(agent, self.store, self._log)
         self._ownership = self._open_turns.ownership
         self._recovery = Recovery(
             agent, self.store, self._log, self._ownership, self._open_turns, self._park_after
@@ -230,8 +226,7 @@ class Engine:
             if result is None:
                 turn_started = await self._agent.plan_turn(name, message, options)
                 driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
-                own_dependencies = replace(driver.dependencies, observer=self._parts.observer)
-                driver.dependencies = hooks.add_to(own_dependencies)
+                driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
                 snapshot = await self.conversations.run_driver(name, driver, turn_started)
                 result = self._open_turns.build_result(snapshot, name, hooks)
             hold.note(result)
@@ -401,7 +396,7 @@ class Engine:
         if has_lost:
             self.store.delete(name)
             raise build_overtaken_error(plan)
-        return build_fork_result(name, plan, driver.snapshot, None, self._agent.output_classes)
+        return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
 
     @check_arguments()
     def fork(

@@ -71,14 +71,13 @@ class OpenTurns:
     """The open turns of an agent's conversations.
 
     Args:
-        answers: receives what a person says to a child, by its conversation, until the child is resumed.
         store: reads the log.
         log: appends to it.
     """
 
-    def __init__(self, agent: Agent, answers: dict[str, Answering], store: Store, log: GroupCommit) -> None:
+    def __init__(self, agent: Agent, store: Store, log: GroupCommit) -> None:
         self._agent = agent
-        self._answers = answers
+        self._answers = agent.parts.answers
         self._store = store
         self._log = log
         self._ownership = Ownership(agent, store, log, self.take_message)
@@ -173,7 +172,7 @@ class OpenTurns:
             raise build_open_turn_error(loaded.snapshot, conversation)
         conversations = self._agent.conversations
         driver = conversations.resume_driver(conversation, loaded)
-        driver.dependencies = hooks.add_to(driver.dependencies)
+        driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
         if driver.can_interrupt():
             repeatable = find_repeatable_calls(loaded.snapshot, self._agent.tools, loaded.versions)
             driver.apply_event(Resumed(repeatable=repeatable))
@@ -310,7 +309,7 @@ class OpenTurns:
 
     def _has_overdue_timer(self, conversation: str, snapshot: Snapshot) -> bool:
         """Whether a timer of an open turn, or of a child of it, has run out."""
-        now = self._agent.clock.now()
+        now = self._agent.parts.clock.now()
         children = [child for _, child in iterate_open_children(self._store, snapshot, conversation)]
         return any(list_overdue_timers(each, now) for each in (snapshot, *children))
 
@@ -544,17 +543,15 @@ class OpenTurns:
     ) -> TurnResult:
         """Resume the root of a child, with an answer for the child."""
         root = find_root(self._store, conversation)
-        self._answers[conversation] = answer
-        self._agent.answer_entries[conversation] = entry
+        self._answers[conversation] = answer, entry
         try:
             return await self.go_on(root, self._load_conversation(root), None, hooks)
         finally:
-            self._answers.pop(conversation, None)
-            self._agent.answer_entries.pop(conversation, None)  # else another answer would take this entry
+            self._answers.pop(conversation, None)  # not taken: it must not meet another turn
 
     def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
         """The result of the newest turn, with its answer as data and what its children wait for."""
-        result = build_turn_result(snapshot, conversation, self._agent.output_classes)
+        result = build_turn_result(snapshot, conversation, self._agent.parts.output_classes)
         if result.ok and hooks.answer_form is not None:
             result = replace(result, data=hooks.answer_form.parse(result.content)[0])
         if snapshot.inbox and not snapshot.is_over:
@@ -694,7 +691,7 @@ class SingleTurns:
             plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
             conversations, parent_snapshot = self._agent.conversations, plan.parent.snapshot
             driver = conversations.fork_driver(name, plan)
-            driver.dependencies = hooks.add_to(driver.dependencies)
+            driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
             repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
             await driver.commit()
             result: TurnResult | None = None

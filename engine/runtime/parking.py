@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import SystemClock
+from toolchart.engine.runtime.parts import Parts
 from toolchart.engine.runtime.waiting import has_open_work
 from toolchart.states.core.encoding import read_json
 from toolchart.states.events import Resumed
@@ -51,7 +52,7 @@ def find_parking(store: Store, conversation: str) -> str | None:
         return None
     loaded = load_conversation(store, conversation)
     now = SystemClock().now()
-    if loaded is None or not has_open_work(store, loaded.snapshot, conversation, now, None, None):
+    if loaded is None or not has_open_work(store, loaded.snapshot, conversation, now, Parts()):
         return None
     return describe_parking(1 + _count_resumptions(store, conversation, newest[0] + 1))
 

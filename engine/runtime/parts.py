@@ -1,4 +1,8 @@
-"""The dependencies of a driver: the provider, the tools, the clock and the callbacks of one turn."""
+"""Everything outside the core that a turn reaches, in one frozen value that is filled in on the way down.
+
+`Parts` has what the program gave the engine and what each agent adds; `Dependencies` are these parts with
+what one conversation and one turn add. Each name is declared once; whoever stands lower gets the whole value.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, Effect, RunAgent
-from toolchart.states.events import AgentAnswering, Answered, Decided, Event
+from toolchart.states.events import AgentAnswering, Answered, Answering, Decided, Event
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.answer_form import AnswerForm
     from toolchart.engine.telemetry.debug_files import DebugFiles
     from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.tools.approvers import Signer
+    from toolchart.tools.definition import Tool
+    from toolchart.tools.services import Service
     from toolchart.tools.sources.attachments import Attachment
     from toolchart.tools.sources.effect_functions import EffectFunction
 
@@ -68,12 +75,8 @@ class ChildTask(msgspec.Struct, frozen=True, kw_only=True):
     item: int
     variables: Mapping[str, Any] = {}
     """Variables of the parent's turn."""
-    observer: Observer | None = None
-    """The parent's."""
-    on_delta: DeltaObserver | None = None
-    """The parent's."""
-    asks_first: bool = False
-    """Whether tools that are not idempotent need an approval: the parent is a fork."""
+    dependencies: Dependencies | None = None
+    """The parent's; None where only the child's id matters."""
 
     @property
     def conversation(self) -> str:
@@ -104,47 +107,65 @@ class ChildRunner(Protocol):
         ...
 
 
-class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything outside the core that a driver calls during one turn."""
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program gave an engine, and what one of its agents makes of it."""
 
-    provider: Provider
-    """Answers model calls."""
-    executor: Executor
-    """Reviews and runs tool calls."""
+    # What the program gave: the engine's agent and all its children share it.
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    functions: Sequence[Callable[..., Any] | Tool] = ()
+    services: Mapping[str, Service] | None = None
+    dependencies: Any = None
+    """Objects of the program that tools get by their `ToolContext`."""
+    providers: Mapping[str, Provider] = {}
+    outputs: Mapping[str, type[BaseModel]] | None = None
     approver: Approver | None = None
     """Decides calls that need approval; without one such a turn waits."""
-    decisions: DecisionDesk | None = None
-    """Signs and checks what the approver decides; None takes it as it is, as recorded decisions are."""
+    signer: Signer | None = None
     asker: Asker | None = None
     """Answers questions to people; without one such a turn waits."""
     observer: Observer | None = None
-    on_delta: DeltaObserver | None = None
-    """Receives deltas. Where it is set and the provider can stream, replies are streamed."""
-    clock: Clock = msgspec.field(default_factory=SystemClock)
+    telemetry: Telemetry | None = None
+    """Makes spans of what happens; it changes nothing."""
+    longest_wait_s: float | None = None
+    """Seconds that the turn waits for a timer where nothing else is open; a longer one leaves it at rest."""
+    answers: dict[str, tuple[Answering, int]] = msgspec.field(default_factory=dict)
+    """Answers of people for child conversations, by their ids, each with the number of the inbox entry that
+    it comes from (0 for none). Each is taken when its child is resumed."""
+
+    # What an agent adds.
+    decisions: DecisionDesk | None = None
+    """Signs and checks what the approver decides; None takes it as it is, as recorded decisions are."""
     price: Pricer | None = None
     """Adds the cost to a reply."""
     allowed_effects: AllowedEffects | None = None
     """Refuses what the operator's own chart does not declare; None performs what the chart asks for."""
     get_function: Callable[[str], EffectFunction] | None = None
     """Returns a function that the operator's own chart names."""
-    output_classes: Mapping[str, type[BaseModel]] = msgspec.field(default_factory=dict)
+    output_classes: Mapping[str, type[BaseModel]] = {}
     """Pydantic classes of results, by their names, where the user gave one."""
     get_provider: Callable[[str], Provider] | None = None
-    """Returns the provider of an `llms` entry, for effects that name one."""
+    """Returns the provider of an `llms` entry."""
     children: ChildRunner | None = None
     """Runs the children of `run_agent`."""
-    asks_first: bool = False
-    """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
-    longest_wait_s: float | None = None
-    """Seconds that the turn waits for a timer where nothing else is open; a longer one leaves it at rest."""
-    telemetry: Telemetry | None = None
-    """Makes spans of what happens; it changes nothing."""
     debug_files: DebugFiles | None = None
     """Writes what the spec's section `debug` asks for."""
-    answer_form: AnswerForm | None = None
-    """The type that the program demands of the answer of this turn."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""
+
+
+class Dependencies(Parts, frozen=True, kw_only=True):
+    """The parts of one turn: everything outside the core that its driver calls."""
+
+    provider: Provider
+    """Answers model calls."""
+    executor: Executor
+    """Reviews and runs tool calls."""
+    on_delta: DeltaObserver | None = None
+    """Receives deltas. Where it is set and the provider can stream, replies are streamed."""
+    answer_form: AnswerForm | None = None
+    """The type that the program demands of the answer of this turn."""
+    asks_first: bool = False
+    """Whether tools of children that are not idempotent need an approval: the conversation is a fork."""
 
 
 def describe_request(request: Request, host: str = "") -> str:
@@ -212,12 +233,16 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
     on_delta: DeltaObserver | None = None
     answer_form: AnswerType | None = None
 
-    def add_to(self, dependencies: Dependencies) -> Dependencies:
-        """The dependencies with these callbacks."""
+    def add_to(self, dependencies: Dependencies, observer: Observer | None) -> Dependencies:
+        """The dependencies with these callbacks.
+
+        Args:
+            observer: the engine's.
+        """
         form = self.answer_form
         return replace(
             dependencies,
-            observer=self.observer or dependencies.observer,
+            observer=self.observer or observer,
             on_delta=self.on_delta,
             answer_form=None if form is None or form.is_text else form,
         )
@@ -251,10 +276,7 @@ class DriverPort(Protocol):
     dependencies: Dependencies
     machine: Machine
 
-    @property
-    def conversation(self) -> str:
-        """Id of the conversation."""
-        ...
+    conversation: str
 
     def apply_event(self, event: Event) -> Step:
         """Step the core with an event."""

@@ -617,9 +617,7 @@ def _build_task(driver: DriverPort, effect: RunAgent, item: int) -> ChildTask:
         effect=effect,
         item=item,
         variables=driver.snapshot.variables,
-        observer=driver.dependencies.observer,
-        on_delta=driver.dependencies.on_delta,
-        asks_first=driver.dependencies.asks_first,
+        dependencies=driver.dependencies,
     )
 
 

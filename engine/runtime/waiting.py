@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.parts import Approver, Asker, ChildTask
+from toolchart.engine.runtime.parts import ChildTask, Parts
 from toolchart.states.effects import AskApproval, AskPerson, Effect, ReviewCalls, RunAgent, Wait
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
@@ -162,49 +162,40 @@ def find_only_work(snapshot: Snapshot) -> Effect | None:
     return effects[0]
 
 
-def has_work(
-    snapshot: Snapshot,
-    now: str,
-    approver: Approver | None,
-    asker: Asker | None,
-    has_child_work: Callable[[RunAgent], bool],
-    longest_wait_s: float | None = None,
-) -> bool:
+def has_work(snapshot: Snapshot, now: str, parts: Parts, has_child_work: Callable[[RunAgent], bool]) -> bool:
     """Whether a worker that goes on with a conversation has something to do: a timer has run out, or an
     effect is open that does not wait for somebody outside.
 
     Args:
         now: the present time, RFC 3339.
+        parts: says whether the worker can ask an approver and an asker, and how long it waits for a timer.
         has_child_work: whether a child of an effect has something to do.
-        longest_wait_s: seconds that the worker waits for a timer; None is any time.
     """
     if snapshot.has_ended:
         return False
     if list_overdue_timers(snapshot, now):
         return True
-    if rests_on_timers(snapshot, lambda: now, longest_wait_s):
+    if rests_on_timers(snapshot, lambda: now, parts.longest_wait_s):
         return False
     effects = [effect for effect in snapshot.open_effects if not isinstance(effect, Wait)]
     return not effects or any(
         has_child_work(effect)
         if isinstance(effect, RunAgent)
-        else not _waits_for_outside(effect, snapshot, approver, asker)
+        else not _waits_for_outside(effect, snapshot, parts)
         for effect in effects
     )
 
 
-def _waits_for_outside(
-    effect: Effect, snapshot: Snapshot, approver: Approver | None, asker: Asker | None
-) -> bool:
+def _waits_for_outside(effect: Effect, snapshot: Snapshot, parts: Parts) -> bool:
     """Whether only somebody outside this process can answer an effect now."""
     match effect:
         case AskPerson():
-            return asker is None
+            return parts.asker is None
         case AskApproval():
-            return approver is None and bool(list_undecided_calls(snapshot))
+            return parts.approver is None and bool(list_undecided_calls(snapshot))
         case ReviewCalls():
             is_reviewed = all(call.ruling for call in snapshot.calls if call.outcome is None)
-            return approver is None and is_reviewed and bool(list_undecided_calls(snapshot))
+            return parts.approver is None and is_reviewed and bool(list_undecided_calls(snapshot))
     return effect.waits_for_user
 
 
@@ -222,20 +213,12 @@ def iterate_open_children(
                     yield from iterate_open_children(store, child.snapshot, name)
 
 
-def has_open_work(
-    store: Store,
-    snapshot: Snapshot,
-    conversation: str,
-    now: str,
-    approver: Approver | None,
-    asker: Asker | None,
-    longest_wait_s: float | None = None,
-) -> bool:
+def has_open_work(store: Store, snapshot: Snapshot, conversation: str, now: str, parts: Parts) -> bool:
     """Whether a worker that goes on with a conversation, or with a child of it, has something to do.
 
     Args:
         now: the present time, RFC 3339.
-        longest_wait_s: seconds that the worker waits for a timer; None is any time.
+        parts: those of the worker.
     """
 
     def has_item_work(effect: RunAgent, item: int) -> bool:
@@ -243,13 +226,13 @@ def has_open_work(
         child = load_conversation(store, name)
         if child is None or child.snapshot.is_over:
             return True
-        return has_open_work(store, child.snapshot, name, now, approver, asker, longest_wait_s)
+        return has_open_work(store, child.snapshot, name, now, parts)
 
     def has_child_work(effect: RunAgent) -> bool:
         items = {*range(len(effect.messages))} - {*effect.answered, *effect.resting}
         return not effect.messages or any(has_item_work(effect, item) for item in items)
 
-    return has_work(snapshot, now, approver, asker, has_child_work, longest_wait_s)
+    return has_work(snapshot, now, parts, has_child_work)
 
 
 def waits_for_decision(call_id: str, snapshot: Snapshot) -> bool:
