@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, nullcontext
 from hashlib import sha256
 from typing import Any, TypeVar, final
 
@@ -27,7 +27,7 @@ from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.replies import DeltaJoiner, stream_reply
 from toolchart.providers.shared.requests import Origin
 from toolchart.providers.transport.encoded_bodies import encode_canonical_body
-from toolchart.providers.transport.limits import HostLimiter, RateLimits, Reservation, watch_call
+from toolchart.providers.transport.limits import CallHeaders, HostLimiter
 from toolchart.states.errors import ProviderError
 from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Delta, Reply, Request
@@ -108,9 +108,6 @@ def encode_plain_request(request: Request) -> dict[str, Any]:
     return {"digest": compute_request_digest(request)}
 
 
-_UNLIMITED = Reservation(0.0, 0)
-"""The reservation of calls of a host without limits."""
-
 _DIGEST_LENGTH = 32
 """Hexadecimal digits, as in the other digests of a log."""
 
@@ -134,36 +131,25 @@ def compute_wire_digest(builder: BodyBuilder, request: Request, *, stream: bool)
     return compute_body_digest(builder.build_body(request, stream=stream))
 
 
-class DigestReport:
-    """A block that hands a body over: it gives the digest. Errors that leave it get the digest, and what
-    the headers of the answer say about limits."""
-
-    __slots__ = ("_call", "digest")
-
-    def __init__(self, digest: str) -> None:
-        self.digest = digest
-        self._call = watch_call()
-
-    @property
-    def rate_limits(self) -> RateLimits | None:
-        """What the answer said about limits in its headers."""
-        return self._call.limits or None
-
-    def __enter__(self) -> str:
-        return self.digest
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ProviderError) and error.wire_digest is None:
-            error.wire_digest = self.digest
-            error.rate_limits = self.rate_limits
+def compute_plain_digest(request: Request) -> str:
+    """The digest of the body of `encode_plain_request`."""
+    return sha256(b'{"digest":"%s"}' % compute_request_digest(request).encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def report_digest(body: Mapping[str, Any]) -> DigestReport:
-    """A block with the `digest` of a body, which every `ProviderError` of the block carries too.
+@contextmanager
+def report_digest(body: Mapping[str, Any]) -> Iterator[str]:
+    """A block with the digest of a body. Every `ProviderError` of the block carries it too, with what the
+    headers of the answer say about limits.
 
     For adapters that are no `HostAdapter`: the block hands the body over and reads the answer.
     """
-    return DigestReport(compute_body_digest(body))
+    call = CallHeaders()
+    digest = compute_body_digest(body)
+    try:
+        yield digest
+    except ProviderError as error:
+        call.mark_error(error, digest)
+        raise
 
 
 class HostAdapter(ABC):
@@ -254,12 +240,18 @@ class HostAdapter(ABC):
             ProviderError: the call failed.
         """
         body = self._prepare_body(request, stream=False)
-        report = report_digest(body)
-        with report:
-            async with self._admit(request) as reservation:
+        headers, digest = CallHeaders(), compute_body_digest(body)
+        try:
+            if self.limiter is None:
                 reply = await await_in_time(self.send_body(body), self.timeout_s)
-                reservation.count_tokens(reply)
-        return self._finish_reply(request, reply, report)
+            else:
+                async with self.limiter.admit(request) as reservation:
+                    reply = await await_in_time(self.send_body(body), self.timeout_s)
+                    reservation.count_tokens(reply)
+        except ProviderError as error:
+            headers.mark_error(error, digest)
+            raise
+        return self._finish_reply(request, reply, headers, digest)
 
     @final
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
@@ -269,36 +261,32 @@ class HostAdapter(ABC):
             ProviderError: the call failed, or the stream was cut.
         """
         body = self._prepare_body(request, stream=True)
-        report = report_digest(body)
-        with report:
+        headers, digest = CallHeaders(), compute_body_digest(body)
+        try:
             async with (
-                self._admit(request) as reservation,
+                self.limiter.admit(request) if self.limiter is not None else nullcontext() as reservation,
                 aclosing(iterate_in_time(self.stream_body(body), self.timeout_s)) as items,
             ):
                 joiner = DeltaJoiner()
                 async for item in items:
                     if isinstance(item, Reply):
-                        reservation.count_tokens(item)
-                        yield self._finish_reply(request, item, report)
+                        if reservation is not None:
+                            reservation.count_tokens(item)
+                        yield self._finish_reply(request, item, headers, digest)
                     elif (delta := joiner.join_delta(item)) is not None:
                         yield delta
-
-    def _admit(self, request: Request) -> AbstractAsyncContextManager[Reservation]:
-        """A block that begins when the limits of the host allow the call."""
-        return self.limiter.admit(request) if self.limiter is not None else nullcontext(_UNLIMITED)
+        except ProviderError as error:
+            headers.mark_error(error, digest)
+            raise
 
     def _prepare_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body; a request that breaks the wire format is a failed call, and no fault of the driver."""
         with convert_exceptions():
             return self.build_body(request, stream=stream)
 
-    def _finish_reply(self, request: Request, reply: Reply, report: DigestReport) -> Reply:
+    def _finish_reply(self, request: Request, reply: Reply, headers: CallHeaders, digest: str) -> Reply:
         warnings = (*reply.warnings, *self.list_warnings(request, reply))
         data = self.get_origin(request).mark_data(reply.provider_data)
         return replace(
-            reply,
-            warnings=warnings,
-            wire_digest=report.digest,
-            provider_data=data,
-            rate_limits=report.rate_limits,
+            reply, warnings=warnings, wire_digest=digest, provider_data=data, rate_limits=headers.limits
         )

@@ -20,14 +20,14 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
 from toolchart.providers.hosts import RECORDED_HOST, find_host
 from toolchart.providers.registry import create_provider
-from toolchart.providers.text_calls.provider import accept_text_calls, unwrap_text_calls
+from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply, Request
-from toolchart.states.ports import Provider, Store
+from toolchart.states.ports import Provider, Store, StreamingProvider
 
 if TYPE_CHECKING:
     from toolchart.engine.telemetry.debug_files import DebugFiles
@@ -81,13 +81,14 @@ class ModelHosts:
         self._debug_files = debug_files
 
     def get_provider(self, service: str) -> Provider:
-        """The provider of an `llms` entry for the running event loop; it describes tools in the prompt where
-        a request says so.
+        """The provider of an `llms` entry for the running event loop; one without a stream of its own streams
+        whole replies word by word.
 
         Raises:
             SpecError: there is no such entry, or it cannot be used.
         """
-        return accept_text_calls(self.get_plain_provider(service))
+        provider = self.get_plain_provider(service)
+        return provider if isinstance(provider, StreamingProvider) else accept_text_calls(provider)
 
     def get_plain_provider(self, service: str) -> Provider:
         """The provider of an `llms` entry for the running event loop, as the entry or the program gives it.
@@ -106,7 +107,7 @@ class ModelHosts:
             if service not in providers:
                 entry = self._add_cassette(service, entry)
                 provider = create_model_provider(entry, f"llms.{service}", beside=self._spec_folder)
-                self._limiters[service] = getattr(unwrap_text_calls(provider), "limiter", None)
+                self._limiters[service] = getattr(provider, "limiter", None)
                 providers[service] = provider
             return providers[service]
 

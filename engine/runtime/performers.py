@@ -27,6 +27,7 @@ from toolchart.engine.runtime.parts import (
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.tool_calls import run_tools
 from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
+from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.effects import (
@@ -272,6 +273,8 @@ class EffectPerformer:
         provider = dependencies.provider
         if effect.host and dependencies.get_provider is not None:
             provider = dependencies.get_provider(effect.host)
+        if effect.request.writes_tools_as_text:  # its host refused tools before
+            provider = accept_text_calls(provider)
         if not wants_deltas or not isinstance(provider, StreamingProvider):
             return await provider.complete(effect.request)
         text_pieces = self._streamed_texts.setdefault(effect.id, [])
@@ -459,6 +462,8 @@ async def count_tokens(driver: DriverPort, effect: CountTokens) -> None:
     """
     request, messages = build_counted_request(driver.snapshot)
     provider, tokens, problem = driver.dependencies.provider, None, ""
+    if request.writes_tools_as_text:
+        provider = accept_text_calls(provider)
     if isinstance(provider, CountingProvider):
         try:
             tokens = await provider.count_tokens(request)

@@ -95,6 +95,8 @@ class RecordedModel:
     """A provider that answers each request with the recorded reply."""
 
     name = "recorded"
+    obeys_text_calls = True
+    """The calls in the text of a recorded reply were read when it was recorded."""
 
     def __init__(self, answers: RecordedAnswers) -> None:
         self._answers = answers

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.providers.adapter import encode_plain_request, report_digest
+from toolchart.providers.adapter import compute_plain_digest, encode_plain_request
 from toolchart.providers.descriptor import RequestReader
 from toolchart.providers.entries import AdapterSettings, read_adapter_settings
 from toolchart.providers.hosts import find_wire_format, iterate_wire_formats
@@ -242,9 +242,12 @@ class RecordedProvider:
             ProviderError: the recorded failure; or `bad_request` where no recorded request matches, with
                 the differences to the nearest one as JSON pointers.
         """
-        with report_digest(self.build_body(request, stream=False)) as digest:
-            reply = self._take_call(request).get_reply()
-        return replace(reply, wire_digest=digest)
+        digest = compute_plain_digest(request)
+        try:
+            return replace(self._take_call(request).get_reply(), wire_digest=digest)
+        except ProviderError as error:
+            error.wire_digest = error.wire_digest or digest
+            raise
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The same reply, word by word."""

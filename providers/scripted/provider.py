@@ -17,7 +17,7 @@ import orjson
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from toolchart.providers.adapter import encode_plain_request, report_digest
+from toolchart.providers.adapter import compute_plain_digest, encode_plain_request
 from toolchart.providers.shared.replies import iterate_deltas, parse_arguments, stream_reply
 from toolchart.specs.models import LLMConfig
 from toolchart.states.canonical_json import encode_escaped_json
@@ -128,19 +128,16 @@ class ScriptedReply(_ScriptPart):
         """
         if self.fail is not None:
             raise self.fail.build_error()
-        calls = tuple(call.build_call() for call in self.tool_calls)
+        calls = tuple([call.build_call() for call in self.tool_calls])
+        pieces = self.stream.pieces if self.stream is not None else ()
         reason = self.finish_reason or ("tool_calls" if calls else "stop")
         return Reply(
-            content=self._join_content(),
+            content="".join(pieces) if self.content is None and pieces else self.content,
             tool_calls=calls,
             finish_reason=reason,
             native_reason=reason,
             usage=self.usage.build_usage() if self.usage is not None else None,
         )
-
-    def _join_content(self) -> str | None:
-        pieces = self.stream.pieces if self.stream is not None else []
-        return "".join(pieces) if self.content is None and pieces else self.content
 
     def split_into_deltas(self, reply: Reply) -> Iterator[Delta]:
         """The deltas of the reply, its text in the pieces of the script."""
@@ -376,20 +373,30 @@ class ScriptedProvider:
         Raises:
             ProviderError: the scripted failure; or `bad_request` when the list has no more replies.
         """
-        with report_digest(self.build_body(request, stream=False)) as digest:
+        digest = compute_plain_digest(request)
+        try:
             answer = await self._wait_for_answer(request)
-            reply = answer if isinstance(answer, Reply) else answer.build_reply()
-            if isinstance(answer, ScriptedReply) and answer.cut:
+            if isinstance(answer, Reply):
+                return replace(answer, wire_digest=digest)
+            reply = answer.build_reply()
+            if answer.cut:
                 raise _make_cut_error()
+        except ProviderError as error:
+            error.wire_digest = digest
+            raise
         return replace(reply, wire_digest=digest)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """The same reply in the script's pieces, or word by word."""
-        with report_digest(self.build_body(request, stream=True)) as digest:
+        digest = compute_plain_digest(request)
+        try:
             answer = await self._wait_for_answer(request)
             async with aclosing(_stream_answer(answer)) as items:
                 async for item in items:
                     yield replace(item, wire_digest=digest) if isinstance(item, Reply) else item
+        except ProviderError as error:
+            error.wire_digest = digest
+            raise
 
     async def aclose(self) -> None:
         """Do nothing: there is no connection to close."""
@@ -398,21 +405,20 @@ class ScriptedProvider:
         """The answer of the script, after its latency."""
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
-        answer = self._rules.answer_request(request) if self._has_rules else self._get_next_reply(request)
-        if isinstance(answer, ScriptedReply) and answer.latency_s:
-            await asyncio.sleep(answer.latency_s)
-        return answer
-
-    def _get_next_reply(self, request: Request) -> Reply | ScriptedReply:
-        """The next reply of the list."""
+        if self._has_rules:
+            return self._rules.answer_request(request)
         self.requests.append(request)
         if self._next_index >= len(self._replies):
             raise ProviderError(
                 kind="bad_request", message=f"the script has {len(self._replies)} replies and no more"
             )
-        reply = self._replies[self._next_index]
+        answer = self._replies[self._next_index]
         self._next_index += 1
-        return reply if isinstance(reply, (Reply, ScriptedReply)) else reply(request)
+        if isinstance(answer, ScriptedReply):
+            if answer.latency_s:
+                await asyncio.sleep(answer.latency_s)
+            return answer
+        return answer if isinstance(answer, Reply) else answer(request)
 
 
 async def _stream_answer(answer: Reply | ScriptedReply) -> AsyncGenerator[Delta | Reply, None]:

@@ -24,6 +24,7 @@ from toolchart.providers.text_calls.scanner import (
     TextCallScanner,
     TextPiece,
 )
+from toolchart.providers.transport.limits import HostLimiter
 from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, add_text
@@ -70,8 +71,12 @@ class TextCallProvider:
         SpecError: there is no such format, or another package offers it and its row is incomplete.
     """
 
+    obeys_text_calls = True
+    """See `accept_text_calls`."""
+
     def __init__(self, inner: Provider, tool_format: str) -> None:
         self.name = inner.name
+        self.limiter: HostLimiter | None = getattr(inner, "limiter", None)
         self._inner = inner
         is_bracket = tool_format in TOOL_FORMAT_WORDS
         self._row = None if is_bracket else TEXT_FORMATS.find(tool_format, "llms.*.tool_format")
@@ -215,13 +220,11 @@ class TextCallProvider:
 
 
 def accept_text_calls(provider: Provider) -> Provider:
-    """A provider that obeys `Request.writes_tools_as_text`: the same one, wrapped if it does not."""
-    return provider if isinstance(provider, TextCallProvider) else TextCallProvider(provider, "native")
+    """A provider that obeys `Request.writes_tools_as_text`: the same one, wrapped if it does not.
 
-
-def unwrap_text_calls(provider: Provider) -> Provider:
-    """The provider that a wrapper asks; one that is not wrapped itself."""
-    return provider._inner if isinstance(provider, TextCallProvider) else provider
+    Only requests that say so need it: others go straight to the host.
+    """
+    return provider if getattr(provider, "obeys_text_calls", False) else TextCallProvider(provider, "native")
 
 
 def _scan(scanner: TextCallScanner, text: str) -> list[Piece]:

@@ -23,6 +23,7 @@ import msgspec
 from toolchart.providers.shared.failures import parse_reset, read_retry_after_s
 from toolchart.providers.transport.connections import HttpHooks
 from toolchart.specs.models import LLMConfig
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Reply, Request
 
 # -- what hosts say about limits -------------------------------------------------------------------
@@ -123,29 +124,32 @@ def describe_rate_limits(limits: RateLimits) -> str:
 
 
 class CallHeaders:
-    """What the answer to one call said in its headers."""
+    """What the answer to one call said in its headers.
+
+    From its creation on the answers in this task, and in tasks that it starts, belong to this call: the hook
+    below runs deep inside of an HTTP library, which knows nothing of calls.
+    """
 
     __slots__ = ("limits",)
 
     def __init__(self) -> None:
-        self.limits: RateLimits = {}
+        self.limits: RateLimits | None = None
+        _current_call.set(self)
+
+    def mark_error(self, error: ProviderError, digest: str) -> None:
+        """Let a failed call carry the digest of its body, and what the answer said about limits."""
+        if error.wire_digest is None:
+            error.wire_digest, error.rate_limits = digest, self.limits
 
 
 _current_call: ContextVar[CallHeaders | None] = ContextVar("current_call", default=None)
-
-
-def watch_call() -> CallHeaders:
-    """From now on the answers in this task, and in tasks that it starts, belong to a new call."""
-    call = CallHeaders()
-    _current_call.set(call)
-    return call
 
 
 async def keep_rate_limits(response: Any) -> None:
     """A hook of an HTTP client: keep what an answer says about limits with its call."""
     call = _current_call.get()
     if call is not None:
-        call.limits = read_rate_limits(response.headers)
+        call.limits = read_rate_limits(response.headers) or None
 
 
 # -- limits of calls -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from toolchart.providers.openai.client import ResponsesProvider
 from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
-from toolchart.states.core import message_list
+from toolchart.states import message_list
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.message_list import MessageList, RequestMessages

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolchart.states.core import message_list
+from toolchart.states import message_list
 from toolchart.states.message_list import (
     MessageList,
     OfferedTools,
