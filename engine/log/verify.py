@@ -321,8 +321,12 @@ class RecordOrder:
     def _check_tool_calls(self, record: ReadRecord, event: Event | None) -> None:
         """Check that an outcome belongs to an open call."""
         match event:
-            case Replied() | TurnStarted():
+            case TurnStarted():
                 self._open_call_ids = set()
+            case Replied() if event.reply.tool_calls and not record.is_late:
+                # A chart may run calls that nobody reviewed. A reply without calls may be that of another
+                # region, beside which the calls of this one still run.
+                self._open_call_ids = set(record.calls or [call.id for call in event.reply.tool_calls])
             case Reviewed():
                 self._open_call_ids = {verdict.call_id for verdict in event.verdicts}
             case ToolFinished(call_id=call_id) if call_id and not record.is_late:

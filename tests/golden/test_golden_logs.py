@@ -6,9 +6,10 @@ like, or what a step does, writes them anew with `python tests/golden/write.py` 
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator
+from typing import Any, get_args
 
-import orjson
 import pytest
 from golden_logs import (
     describe_first_difference,
@@ -18,13 +19,18 @@ from golden_logs import (
     read_golden_log,
     split_conversations,
 )
-from golden_scenarios import SCENARIOS, run_scenario
+from golden_scenarios import KEYS, SCENARIOS, run_scenario
 
+from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
+from toolchart.engine.log.record import RecordLine
 from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.engine.log.verify import verify_store
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.flows import list_shipped_flows
 from toolchart.states.errors import LogDamaged
+from toolchart.states.events import Outcome
+from toolchart.states.vocabulary import EFFECTS, EVENTS
 
 
 def test_every_scenario_has_its_golden_log() -> None:
@@ -54,26 +60,37 @@ def test_the_golden_log_is_derived(name: str) -> None:
     """The chain holds, and `replay` derives every record of every conversation."""
     conversations = split_conversations(read_golden_log(name))
     store: Any = load_golden_store(conversations)
+    if name in KEYS:
+        store = encrypt_store(store, KEYS[name])
     assert [outcome for outcome in verify_store(store) if isinstance(outcome, LogDamaged)] == []
     for conversation, lines in conversations.items():
         assert len(list(replay_conversation(store, conversation))) == len(lines)
 
 
-def list_features() -> set[str]:
-    """What the golden logs have: types of events with their kinds and outcomes, marks of records."""
-    features = set()
+def iterate_records() -> Iterator[dict[str, Any]]:
+    """The records of all golden logs; of an encrypted one what its envelope shows."""
     for name in list_golden_logs():
         for lines in split_conversations(read_golden_log(name)).values():
-            for record in map(orjson.loads, lines):
-                event = record.get("event", {"type": "encrypted"})
-                features |= {
-                    event["type"],
-                    f"{event['type']} {event.get('outcome') or event.get('kind') or ''}".strip(),
-                }
-                features |= {
-                    key for key in record if record[key] is True or key in ("digest", "ended", "cancels")
-                }
-    return features
+            yield from map(json.loads, lines)
+
+
+def test_every_event_effect_outcome_and_mark_stands_in_a_golden_log() -> None:
+    """Each type of event, each kind of effect, each outcome of a call, each key of a record."""
+    events, effects, outcomes, keys = set(), set(), set(), set()
+    kinds_by_name: dict[str, str] = {}
+    for record in iterate_records():
+        event = record.get("event", {})
+        kinds_by_name |= {name: next(iter(row)) for name, row in event.get("effects", {}).items()}
+        events.add(event.get("type"))
+        outcomes.add(event.get("outcome"))
+        effects |= {kinds_by_name.get(ask["effect"], ask["effect"]) for ask in record.get("asks", ())}
+        keys |= {*record, *(f"asks/{key}" for ask in record.get("asks", ()) for key in ask)}
+    assert sorted({row.name for row in EVENTS.builtin_rows} - events) == []
+    assert sorted({row.name for row in EFFECTS.builtin_rows} - effects) == []
+    nowhere_given = {"cancelled"}
+    assert sorted(set(get_args(Outcome)) - outcomes - nowhere_given) == []
+    assert sorted(set(RecordLine.__struct_fields__) - keys) == []
+    assert sorted({f"asks/{key}" for key in RecordedAsk.__struct_fields__} - keys) == []
 
 
 def test_the_golden_logs_are_a_megabyte_and_a_half_at_most() -> None:

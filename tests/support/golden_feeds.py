@@ -32,6 +32,7 @@ from simulation import VirtualLoop, close_loop
 from toolchart.engine.log.continuation import versions
 from toolchart.engine.log.secrecy import salts
 from toolchart.engine.log.sharing import writer
+from toolchart.engine.runtime.clock import SystemClock
 from toolchart.tools import whole_definition
 
 RELEASE = "golden"
@@ -58,6 +59,7 @@ class FedClock:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
+        self.release = RELEASE
         self._draws = 0
 
     def now(self) -> str:
@@ -156,12 +158,13 @@ def _rebind(before: Any, now: Any) -> None:
 def feed_values(clock: FedClock) -> Iterator[None]:
     """Feed the program everything that it draws by chance or reads from the machine."""
     nonces, draws, salt_feed = _Nonces(), _Nonces(), _Salts()
-    give_salt, give_release = salt_feed.generate, lambda: RELEASE
+    give_salt, give_release = salt_feed.generate, lambda: clock.release
     with ExitStack() as stack:
         stack.enter_context(replace_everywhere(salts.generate_salt, give_salt))
         stack.enter_context(replace_everywhere(versions.read_release, give_release))
         stack.enter_context(replace_everywhere(_describe_function, _describe_function_anywhere))
         stack.enter_context(patch.object(writer.LogWriter, "submit", _submit_inline))
+        stack.enter_context(patch.object(SystemClock, "now", lambda _: clock.now()))
         stack.enter_context(patch.object(os, "urandom", nonces.draw))
         stack.enter_context(patch.object(secrets, "token_bytes", lambda count=32: draws.draw(count)))
         stack.enter_context(patch.object(secrets, "token_hex", lambda count=32: draws.draw(count).hex()))

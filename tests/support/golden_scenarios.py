@@ -7,19 +7,37 @@ store, seals included, is its golden log.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import orjson
+from child_agents import FunctionModel, make_parent_chart
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flow_conversations import CONVERSATIONS
 from golden_feeds import FedClock, run_fed
 
 from toolchart.engine import Engine
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.seal import seal_conversation
+from toolchart.engine.log.sealing.journal import Journal
+from toolchart.engine.log.sealing.keys import SealSigner, make_ed25519_signer, make_hmac_signer
+from toolchart.engine.log.sealing.log_seals import seal_log
+from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
+from toolchart.engine.log.secrecy.keys import LogKeys
+from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
 from toolchart.specs.loader import load_spec
 from toolchart.states.content import ImagePart
-from toolchart.states.messages import Reply, Request, ToolDefinition
-from toolchart.tools.definition import Tool, ToolFailure
+from toolchart.states.errors import ProviderError
+from toolchart.states.events import Decided, UserSaid
+from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
+from toolchart.tools.definition import Tool, ToolFailure, ToolPending
+from toolchart.tools.sources.effect_functions import effect
 
 Scenario = Callable[["World"], Awaitable[None]]
 
@@ -300,6 +318,802 @@ _add_chart(
     "On.",
     "And on.",
 )
+
+
+# -- people --------------------------------------------------------------------------------------
+
+PAYMENTS = call(("pay", {"amount": 20, "to": "Ann"}), LOOK, ("pay", {"amount": 30}))
+
+
+def _decide(result: Any, place: int = 0, **fields: Any) -> Decided:
+    """A decision about a call that a result waits for."""
+    return Decided(**{"call_id": result.pending_approvals[place].id, "approved": True, "by": "ann", **fields})
+
+
+async def run_approvals(world: World, chart: Any) -> None:
+    """Two calls wait; one is changed and approved after an hour, the other denied; a message waits too."""
+    engine = world.open(make_spec(chart), [PAYMENTS, "One of two.", PAYMENTS], functions=make_tools())
+    async with engine:
+        result = await engine.arun("Pay both.", conversation="c")
+        await world.clock.sleep(3600)
+        await engine.arun("Hurry!", conversation="c")
+        await engine.aresume("c", _decide(result, 1, approved=False, reason="too much"))
+    async with world.open(make_spec(chart), ["One of two.", PAYMENTS], functions=make_tools()) as engine:
+        await engine.aresume("c", _decide(result, arguments={"amount": 19.5, "to": "Ann"}))
+        await engine.arun("Pay both again.", conversation="c")
+        await engine.acancel("c", "not today")
+
+
+def _add_approvals(chart: str) -> None:
+    async def run(world: World) -> None:
+        await run_approvals(world, chart)
+
+    golden(f"{chart}-approvals")(run)
+
+
+for _name in ("tool_loop", "planner", "full", "approval"):
+    _add_approvals(_name)
+
+
+@golden("approver-and-policy")
+async def run_approver(world: World) -> None:
+    """An approver answers at once; a policy allows one tool, denies another and asks about the third."""
+
+    async def approve(tool_call: ToolCall) -> Decided:
+        await asyncio.sleep(1.5)
+        is_small = (tool_call.arguments or {})["amount"] < 25
+        return Decided(
+            call_id=tool_call.id, approved=is_small, by="the desk", reason=None if is_small else "no"
+        )
+
+    rules = [{"tools": "look_up", "decision": "never"}, {"tools": "pay", "decision": "ask"}]
+    spec = make_spec("full", approval=rules)
+    replies = [call(LOOK, ("fail", {"word": "a"}), *[("pay", {"amount": n}) for n in (20, 30)]), "Done."]
+    async with world.open(spec, replies, functions=make_tools(), approver=approve) as engine:
+        await engine.arun("Do it.", conversation="c")
+
+
+@golden("deadline-of-approval")
+async def run_deadline(world: World) -> None:
+    """A day passes before the decision: the calls expire, and the decision is recorded as late."""
+    chart = {
+        "name": "day",
+        "extends": "approval",
+        "states": {"awaiting_approval": {"after": {"24h": "executing"}}},
+    }
+    async with world.open(make_spec(chart), [PAYMENTS, "Too late."], functions=make_tools()) as engine:
+        result = await engine.arun("Pay both.", conversation="c")
+        await world.clock.sleep(25 * 3600)
+        await engine.aresume("c", _decide(result))
+
+
+EDITOR_FORM = {
+    "type": "object",
+    "properties": {"publish": {"type": "boolean"}, "channel": {"enum": ["blog", "mail"], "default": "blog"}},
+    "required": ["publish"],
+}
+
+
+@golden("question-to-a-person")
+async def run_question(world: World) -> None:
+    """A question is answered, then one that nobody answers in time, then one that is answered too late."""
+    states = {
+        "asking": {
+            "initial": True,
+            "enter": "ask_editor",
+            "after": {"24h": "expired"},
+            "transitions": [
+                {"event": "answered", "target": "published", "cond": "verdict.publish"},
+                {"event": "answered", "target": "expired"},
+            ],
+        },
+        "published": {"final": True, "enter": "say_published"},
+        "expired": {"final": True, "enter": "say_expired"},
+    }
+    effects = {
+        "ask_editor": {
+            "ask_person": {"question": "Publish {{user_message}}?", "form": EDITOR_FORM, "as": "verdict"}
+        },
+        "say_published": {"answer": "published in {{verdict.channel}}"},
+        "say_expired": {"answer": "not published"},
+    }
+    async with world.open(make_spec({"name": "editor", "states": states}, effects=effects), []) as engine:
+        await engine.arun("tides", conversation="c")
+        await engine.aanswer("c", {"publish": True, "channel": "mail"}, by="ann")
+        await engine.arun("ebbs", conversation="c")
+        await world.clock.sleep(25 * 3600)
+        await engine.aresume("c")
+        await engine.arun("floods", conversation="c")
+        await engine.aanswer("c", {"publish": False})
+
+
+# -- time, cancellation, what comes late ---------------------------------------------------------
+
+_ENDS = {
+    "finished": {"final": True, "enter": "answer"},
+    "error": {"final": True, "enter": "answer_with_error"},
+}
+
+
+@golden("deadline-of-a-model-call")
+async def run_model_deadline(world: World) -> None:
+    """A timer beside a model call cancels it; the next one is in time, and its timer is cancelled."""
+    states = {
+        "asking": {
+            "initial": True,
+            "enter": "call_model",
+            "after": {"2s": "shorter"},
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "shorter": {
+            "enter": "call_model",
+            "after": {"90s": "error"},
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        **_ENDS,
+    }
+    replies = [{"content": "slow", "latency_s": 60}, "quick"]
+    async with world.open(make_spec({"name": "deadline", "states": states}), replies) as engine:
+        await engine.arun("Be quick.", conversation="c")
+
+
+@golden("timer-waits-in-the-log")
+async def run_timer(world: World) -> None:
+    """A long wait leaves the turn at rest; another engine lets it run out later."""
+    states = {
+        "waiting": {
+            "initial": True,
+            "enter": "pause",
+            "transitions": [{"event": "elapsed", "target": "asking"}],
+        },
+        "asking": {
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        **_ENDS,
+    }
+    spec = make_spec({"name": "waits", "states": states}, effects={"pause": {"wait": "17:00"}})
+    async with world.open(spec, [], longest_wait_s=10) as engine:
+        await engine.arun("Later.", conversation="c")
+        await world.clock.sleep(600)
+        await engine.aresume("c")
+    await world.clock.sleep(6 * 3600)
+    async with world.open(spec, ["Now."], longest_wait_s=10) as engine:
+        await engine.aresume("c")
+
+
+async def _begin(work: Any, seconds: float, world: World) -> asyncio.Future[Any]:
+    """Begin a turn and let it work for some seconds."""
+    turn = asyncio.ensure_future(work)
+    await world.clock.sleep(seconds)
+    return turn
+
+
+@golden("cancellations")
+async def run_cancellations(world: World) -> None:
+    """A turn is cancelled in a model call, while tools run, and by the end of its task."""
+    slow = {"content": "never", "latency_s": 50}
+    replies = [slow, call(LOOK, ("hang", {"word": "x"})), slow, "Well."]
+    async with world.open(make_spec("tool_loop"), replies, functions=make_tools()) as engine:
+        turn = await _begin(engine.arun("One.", conversation="c"), 3, world)
+        await engine.acancel("c", "enough")
+        await turn
+        turn = await _begin(engine.arun("Two.", conversation="c"), 1.4, world)
+        await engine.acancel("c")
+        await turn
+        turn = await _begin(engine.arun("Three.", conversation="c"), 3, world)
+        turn.cancel()
+        await asyncio.gather(turn, return_exceptions=True)
+        await engine.arun("Four.", conversation="c")
+
+
+@golden("cancelled-stream")
+async def run_cancelled_stream(world: World) -> None:
+    """Words that were streamed before the end are kept: at a cancellation, and at a cut connection."""
+    stream = {"pieces": ["The ", "sea ", "rises ", "twice."], "pause_s": 1}
+    replies: list[Any] = [{"stream": stream}, {"stream": stream, "cut": True}, {"stream": stream}]
+    async with world.open(make_spec("full", log_deltas=True), replies, functions=make_tools()) as engine:
+        texts: list[Any] = []
+        turn = await _begin(engine.arun("Tides?", conversation="c", on_delta=texts.append), 3, world)
+        await engine.acancel("c", "enough")
+        await turn
+        await engine.arun("Tides!", conversation="c", on_delta=texts.append)
+        world.seals = [len(texts)]
+
+
+@golden("suspended-and-resumed")
+async def run_suspended(world: World) -> None:
+    """Where the chart has no row for it a cancellation suspends the turn, and a crash leaves calls open."""
+    states = {
+        "prompting": {
+            "initial": True,
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "reviewing", "cond": "finish_reason == 'tool_calls'"},
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "reviewing": {"enter": "review_calls", "transitions": [{"event": "reviewed", "target": "executing"}]},
+        "executing": {
+            "enter": "run_tools",
+            "transitions": [
+                {"event": "tool_finished", "cond": "pending_calls > 0"},
+                {"event": "tool_finished", "target": "prompting"},
+            ],
+        },
+        **_ENDS,
+    }
+    spec = make_spec({"name": "steadfast", "states": states})
+    replies = [
+        call(LOOK, ("hang", {"word": "x"}), ("list_words", {"word": "y"})),
+        {"content": "no", "latency_s": 60},
+    ]
+    async with world.open(spec, replies, functions=make_tools()) as engine:
+        turn = await _begin(engine.arun("Go.", conversation="c"), 1.2, world)
+        await engine.acancel("c", "wait")
+        await turn
+    async with world.open(spec, [{"content": "no", "latency_s": 60}], functions=make_tools()) as engine:
+        turn = await _begin(engine.aresume("c"), 9, world)
+        turn.cancel()
+        await asyncio.gather(turn, return_exceptions=True)
+    async with world.open(spec, ["Back."], functions=make_tools()) as engine:
+        await engine.aresume("c")
+
+
+@golden("nothing-to-run")
+async def run_nothing(world: World) -> None:
+    """A chart enters `run_tools` and `review_calls` without a call, and runs calls that nobody reviewed."""
+    states = {
+        "executing": {
+            "initial": True,
+            "enter": "run_tools",
+            "transitions": [
+                {"event": "tool_finished", "target": "prompting", "cond": "pending_calls == 0"},
+                {"event": "tool_finished"},
+            ],
+        },
+        "prompting": {
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "executing", "cond": "finish_reason == 'tool_calls'"},
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        **_ENDS,
+    }
+    replies = [call(LOOK, ("pay", {"amount": 2})), "Done."]
+    async with world.open(
+        make_spec({"name": "rash", "states": states}), replies, functions=make_tools()
+    ) as engine:
+        await engine.arun("Go.", conversation="c")
+
+
+@golden("message-during-a-turn")
+async def run_message(world: World) -> None:
+    """A message while the model answers is in its next request; one while tools run too."""
+    replies = [{**call(LOOK), "latency_s": 4}, call(("hang", {"word": "z"})), "Noted.", "Hello."]
+    async with world.open(make_spec("full"), replies, functions=make_tools()) as engine:
+        turn = await _begin(engine.arun("Look.", conversation="c"), 2, world)
+        await engine.apost("c", UserSaid(message="And listen.", at=""))
+        await world.clock.sleep(4)
+        await engine.apost("c", UserSaid(message="And wait."))
+        await turn
+        await engine.arun("Again.", conversation="c")
+
+
+@golden("interrupted-by-the-user")
+async def run_interruption(world: World) -> None:
+    """Where a row of the chart says so, a message stops the model call and asks again."""
+    states = {
+        "asking": {
+            "initial": True,
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+                {"event": "user_said", "target": "asking"},
+            ],
+        },
+        **_ENDS,
+    }
+    replies = [{"content": "never", "latency_s": 30}, "Both answered."]
+    async with world.open(make_spec({"name": "listener", "states": states}), replies) as engine:
+        turn = await _begin(engine.arun("One?", conversation="c"), 2, world)
+        await engine.apost("c", UserSaid(message="And two?"))
+        await turn
+
+
+@golden("two-regions")
+async def run_regions(world: World) -> None:
+    """Two regions work at the same time, and one answer is late because its region has ended."""
+    region = {
+        "states": {
+            "asking": {
+                "initial": True,
+                "enter": "ask_left",
+                "transitions": [
+                    {"event": "replied.ask_left", "target": "done"},
+                    {"event": "failed.ask_left", "target": "done"},
+                ],
+            },
+            "done": {"final": True},
+        }
+    }
+    other = json.loads(
+        json.dumps(region)
+        .replace("ask_left", "ask_right")
+        .replace("asking", "asking_too")
+        .replace('done"', 'done_too"')
+    )
+    states = {
+        "working": {
+            "initial": True,
+            "parallel": True,
+            "after": {"20s": "finished"},
+            "states": {"left": region, "right": other},
+            "transitions": [{"event": "done.state.working", "target": "finished"}],
+        },
+        "finished": {"final": True, "enter": "say"},
+    }
+    effects = {
+        "ask_left": {"call_model": {"as": "left", "prompt": "Left of {{user_message}}"}},
+        "ask_right": {"call_model": {"as": "right", "prompt": "Right of {{user_message}}, please"}},
+        "say": {"answer": "{{left}} and {{right}}"},
+    }
+    replies = ["one", {"content": "two", "latency_s": 1}, "three", {"content": "four", "latency_s": 60}]
+    async with world.open(
+        make_spec({"name": "regions", "states": states}, effects=effects), replies
+    ) as engine:
+        await engine.arun("the sea", conversation="c")
+        await engine.arun("the shore", conversation="c")
+
+
+# -- children ------------------------------------------------------------------------------------
+
+
+def _make_fan_out(parallel: int, *rows: Any, **changes: Any) -> dict[str, Any]:
+    agent = {
+        "chart": "tool_loop",
+        "for_each": "items",
+        "at_most": 10,
+        "parallel": parallel,
+        "message": "do {{item}}",
+    }
+    effects = {"work": {"run_agent": {**agent, "as": "outcome"}}, "publish": {"answer": "{{outcome}}"}}
+    return make_spec(make_parent_chart(**_name_rows(rows)), effects=effects, **changes)
+
+
+def _name_rows(rows: Sequence[Any]) -> dict[str, Any]:
+    return {f"row_{number}": row for number, row in enumerate(rows)}
+
+
+def _rule(match: str, reply: str, **more: Any) -> dict[str, Any]:
+    return {"match": match, "reply": reply, **more}
+
+
+@golden("children-that-fail")
+async def run_failing_children(world: World) -> None:
+    """Of four children, two at a time, one fails and one calls a tool."""
+
+    def answer(said: str, request: Request) -> Any:
+        if said == "do b":
+            return ProviderError(kind="not_found", message="no such model", status=404)
+        is_first = said == "do c" and request.messages[-1].role != "tool"
+        tool_calls = (ToolCall(name="look_up", arguments={"word": "c"}),) if is_first else ()
+        usage = Usage(input=6, output=4, total=10)
+        reason: Any = "tool_calls" if is_first else "stop"
+        return Reply(content=said.upper(), tool_calls=tool_calls, finish_reason=reason, usage=usage)
+
+    providers = {"model": FunctionModel(answer)}
+    async with world.open(_make_fan_out(2), providers=providers, functions=make_tools()) as engine:
+        await engine.arun("go", conversation="c", variables={"items": ["a", "b", "c", "d"]})
+
+
+@golden("children-are-cancelled")
+async def run_cancelled_children(world: World) -> None:
+    """The parent leaves the state after one answer: the other children are cancelled, and come late."""
+    row = {"event": "agent_finished", "target": "finished", "cond": "outcome.count >= 1"}
+    stuck = asyncio.Event()
+    model = FunctionModel(lambda said, request: "fast" if said == "do b" else stuck)
+    async with world.open(_make_fan_out(3, row), providers={"model": model}) as engine:
+        await engine.arun("go", conversation="c", variables={"items": ["a", "b", "c", "d"]})
+
+
+@golden("children-ask")
+async def run_asking_children(world: World) -> None:
+    """A call of a child waits for a person and is decided through the parent."""
+
+    def answer(said: str, request: Request) -> Any:
+        if request.messages[-1].role == "tool":
+            return str(request.messages[-1].content)
+        tool_calls = (ToolCall(id=f"call {said[-1]}", name="pay", arguments={"amount": len(said)}),)
+        return Reply(finish_reason="tool_calls", tool_calls=tool_calls)
+
+    spec = _make_fan_out(1)
+    async with world.open(spec, providers={"model": FunctionModel(answer)}, functions=make_tools()) as engine:
+        await engine.arun("go", conversation="c", variables={"items": ["a", "b"]})
+        await engine.aresume("c", Decided(call_id="call a", approved=True))
+        await engine.aresume("c", Decided(call_id="call b", approved=False))
+
+
+# -- what a flow does beside -----------------------------------------------------------------------
+
+
+@dataclass
+class Stats:
+    """What `count_words` returns."""
+
+    words: int
+    first: str
+
+
+@effect(isolation="inline")
+def count_words(text: str) -> Stats:
+    """Count the words of a text."""
+    if not text.strip():
+        raise ValueError("no words")
+    return Stats(words=len(text.split()), first=text.split()[0])
+
+
+@golden("functions")
+async def run_functions(world: World) -> None:
+    """A function returns, and a function raises."""
+    states = {
+        "counting": {
+            "initial": True,
+            "enter": "count",
+            "transitions": [
+                {"event": "returned", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "say"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    }
+    effects = {
+        "count": {
+            "call_function": {
+                "function": "count_words",
+                "as": "stats",
+                "arguments": {"text": "{{user_message}}"},
+            }
+        },
+        "say": {"answer": "counted {{stats.words}} from {{stats.first}}"},
+    }
+    spec = make_spec({"name": "counter", "states": states}, effects=effects)
+    async with world.open(spec, [], functions=[count_words]) as engine:
+        await engine.arun("the sea rises", conversation="c")
+        await engine.arun("   ", conversation="c")
+
+
+@golden("schema-and-repair")
+async def run_schema(world: World) -> None:
+    """An answer that breaks its form is asked for again; the value that fits decides."""
+    states = {
+        "judging": {
+            "initial": True,
+            "enter": "judge",
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {
+                    "event": "failed",
+                    "target": "judging",
+                    "cond": "verdict.error_kind == 'bad_output' and verdict.failures < 3",
+                },
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "say"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    }
+    schema = {
+        "type": "object",
+        "required": ["score"],
+        "properties": {"score": {"type": "integer", "maximum": 5}},
+    }
+    effects = {
+        "judge": {"call_model": {"as": "verdict", "prompt": "Judge {{user_message}}", "schema": schema}},
+        "say": {"answer": "score {{verdict.score}}"},
+    }
+    spec = make_spec({"name": "judge", "states": states}, effects=effects)
+    async with world.open(spec, ['{"score": 9}', "not json", '{"score": 4}', '{"score": 1}']) as engine:
+        await engine.arun("tides", conversation="c")
+        await engine.arun("ebbs", conversation="c")
+
+
+@golden("output-type")
+async def run_output_type(world: World) -> None:
+    """A turn of the chart `full` whose answer must fit a type: one attempt fails."""
+    async with world.open(make_spec("full"), ["many", '{"number": 4}'], functions=make_tools()) as engine:
+        await engine.arun("How many?", conversation="c", output_type=Number)
+
+
+@dataclass
+class Number:
+    """The answer of `output-type`."""
+
+    number: int
+
+
+@golden("compaction")
+async def run_compaction(world: World) -> None:
+    """Old results are cleared, old messages summed up, tokens counted."""
+    chart = {
+        "extends": "tool_loop",
+        "states": {
+            "counting": {
+                "initial": True,
+                "enter": "count_tokens",
+                "transitions": [
+                    {"event": "counted", "target": "clearing", "cond": "context_tokens > 60"},
+                    {"event": "counted", "target": "prompting"},
+                ],
+            },
+            "clearing": {"enter": "clear", "transitions": [{"target": "prompting"}]},
+            "prompting": {"initial": None},
+        },
+    }
+    effects = {"clear": {"compact": {"keep": 1, "clear_results": True}}}
+    replies = [call(LOOK), call(LOOK), "One.", call(LOOK), "Two.", "Three."]
+    async with world.open(make_spec(chart, effects=effects), replies, functions=make_tools()) as engine:
+        for message in ("Look.", "Look again, and " + "tell me more " * 20, "And on."):
+            await engine.arun(message, conversation="c")
+
+
+@golden("compacting-long")
+async def run_long_conversation(world: World) -> None:
+    """The chart `compacting` in a small context: it makes room, and again when the host refuses."""
+    llms = {"model": {"provider": "scripted", "model": "m", "context_limit": 120}}
+    replies = [
+        *[f"Answer {n}, and {'more of it ' * 9}" for n in range(3)],
+        fail("context_too_long"),
+        "Short.",
+        "End.",
+    ]
+    async with world.open(make_spec("compacting", llms=llms), replies, functions=make_tools()) as engine:
+        for number in range(5):
+            await engine.arun(f"Question {number}: {'why and how ' * 6}", conversation="c")
+
+
+# -- one conversation, several ways to write it ----------------------------------------------------
+
+
+@golden("history-and-variables")
+async def run_history(world: World) -> None:
+    """A conversation with a history, variables, parts and other hosts; texts beyond ASCII."""
+    spec = make_spec("tool_loop")
+    spec["responses"][0]["prompt"] = "You serve {{place}} on {{day}}."
+    spec["llms"]["other"] = {"provider": "scripted", "model": "n", "temperature": 0.25}
+    history = [
+        {"role": "user", "content": "Dobr\u00fd den \U0001f30a"},
+        {"role": "assistant", "content": "\u00bfQu\u00e9 tal?"},
+    ]
+    other = SlowProvider(["Another host.", {"content": "lone \ud800 half", "finish_reason": "stop"}])
+    replies = [{"content": None}, "Line\u2028break"]
+    async with world.open(spec, replies, providers={"other": other}, functions=make_tools()) as engine:
+        variables = {"place": "Brno", "day": "Monday", "count": 10**20, "share": 1e16, "none": None}
+        await engine.arun("A picture.", conversation="c", history=history, variables=variables)
+        parts = [ImagePart(media_type="image/png", data=_DOT, name="dot.png")]
+        await engine.arun("And this?", conversation="c", attachments=parts)
+        await engine.arun("You?", conversation="c", llm="other")
+        await engine.arun("Still you?", conversation="c", llm="other", model="n2")
+
+
+@golden("agent-changes")
+async def run_changed_agent(world: World) -> None:
+    """The next turn has another prompt and other tools; an open turn moves to a changed chart."""
+    async with world.open(make_spec("tool_loop"), ["One."], functions=make_tools()) as engine:
+        await engine.arun("One?", conversation="c")
+    spec = make_spec("approval")
+    async with world.open(spec, [PAYMENTS], functions=make_tools()[:2]) as engine:
+        result = await engine.arun("Pay.", conversation="c")
+    chart = {
+        "name": "longer",
+        "extends": "approval",
+        "states": {"awaiting_approval": {"after": {"48h": "executing"}}},
+    }
+    async with world.open(make_spec(chart), ["Paid."], functions=make_tools()[:2]) as engine:
+        report = await migrate_conversation(engine, "c", is_recorded=True)
+        assert report is not None
+        assert report.is_approved, report
+        await engine.aresume("c", _decide(result))
+        await engine.aresume("c", _decide(result, 1, approved=False))
+        world.keeps_checkpoints = True
+
+
+@golden("another-release")
+async def run_other_release(world: World) -> None:
+    """Another release, which may derive the same records, goes on with an open turn and with the next one."""
+    async with world.open(make_spec("approval"), [PAYMENTS], functions=make_tools()) as engine:
+        result = await engine.arun("Pay.", conversation="c")
+    world.clock.release = "golden, a year later"
+    async with world.open(make_spec("approval"), ["Paid.", "Bye."], functions=make_tools()) as engine:
+        await engine.aresume("c", _decide(result))
+        await engine.aresume("c", _decide(result, 1))
+        await engine.arun("Bye?", conversation="c")
+
+
+FORKED = [
+    call(LOOK, ("list_words", {"word": "z"})),
+    call(("look_up", {"word": "ebb"})),
+    "Tides.",
+    "Bye.",
+    "Other.",
+    "New.",
+]
+
+
+@golden("forks")
+async def run_forks(world: World) -> None:
+    """Forks with another result, settings and prompt; a fork of a fork; one from the log alone."""
+    async with world.open(make_spec("tool_loop"), FORKED, functions=make_tools()) as engine:
+        await engine.arun("Tides?", conversation="c")
+        await engine.arun("Bye?", conversation="c")
+        lines = [orjson.loads(line)["event"] for line in world.store.read_lines("c")]
+        call_id = next(event["call_id"] for event in lines if event["type"] == "tool_finished")
+        await engine.afork("c", changes=ForkChanges(results={call_id: {"length": 99}}), name="result")
+        settings = {"temperature": 0.5, "limits.max_iterations": 1}
+        await engine.afork("c", 1, ForkChanges(settings=settings, system="Be long."), name="settings")
+        await engine.afork("result", 0, name="again")
+        await engine.afork("c", 4, name="recorded", from_log=True)
+
+
+def _make_private_replies() -> list[Any]:
+    return [
+        call(("look_up", {"word": "hunter2secret"}), ("pay", {"amount": 3, "to": "ada@example.org"})),
+        "Mail ada@example.org about ID-7781, 4111 1111 1111 1111.",
+        "hunter2secret, once more.",
+    ]
+
+
+@golden("redaction")
+async def run_redaction(world: World) -> None:
+    """A redacted log: marks for secrets, keyed digests of what was sent."""
+    rules = {"keys": ["password", "word"], "patterns": ["email", "card", "/ID-\\d+/"]}
+    spec = make_spec("tool_loop", redact=rules)
+    async with world.open(spec, _make_private_replies(), functions=make_tools()) as engine:
+        result = await engine.arun("I am ada@example.org, ID-7781", conversation="c")
+        await engine.aresume("c", _decide(result, approved=False, reason="not to ada@example.org"))
+        await engine.arun("Again?", conversation="c", variables={"password": "hunter2secret"})
+
+
+OLD_KEY, NEW_KEY = bytes(range(32)), bytes(range(1, 33))
+
+KEYS = {"encryption": LogKeys([OLD_KEY, NEW_KEY])}
+"""The keys of encrypted golden logs."""
+
+
+@golden("encryption")
+async def run_encryption(world: World) -> None:
+    """An encrypted log, whose key changes between two turns."""
+    world.keeps_checkpoints = True
+    for keys, replies in ((LogKeys([OLD_KEY]), [call(LOOK), "Tides."]), (KEYS["encryption"], ["Bye."])):
+        world.store = encrypt_store(world.kept, keys)
+        async with world.open(make_spec("tool_loop"), replies, functions=make_tools()) as engine:
+            await engine.arun("Tides?", conversation="c")
+
+
+@golden("erased-and-sealed")
+async def run_erasing(world: World) -> None:
+    """Content of a turn is erased; the log was sealed before, is sealed after, and goes on."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    signers = [SealSigner(), make_hmac_signer(b"secret"), make_ed25519_signer(key)]
+    spec = make_spec("tool_loop")
+    replies = [call(LOOK), "Tides rise.", "Bye.", call(LOOK), "Again."]
+    async with world.open(spec, replies, functions=make_tools()) as engine:
+        await engine.arun("Tides?", conversation="c")
+        await engine.arun("Bye?", conversation="c")
+        await engine.arun("Other?", conversation="d")
+        world.seals += [
+            seal_log(world.store, Journal(), world.clock.now(), signer).decode() for signer in signers
+        ]
+        world.seals.append(seal_conversation(world.store, "c", world.clock.now(), b"key").to_dict())
+        choice = ErasureChoice(turns=(1,))
+        erase_content(world.store, "c", choice, at=world.clock.now(), by="ann", reason="asked for")
+        await engine.arun("Again?", conversation="c")
+        world.seals.append(seal_conversation(world.store, "c", world.clock.now()).to_dict())
+
+
+@golden("checkpoints")
+async def run_checkpoints(world: World) -> None:
+    """Turns of one conversation in several engines: each goes on from the newest checkpoint."""
+    world.keeps_checkpoints = True
+    for replies in ([call(LOOK), "Tides."], [call(("list_words", {"word": "w"})), "Words."], ["Bye."]):
+        async with world.open(make_spec("full"), replies, functions=make_tools()) as engine:
+            await engine.arun("On.", conversation="c")
+
+
+@golden("pending-tool")
+async def run_pending_tool(world: World) -> None:
+    """A call whose outcome comes from outside the process, later."""
+    outcomes: dict[str, Any] = {}
+
+    def ask(arguments: Any, context: Any) -> Any:
+        if context.call_id not in outcomes:
+            raise ToolPending
+        return outcomes[context.call_id]
+
+    definition = ToolDefinition(name="ask_page", description="Asks the page.", parameters=WORD)
+    tool = Tool(definition=definition, run=ask, needs_context=True, idempotent=True, execution_mode="inline")
+    replies = [call(("ask_page", {"word": "where"}), LOOK), "In Brno."]
+    async with world.open(make_spec("tool_loop"), replies, functions=[*make_tools(), tool]) as engine:
+        waiting = await engine.arun("Where?", conversation="c")
+        await world.clock.sleep(30)
+        outcomes[waiting.waiting_calls[0].id] = {"town": "Brno"}
+        await engine.aresume("c")
+
+
+@golden("text-calls")
+async def run_text_calls(world: World) -> None:
+    """A model that writes its calls as text, in a format of its own, with a repair and a broken one."""
+    llms = {"model": {"provider": "scripted", "model": "m", "tool_format": "hermes", "context_limit": 4000}}
+    replies = [
+        'Look.\n<tool_call>{"name": "look_up", "arguments": {"word": "tide"}}</tool_call>',
+        '<tool_call>{"name": "look_up", "arguments": {"word": "ebb"}</tool_call>',
+        "Done.",
+    ]
+    provider = accept_text_calls(TextCallProvider(SlowProvider(replies), "hermes"))
+    spec = make_spec("full", llms=llms)
+    async with world.open(spec, providers={"model": provider}, functions=make_tools()) as engine:
+        result = await engine.arun("Look.", conversation="c")
+        while result.pending_approvals:
+            result = await engine.aresume("c", _decide(result))
+
+
+@golden("strict-policy")
+async def run_strict(world: World) -> None:
+    """`policy: strict` ends a turn at its first warning."""
+    replies = [call(("look_up", '{"word": "tide",}')), "no"]
+    async with world.open(make_spec("full", policy="strict"), replies, functions=make_tools()) as engine:
+        await engine.arun("Look.", conversation="c")
+
+
+# -- agents that ship ------------------------------------------------------------------------------
+
+AGENTS = {
+    "careful": ["delete report.txt"],
+    "informed": ["weather in Rome", "17 * 27"],
+    "planful": ["How much is it?"],
+    "quickstart": ["What is 17 * (23 + 4)?", "echo hello", "1/0"],
+    "steadfast": ["hello"],
+    "talkative": ["look everywhere"],
+    "thrifty": ["count"],
+}
+
+
+def _add_agent(name: str) -> None:
+    async def run(world: World) -> None:
+        async with world.open(name) as engine:
+            for message in AGENTS[name]:
+                result = await engine.arun(message, conversation="c")
+            if result.pending_approvals:
+                await engine.aresume("c", _decide(result))
+
+    golden(f"agent-{name}")(run)
+
+
+for _name in AGENTS:
+    _add_agent(_name)
+
+
+@golden("agent-production")
+async def run_production(world: World) -> None:
+    """The agent for production, with its host scripted: tools, retries, an answer at a limit."""
+    sum_up = call(("calculator", {"expression": "2 + 3"}))
+    replies = [sum_up, fail("overloaded", retryable=True), "It is 5."]
+    async with world.open("production", providers={"ollama": SlowProvider(replies)}) as engine:
+        await engine.arun("2 + 3?", conversation="c")
 
 
 def run_scenario(name: str) -> World:
