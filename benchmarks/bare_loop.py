@@ -28,9 +28,8 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from toolchart.engine.log.record import seal_line
+from toolchart.engine.log.record import generate_salt, seal_line
 from toolchart.engine.log.replay import load_conversation, replay
-from toolchart.engine.log.secrecy.salts import generate_salt
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.states.events import Replied, ToolFinished

@@ -117,7 +117,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     token: int
     """The fencing token: it grows with every lease of the conversation."""
     worker: str
-    """Who works: `HOST:PID` and more, see `engine/log/sharing/workers.py`; empty where nobody does."""
+    """Who works: `HOST:PID` and more, see `engine/log/leases.py`; empty where nobody does."""
     since: float
     """When the worker took it: seconds since 1970."""
     expires: float

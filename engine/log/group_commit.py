@@ -4,21 +4,419 @@ A commit costs one sync of the disk, however many records it holds. At `full` th
 what comes meanwhile shares the next commit. At `normal` no commit waits for the disk, and a hop to a thread
 would cost three times the commit: it is done at once, and handed to the thread only where the store is busy.
 With several open turns, all appends of one round of the event loop are one commit.
+
+A record is appended under the lease of its conversation, and a store refuses it where another worker has
+taken the lease. What follows the record, an effect, begins only with more than a margin of the lease left, by
+the clock of this machine. What can still happen: a process stands still between the look at its clock and the
+beginning of an effect, for longer than that margin. Idempotency keys cover it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import logging
+import queue
+import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from toolchart.engine.log.sharing.lease_keeping import LEASE_S, HeldLease, LeaseKeeper
-from toolchart.engine.log.sharing.writer import LogWriter, finish_future
-from toolchart.states.errors import LogBusy, LogUnavailable
-from toolchart.states.ports import CheckpointStore, GroupCommitStore, RecordBatch, SharedStore, Store
+from toolchart.engine.log.leases import name_worker
+from toolchart.states.errors import LeaseLost, LogBusy, LogUnavailable, ToolchartError
+from toolchart.states.ports import (
+    CheckpointStore,
+    GroupCommitStore,
+    InboxEntry,
+    Lease,
+    RecordBatch,
+    SharedStore,
+    Store,
+    UpkeepStore,
+)
+
+_IDLE_S = 5.0
+"""Seconds without a job after which the thread ends."""
+
+_MAX_GROUP = 1000
+"""Batches in one commit at most."""
+
+
+# -- the writer ----------------------------------------------------------------------------------
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """One thing to do, and the future of whoever waits for it."""
+
+    work: RecordBatch | Callable[[], Any]
+    done: asyncio.Future[Any]
+
+
+class LogWriter:
+    """Runs jobs on one store, one after the other; appends that wait together share a commit."""
+
+    def __init__(self, store: GroupCommitStore) -> None:
+        self._store = store
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._job_count = 0
+        if isinstance(store, UpkeepStore):
+            store.take_over_upkeep()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs are waiting or being done."""
+        return self._job_count > 0
+
+    def submit(self, work: RecordBatch | Callable[[], Any]) -> asyncio.Future[Any]:
+        """Add a job; its future belongs to the running loop.
+
+        Args:
+            work: a batch to append, or a function; the future has the result of the function, or an error.
+        """
+        job = _Job(work, asyncio.get_running_loop().create_future())
+        with self._lock:
+            self._job_count += 1
+            self._jobs.put(job)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="toolchart-log", daemon=True)
+                self._thread.start()
+        return job.done
+
+    def drain(self) -> None:
+        """Wait until every job is done; for a caller that closes the store."""
+        thread = self._thread
+        while self.is_busy and thread is not None and thread.is_alive():
+            thread.join(0.005)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    if not self._job_count:
+                        self._thread = None
+                        return
+                continue
+            self._do_jobs([job, *self._take_waiting_jobs()])
+
+    def _take_waiting_jobs(self) -> list[_Job]:
+        jobs: list[_Job] = []
+        while len(jobs) < _MAX_GROUP:
+            try:
+                jobs.append(self._jobs.get_nowait())
+            except queue.Empty:
+                break
+        return jobs
+
+    def _do_jobs(self, jobs: Sequence[_Job]) -> None:
+        """Do jobs in their order; neighbouring batches in one commit."""
+        group: list[_Job] = []
+        for job in jobs:
+            if isinstance(job.work, RecordBatch):
+                group.append(job)
+                continue
+            self._append_group(group)
+            group = []
+            self._call(job, job.work)
+        self._append_group(group)
+        if isinstance(self._store, UpkeepStore):
+            try:
+                if self._store.needs_upkeep():
+                    self._store.do_upkeep()
+            except Exception as error:  # nothing is lost: it is tried again
+                log.warning("the log could not be tidied up: %s", error)
+
+    def _append_group(self, jobs: Sequence[_Job]) -> None:
+        if not jobs:
+            return
+        results: list[tuple[_Job, Any, BaseException | None]]
+        try:
+            faults = self._store.append_many([job.work for job in jobs if isinstance(job.work, RecordBatch)])
+            results = [(job, None, fault) for job, fault in zip(jobs, faults, strict=True)]
+        except BaseException as error:  # whatever it is, nobody else tells the callers
+            results = [(job, None, error) for job in jobs]
+        self._deliver(results)
+
+    def _call(self, job: _Job, work: Callable[[], Any]) -> None:
+        try:
+            result, fault = work(), None
+        except BaseException as error:  # as above
+            result, fault = None, error
+        self._deliver([(job, result, fault)])
+
+    def _deliver(self, results: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
+        """Hand results to the loops that wait for them, with one call for each loop."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, Any, BaseException | None]]] = {}
+        for entry in results:
+            by_loop.setdefault(entry[0].done.get_loop(), []).append(entry)
+        with self._lock:
+            self._job_count -= len(results)
+        for loop, entries in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_finish_jobs, entries)
+
+
+def _finish_jobs(entries: Sequence[tuple[_Job, Any, BaseException | None]]) -> None:
+    for job, result, fault in entries:
+        finish_future(job.done, result, fault)
+
+
+def finish_future(future: asyncio.Future[Any], result: Any, fault: BaseException | None) -> None:
+    """Give a future its result or error, unless its caller was cancelled."""
+    if future.done():
+        return
+    if fault is None:
+        future.set_result(result)
+    else:
+        # A future refuses `StopIteration`, and its caller would wait for ever.
+        future.set_exception(RuntimeError(repr(fault)) if isinstance(fault, StopIteration) else fault)
+        future.exception()  # marks it as read: a cancelled caller never awaits it
+
+
+log = logging.getLogger("toolchart.engine")
+
+Value = TypeVar("Value")
+
+LEASE_S = 30.0
+"""Seconds for which a lease is taken; after so long without a sign of life, another worker may take it."""
+
+_MARGIN_SHARE = 0.25
+"""Share of a lease that must be left when an effect begins."""
+
+_POLL_S = 0.2
+"""Seconds between two looks into the inboxes of the conversations that are worked on."""
+
+_numbers = itertools.count(1)
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def read_clock_s() -> float:
+    """Seconds that also pass while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+# -- leases that this engine holds ---------------------------------------------------------------
+
+
+class HeldLease:
+    """A lease that this engine holds now."""
+
+    __slots__ = ("is_ending", "is_lost", "lease", "loop", "safe_until_s")
+
+    def __init__(self, lease: Lease, safe_until_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.lease = lease
+        self.loop = loop
+        """The event loop in which the conversation is worked on; it looks after the lease."""
+        self.safe_until_s = safe_until_s
+        """Until when effects may begin, by `read_clock_s`."""
+        self.is_lost = False
+        self.is_ending = False
+        """Whether it is being given back: that it cannot be prolonged any more is no loss."""
+
+    def has_margin(self) -> bool:
+        """Whether enough of the lease is left for an effect to begin."""
+        return not self.is_lost and read_clock_s() < self.safe_until_s
+
+
+class LeaseKeeper:
+    """The leases of one engine.
+
+    Args:
+        store: keeps them.
+        writer: does what may wait.
+        lease_s: seconds of a lease.
+    """
+
+    def __init__(self, store: SharedStore, writer: LogWriter, lease_s: float = LEASE_S) -> None:
+        self._store = store
+        self._writer = writer
+        self._lease_s = lease_s
+        self._number = next(_numbers)
+        self._held: dict[str, HeldLease] = {}
+        """By conversation; those of children are the one of their root."""
+        self._roots: dict[str, HeldLease] = {}
+        self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
+        self.on_entries: Callable[[Sequence[InboxEntry]], None] | None = None
+        """Called in the event loop with entries for conversations that are held."""
+        self.on_loss: Callable[[str], None] | None = None
+        """Called in the event loop with a conversation whose lease was lost."""
+
+    def find(self, conversation: str) -> HeldLease | None:
+        """The lease that covers a conversation; None where this engine has none."""
+        return self._held.get(conversation)
+
+    async def acquire(self, conversation: str) -> None:
+        """Take the lease of a conversation.
+
+        Raises:
+            LeaseHeld: another worker, or another engine of this process, works on it.
+        """
+        worker, asked_at = name_worker(self._number), read_clock_s()
+
+        def take(wait: bool) -> Lease:
+            return self._store.acquire_lease(conversation, worker, self._lease_s, wait=wait)
+
+        lease = await self.call_store(take, on_abandon=self._return_lease)
+        held = HeldLease(lease, self._compute_safe_time(asked_at), asyncio.get_running_loop())
+        self._held[conversation] = self._roots[conversation] = held
+        self._start_timer()
+
+    def _return_lease(self, taken: asyncio.Future[Lease]) -> None:
+        """Give a lease back that was taken for somebody who was cancelled meanwhile."""
+        if taken.cancelled() or taken.exception() is not None:
+            return
+        lease = taken.result()
+
+        def give_back() -> None:
+            if not self._store.release_lease(lease, is_open=True, due=lease.due):
+                self._store.renew_leases([lease], 0.0)  # who takes it next finds the entries of its inbox
+
+        self._writer.submit(give_back).add_done_callback(_report_failure)
+
+    def share(self, child: str, parent: str) -> None:
+        """Let a child be covered by the lease of its parent."""
+        held = self._held.get(parent)
+        if held is not None:
+            self._held[child] = held
+
+    def _compute_safe_time(self, asked_at: float) -> float:
+        return asked_at + self._lease_s * (1 - _MARGIN_SHARE)
+
+    async def release(self, conversation: str, *, is_open: bool, due: float | None) -> bool:
+        """Give a lease back; false where the inbox has entries, and it is kept.
+
+        Raises:
+            LeaseLost: another worker has taken it meanwhile.
+        """
+        held = self._roots.get(conversation)
+        if held is None:
+            return True
+        held.is_ending = True
+        try:
+            is_released = await self.call_store(
+                lambda wait: self._store.release_lease(held.lease, is_open=is_open, due=due, wait=wait)
+            )
+        finally:
+            held.is_ending = False
+        if is_released:
+            self._forget(conversation)
+            if held.is_lost:
+                raise LeaseLost(f"conversation {conversation}: its lease was taken over by another worker")
+        return is_released
+
+    def abandon(self, conversation: str) -> None:
+        """Keep a lease no longer: it expires, and another worker takes it."""
+        self._forget(conversation)
+
+    def _forget(self, conversation: str) -> None:
+        held = self._roots.pop(conversation, None)
+        self._held = {name: other for name, other in self._held.items() if other is not held}
+        if held is not None and not self._list_roots(held.loop):
+            timer = self._timers.pop(held.loop, None)
+            if timer is not None:
+                timer.cancel()
+
+    async def ensure_margin(self, held: HeldLease) -> None:
+        """Return when an effect may begin: enough of the lease is left, or it was renewed.
+
+        Raises:
+            LeaseLost: another worker has taken it.
+        """
+        if held.has_margin():
+            return
+        await self._renew([held])
+        if held.is_lost:
+            raise LeaseLost(
+                f"conversation {held.lease.conversation}: its lease was taken over by another worker"
+            )
+
+    async def _renew(self, leases: Sequence[HeldLease]) -> None:
+        asked_at = read_clock_s()
+        values = [held.lease for held in leases]
+        answers = await self._writer.submit(lambda: self._store.renew_leases(values, self._lease_s))
+        for held, is_held in zip(leases, answers, strict=True):
+            if is_held:
+                held.safe_until_s = self._compute_safe_time(asked_at)
+            elif not held.is_lost and not held.is_ending:
+                held.is_lost = True
+                if self.on_loss is not None and held.lease.conversation in self._roots:
+                    self.on_loss(held.lease.conversation)
+
+    async def call_store(
+        self, work: Callable[[bool], Value], on_abandon: Callable[[asyncio.Future[Value]], None] | None = None
+    ) -> Value:
+        """Call the store at once where that waits for nothing, else in the writer's thread.
+
+        Args:
+            work: gets whether it may wait.
+            on_abandon: gets the finished work where the caller was cancelled while it was done.
+        """
+        if getattr(self._store, "commits_at_once", False) and not self._writer.is_busy:
+            try:
+                return work(False)
+            except LogBusy:
+                pass
+        done: asyncio.Future[Value] = self._writer.submit(lambda: work(True))
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            if on_abandon is not None:
+                done.add_done_callback(on_abandon)
+            raise
+
+    def _list_roots(self, loop: asyncio.AbstractEventLoop) -> list[tuple[str, HeldLease]]:
+        """The conversations that are worked on in an event loop, with their leases."""
+        return [(name, held) for name, held in list(self._roots.items()) if held.loop is loop]
+
+    def _start_timer(self) -> None:
+        """Look after the leases of the running event loop from time to time, as long as there are any."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._timers:
+            for other in [other for other in list(self._timers) if other.is_closed()]:
+                self._timers.pop(other, None)
+            self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timers.pop(loop, None)
+        task = loop.create_task(self._look_after_leases(loop))
+        task.add_done_callback(_report_failure)
+
+    async def _look_after_leases(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Prolong leases that have run for a while, and hand on what the inboxes have."""
+        try:
+            early = read_clock_s() + self._lease_s * (1 - _MARGIN_SHARE) / 2
+            roots = self._list_roots(loop)
+            aging = [held for _, held in roots if held.safe_until_s < early and not held.is_lost]
+            if aging:
+                await self._renew(aging)
+            names = [name for name, _ in self._list_roots(loop)]
+            if names and self.on_entries is not None:
+                entries = await self._writer.submit(lambda: self._store.read_inbox(names))
+                if entries:
+                    self.on_entries(entries)
+        finally:
+            if self._list_roots(loop) and loop not in self._timers:
+                self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
+
+
+def _report_failure(task: asyncio.Future[Any]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    if isinstance(error, ToolchartError):
+        log.warning("the leases could not be looked after: %s", error)
+    elif error is not None:
+        log.error("the leases could not be looked after", exc_info=error)
+
+
+# -- group commit --------------------------------------------------------------------------------
 
 
 class _PendingAppend(msgspec.Struct, frozen=True):

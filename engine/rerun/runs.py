@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from msgspec.structs import replace
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.journal import Journal
+from toolchart.engine.log.record import Journal
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.rerun.answers import (
     RecordedAnswer,

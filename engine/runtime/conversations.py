@@ -17,8 +17,7 @@ from toolchart.engine.log.continuation.versions import build_versions, encode_te
 from toolchart.engine.log.family import refuse_child
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.journal import Journal
-from toolchart.engine.log.record import FORMAT
+from toolchart.engine.log.record import FORMAT, Journal
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls

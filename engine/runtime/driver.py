@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolchart.engine.event_loops import find_running_loop
-from toolchart.engine.log.journal import Journal
-from toolchart.engine.log.record import encode_plain_event
+from toolchart.engine.log.record import Journal, encode_plain_event
 from toolchart.engine.runtime.parts import Dependencies
 from toolchart.engine.runtime.performers import EffectPerformer, end_agents, list_cancelled_runs, stop_tasks
 from toolchart.engine.runtime.result import log_step_warnings

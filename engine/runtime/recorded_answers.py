@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.fork import ForkChanges, ForkPlan, build_overtaken_error, is_overtaken, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.journal import Journal
+from toolchart.engine.log.record import Journal
 from toolchart.engine.log.replay import ReplayedStep, replay_conversation
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.driver import Driver

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.journal import Journal
+from toolchart.engine.log.record import Journal
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import Dependencies

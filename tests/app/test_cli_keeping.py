@@ -15,8 +15,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.reading.listing import delete_conversations
-from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 from toolchart.tools.signing_keys import format_public_key
 

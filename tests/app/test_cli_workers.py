@@ -19,7 +19,7 @@ from command_line import START
 
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.engine import Engine
-from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime import engine as engine_module
 from toolchart.testing.clock import TurnableClock

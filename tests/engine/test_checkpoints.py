@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from written_logs import ADD, AT, WrittenLog, make_configured_event, write_conversation
 
-from toolchart.engine.log import journal
+from toolchart.engine.log import record as records
 from toolchart.engine.log import replay as replay_module
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.replay import load_conversation, replay
@@ -99,7 +99,7 @@ def test_a_turn_is_derived_on_top_of_the_checkpoint() -> None:
 
 def test_a_long_turn_has_checkpoints_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every so many records an open turn has a checkpoint, with the open model call and the turn's calls."""
-    monkeypatch.setattr(journal, "CHECKPOINT_EVERY", 6)
+    monkeypatch.setattr(records, "CHECKPOINT_EVERY", 6)
     store = MemoryStore()
     written = WrittenLog(store)
     written.configure()
@@ -259,7 +259,7 @@ def test_a_fork_starts_from_a_checkpoint_of_its_parent() -> None:
     parent = load_conversation(store, "c", 7)
     assert parent is not None
     fork = WrittenLog(store, "f", loaded=replace(parent, next_seq=0, head="0" * 64))
-    fork.journal = journal.Journal(fork.journal._log, "f", basis=parent.basis.without_checkpoint())
+    fork.journal = records.Journal(fork.journal._log, "f", basis=parent.basis.without_checkpoint())
     fork.apply_event(Forked(at=AT, format=2, conversation="f", parent="c", seq=7, head=parent.head))
     expected = derive_snapshot(store, "f")
     loaded = load_conversation(store, "f")

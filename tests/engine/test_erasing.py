@@ -22,17 +22,16 @@ from postgres_database import create_database
 from toolchart.engine import Engine
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.record import seal_line
+from toolchart.engine.log.record import SALT_CHARACTERS, generate_salt, seal_line
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log, seal_log
 from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.secrecy.salts import SALT_CHARACTERS, generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, is_undamaged
-from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -268,7 +267,7 @@ def test_what_cannot_be_erased_now() -> None:
 
 FORKED_SALTS = """
 import os, sys
-from toolchart.engine.log.secrecy.salts import generate_salt
+from toolchart.engine.log.record import generate_salt
 generate_salt()
 reader, writer = os.pipe()
 if os.fork() == 0:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from paying_agent import make_engine, read_waiting_calls
 
-from toolchart.engine.log.sharing.writer import LogWriter
+from toolchart.engine.log.group_commit import LogWriter
 from toolchart.engine.log.stores.access.postgres_tables import Channel
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import LogUnavailable

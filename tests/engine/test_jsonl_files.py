@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores.access import jsonl_leases
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.states.errors import LeaseLost, LogBusy, LogConflict

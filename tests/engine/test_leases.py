@@ -12,10 +12,10 @@ from effort import mark_slow
 from postgres_database import create_database
 from written_logs import write_conversation
 
+from toolchart.engine.log.leases import describe_worker, is_dead, name_worker
 from toolchart.engine.log.reading.summaries import find_workers
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.sharing.workers import describe_worker, is_dead, name_worker
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.encrypted import encrypt_store
 from toolchart.states.errors import LeaseHeld, LeaseLost

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from paying_agent import make_engine, read_waiting_calls, wait_until
 
-from toolchart.engine.log.sharing.lease_keeping import LeaseKeeper
-from toolchart.engine.log.sharing.workers import name_worker
-from toolchart.engine.log.sharing.writer import LogWriter
+from toolchart.engine.log.group_commit import LeaseKeeper, LogWriter
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.open_turns import HANDED_OVER
 from toolchart.states.errors import LogUnavailable

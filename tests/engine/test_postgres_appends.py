@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from postgres_database import create_database
 
-from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores.postgres import PostgresStore
 from toolchart.states.errors import LeaseLost, LogConflict, ToolchartError
 from toolchart.states.ports import Lease, RecordBatch

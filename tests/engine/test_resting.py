@@ -13,7 +13,7 @@ from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolchart.engine.log import journal
+from toolchart.engine.log import record as records
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime import conversations as resting
@@ -56,7 +56,7 @@ def run_turns(chart: str, script: list[Any], turns: int, whole: int) -> tuple[li
     salts = (f"salt {number}" for number in itertools.count())
     with (
         patch.object(resting, "MAX_WHOLE", whole),
-        patch.object(journal, "generate_salt", lambda: next(salts)),  # the same bytes each time
+        patch.object(records, "generate_salt", lambda: next(salts)),  # the same bytes each time
     ):
         for number in range(turns * 2):
             engine.run(f"message {number}", conversation="ab"[number % 2])

@@ -19,8 +19,8 @@ from durable_workers import make_engine as make_durable_engine
 from paying_agent import make_engine, read_waiting_calls
 
 from toolchart.engine import Engine
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.engine.runtime.open_turns import HANDED_OVER

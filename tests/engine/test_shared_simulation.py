@@ -13,7 +13,7 @@ from postgres_database import create_database
 from shared_simulation import run_fleet_simulation
 from simulation import BrokenInvariant
 
-from toolchart.engine.log.sharing.lease_keeping import LeaseKeeper
+from toolchart.engine.log.group_commit import LeaseKeeper
 from toolchart.engine.log.stores import memory, open_store
 from toolchart.engine.runtime.ownership import Ownership
 

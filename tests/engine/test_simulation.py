@@ -14,7 +14,7 @@ from effort import choose_count, mark_slow
 from postgres_database import create_database
 from simulation import BrokenInvariant, Crash, VirtualLoop, run_simulation
 
-from toolchart.engine.log.journal import Journal
+from toolchart.engine.log.record import Journal
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime import conversations
 from toolchart.states.core import step as core_step

@@ -261,9 +261,9 @@ def test_a_failure_without_a_row_ends_the_turn(run: Run, packages: Path, tmp_pat
 
 DIE = """
 import os, signal
-from toolchart.engine.log import journal
+from toolchart.engine.log import record as records
 from toolchart_shop import stock
-journal.CHECKPOINT_EVERY = 1
+records.CHECKPOINT_EVERY = 1
 looks = 0
 async def look(effect, look=stock.look_at_stock):
     global looks

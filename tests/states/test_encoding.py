@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolchart.engine.log.continuation.stored_effects import restore_effect, store_effect
+from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
 from toolchart.states.core.encoding import (

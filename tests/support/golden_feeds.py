@@ -29,9 +29,8 @@ from unittest.mock import patch
 
 from simulation import VirtualLoop, close_loop
 
+from toolchart.engine.log import group_commit, record
 from toolchart.engine.log.continuation import versions
-from toolchart.engine.log.secrecy import salts
-from toolchart.engine.log.sharing import writer
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.tools import whole_definition
 
@@ -92,7 +91,7 @@ class _Salts:
         conversation = _find_conversation()
         self._given[conversation] += 1
         digest = hashlib.sha256(f"{conversation}\0{self._given[conversation]}".encode()).hexdigest()
-        return digest[: salts.SALT_CHARACTERS]
+        return digest[: record.SALT_CHARACTERS]
 
 
 def _find_conversation() -> str:
@@ -122,7 +121,7 @@ class _Nonces:
 
 def _submit_inline(log_writer: Any, work: Any) -> asyncio.Future[Any]:
     """Do a job of the log's writer at once, in place of in its thread."""
-    job = writer._Job(work, asyncio.get_running_loop().create_future())
+    job = group_commit._Job(work, asyncio.get_running_loop().create_future())
     log_writer._job_count += 1
     log_writer._do_jobs([job])
     return job.done
@@ -160,10 +159,10 @@ def feed_values(clock: FedClock) -> Iterator[None]:
     nonces, draws, salt_feed = _Nonces(), _Nonces(), _Salts()
     give_salt, give_release = salt_feed.generate, lambda: clock.release
     with ExitStack() as stack:
-        stack.enter_context(replace_everywhere(salts.generate_salt, give_salt))
+        stack.enter_context(replace_everywhere(record.generate_salt, give_salt))
         stack.enter_context(replace_everywhere(versions.read_release, give_release))
         stack.enter_context(replace_everywhere(_describe_function, _describe_function_anywhere))
-        stack.enter_context(patch.object(writer.LogWriter, "submit", _submit_inline))
+        stack.enter_context(patch.object(group_commit.LogWriter, "submit", _submit_inline))
         stack.enter_context(patch.object(SystemClock, "now", lambda _: clock.now()))
         stack.enter_context(patch.object(os, "urandom", nonces.draw))
         stack.enter_context(patch.object(secrets, "token_bytes", lambda count=32: draws.draw(count)))

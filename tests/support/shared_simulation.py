@@ -27,10 +27,10 @@ import simulation
 from simulation import Crash, FaultyLog, FaultyModel, VirtualLoop, World, make_spec, make_tools, require
 
 from toolchart.engine import Engine
-from toolchart.engine.log import group_commit, journal
+from toolchart.engine.log import group_commit, leases
+from toolchart.engine.log import record as records
+from toolchart.engine.log.group_commit import finish_future
 from toolchart.engine.log.replay import load_conversation, replay
-from toolchart.engine.log.sharing import lease_keeping, lease_rules
-from toolchart.engine.log.sharing.writer import finish_future
 from toolchart.engine.log.stores.access import postgres_tables
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
@@ -479,14 +479,14 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
     with (
         patch("time.perf_counter", fleet.loop.time),
         patch("time.time", fleet.read_time),
-        patch.object(lease_keeping, "read_clock_s", fleet.loop.time),
-        patch.object(lease_keeping, "name_worker", lambda number: f"w{number}"),
-        patch.object(lease_keeping, "_numbers", numbers),
-        patch.object(lease_rules, "is_dead", fleet.dead_names.__contains__),
+        patch.object(group_commit, "read_clock_s", fleet.loop.time),
+        patch.object(group_commit, "name_worker", lambda number: f"w{number}"),
+        patch.object(group_commit, "_numbers", numbers),
+        patch.object(leases, "is_dead", fleet.dead_names.__contains__),
         patch.object(postgres_tables, "read_time", lambda _: fleet.read_time()),
         _patch_added_clock(fleet),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
-        patch.object(journal, "generate_salt", lambda: f"salt {next(salts)}"),
+        patch.object(records, "generate_salt", lambda: f"salt {next(salts)}"),
     ):
         yield
 

@@ -24,7 +24,7 @@ from unittest.mock import patch
 import orjson
 
 from toolchart.engine import Engine, TurnResult
-from toolchart.engine.log import journal
+from toolchart.engine.log import record as records
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
@@ -387,7 +387,7 @@ def run_simulation(seed: int, inner: Store | None = None) -> tuple[World, list[b
         salts = (f"salt {number}" for number in itertools.count())
         with (
             patch("time.perf_counter", world.loop.time),
-            patch.object(journal, "generate_salt", lambda: next(salts)),
+            patch.object(records, "generate_salt", lambda: next(salts)),
         ):
             world.loop.run_until_complete(_run_conversation(world, log))
     except BaseException as error:

@@ -8,8 +8,7 @@ from typing import Any
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.journal import Journal
-from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event
+from toolchart.engine.log.record import FORMAT, GENESIS, Journal, encode_plain_event
 from toolchart.engine.log.replay import ReplayedConversation
 from toolchart.specs.charts import load_chart
 from toolchart.states.core.step import Step, step

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolchart.engine.log.family import find_parent
+from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.reading.records import parse_line
-from toolchart.engine.log.sharing.workers import describe_worker
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import LeasedStore, Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.leases import name_worker
 from toolchart.states.errors import LogUnavailable, SpecError
 from toolchart.states.ports import CheckpointStore, RecordBatch, SharedStore, Store
 

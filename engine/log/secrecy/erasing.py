@@ -31,11 +31,17 @@ from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointMark, build_checkpoint, read_checkpoint
-from toolchart.engine.log.continuation.step_comparison import describe_step
 from toolchart.engine.log.family import ANSWERS, Relations, find_root, read_parent, read_relations
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.reading.listing import shrink_store
-from toolchart.engine.log.record import Record, RecordLine
-from toolchart.engine.log.replay import ReplayState, enter_segment, load_conversation, load_parent_state
+from toolchart.engine.log.record import Record, RecordLine, generate_salt
+from toolchart.engine.log.replay import (
+    ReplayState,
+    describe_step,
+    enter_segment,
+    load_conversation,
+    load_parent_state,
+)
 from toolchart.engine.log.secrecy.content import (
     ERASED,
     UNTOUCHED_TYPES,
@@ -44,9 +50,7 @@ from toolchart.engine.log.secrecy.content import (
     iterate_texts,
     strike_digests,
 )
-from toolchart.engine.log.secrecy.salts import generate_salt
 from toolchart.engine.log.secrecy.stand_ins import add_digest, read_digest
-from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.step import Step, step

@@ -11,7 +11,7 @@ erasing and deleting.
 | an entry of its inbox | `inbox` | the entry's idempotency key | the entry; empty when it was taken |
 | a checkpoint | `checkpoint` | number of its record, with 12 digits | the checkpoint |
 
-The rules of leases (who may take one, when it is lost) stand in `sharing/lease_rules.py`. Here is how they
+The rules of leases (who may take one, when it is lost) stand in `leases.py`. Here is how they
 become safe without locks: a lease is read, the next one is computed, and it is written only where the value
 is still the one that was read. A record is appended only where the value of the lease begins with the
 writer's own token and name. The token grows with each lease, so a worker that stood still for an hour cannot
@@ -29,7 +29,7 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.sharing.lease_rules import (
+from toolchart.engine.log.leases import (
     build_child_lease,
     build_next_lease,
     build_released_lease,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolchart.engine.log.leases import build_child_lease, find_lease_fault
 from toolchart.engine.log.reading.listing import SAMPLE_SIZE
-from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
 from toolchart.engine.log.stores.access import postgres_tables as tables
 from toolchart.engine.log.stores.access.postgres_appends import INSERT_PART, append_quickly
 from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from toolchart.engine.log.sharing.lease_rules import build_child_lease, find_lease_fault
+from toolchart.engine.log.leases import build_child_lease, find_lease_fault
 from toolchart.engine.log.stores.access import sqlite_leases
 from toolchart.engine.log.stores.access.replaced_files import LOOK_EVERY_S, SqliteWatch
 from toolchart.engine.log.stores.access.sqlite_connection import (

@@ -11,7 +11,7 @@ import pytest
 from agents import make_engine, reply_with_calls
 from nats_server import NatsServer
 
-from toolchart.engine.log.sharing.workers import name_worker
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import (

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from toolchart.engine.log.sharing.lease_rules import find_lease_fault
+from toolchart.engine.log.leases import find_lease_fault
 from toolchart.states.errors import LogConflict, LogUnavailable, ToolchartError
 from toolchart.states.ports import Lease, RecordBatch
 from toolchart_nats.families import Families, Family

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from toolchart.engine.log.sharing.lease_rules import build_child_lease
+from toolchart.engine.log.leases import build_child_lease
 from toolchart.states.errors import LogBusy
 from toolchart.states.ports import Lease
 from toolchart_nats.messages import Append, read_append

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.sharing.lease_rules import build_released_lease, find_lease_fault
+from toolchart.engine.log.leases import build_released_lease, find_lease_fault
 from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.ports import Lease, RecordBatch
 from toolchart_nats.appending import Appender

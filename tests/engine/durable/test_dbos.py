@@ -37,8 +37,8 @@ from toolchart.app.cli.commands.fleet.submit import command as submit_command
 from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store

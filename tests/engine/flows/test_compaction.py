@@ -18,7 +18,7 @@ from web import WebAnswer, serve_web
 from wire_requests import make_builders, make_config
 
 from toolchart.engine import Engine
-from toolchart.engine.log import journal
+from toolchart.engine.log import record as records
 from toolchart.engine.log.replay import load_conversation, replay, replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.wire_replay import WireComparison
@@ -262,7 +262,7 @@ def test_a_killed_turn_goes_on_compacted(
     """A process that dies in the request after a compaction is resumed with the same request: from a
     checkpoint in the middle of the turn, and from the records."""
     for every in (3, 1000):
-        monkeypatch.setattr(journal, "CHECKPOINT_EVERY", every)
+        monkeypatch.setattr(records, "CHECKPOINT_EVERY", every)
         log = str(tmp_path / f"{every}.db")
         child = multiprocessing.get_context("fork").Process(
             target=lambda log=log: make_engine(log, die_at).run("the task", conversation="c")

@@ -15,8 +15,8 @@ import pytest
 
 from toolchart import effect
 from toolchart.engine import Engine
+from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import load_conversation, replay_conversation
-from toolchart.engine.log.sharing.workers import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import SpecError

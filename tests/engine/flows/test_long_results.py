@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.engine.log import journal
+from toolchart.engine.log import record as records
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.result import TurnResult
@@ -132,7 +132,7 @@ def test_a_turn_goes_on_from_every_record(monkeypatch: pytest.MonkeyPatch) -> No
     """A fork at any record, from a checkpoint or from the records, sends the requests of its parent: also
     where the summary is being written."""
     for every in (1, 1000):
-        monkeypatch.setattr(journal, "CHECKPOINT_EVERY", every)
+        monkeypatch.setattr(records, "CHECKPOINT_EVERY", every)
         summaries = [Reply(content=f"summary {n}", finish_reason="stop") for n in (1, 2)]
         engine, requests = make_engine(["long", "longer"], [*summaries, *summaries] * 12)
         with engine:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from toolchart.engine.log.sharing.lease_rules import build_child_lease
+from toolchart.engine.log.leases import build_child_lease
 from toolchart.engine.log.stores.access.jsonl_files import (
     build_file_name,
     find_complete_size,

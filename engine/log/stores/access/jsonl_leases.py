@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.sharing.lease_rules import (
+from toolchart.engine.log.leases import (
     build_next_lease,
     build_released_lease,
     find_lease_fault,

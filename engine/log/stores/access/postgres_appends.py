@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from toolchart.engine.log.sharing.lease_rules import build_child_lease
+from toolchart.engine.log.leases import build_child_lease
 from toolchart.engine.log.stores.access import postgres_tables as tables
 from toolchart.engine.log.stores.large_parts import split_large_parts
 from toolchart.states.ports import RecordBatch

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.sharing.lease_rules import (
+from toolchart.engine.log.leases import (
     build_next_lease,
     build_released_lease,
     find_token_fault,

@@ -1,1 +1,0 @@
-"""Sharing a log: writing beside the event loop, leases of workers, and inboxes."""
