@@ -45,6 +45,8 @@ _UNDECLARED_TYPES = frozenset({CallModel, ReviewCalls, AskApproval, RunTools, Co
 ACTING_OPTIONS = ("host_tools", "extra_body")
 """Options of a request that let the host act: search, run code, ask a server that the request names."""
 
+_ACTING_NAMES = frozenset(ACTING_OPTIONS)
+
 
 class AllowedEffects:
     """The effects that the conversations of one agent may perform.
@@ -80,11 +82,12 @@ class AllowedEffects:
         Raises:
             EffectRefused: the agent's own chart does not name it, or declares it otherwise.
         """
-        if type(effect) is CallModel:
-            self._require_allowed_options(effect, conversation)
         # By its class, because that decides how it is performed; its name and kind may be planted.
-        if type(effect) in _WAITS or (
-            not effect.kind and type(effect) in _UNDECLARED_TYPES and not getattr(effect, "host", "")
+        type_ = type(effect)
+        if isinstance(effect, CallModel) and not _ACTING_NAMES.isdisjoint(effect.request.options):
+            self._require_allowed_options(effect, conversation)
+        if type_ in _WAITS or (
+            not effect.kind and type_ in _UNDECLARED_TYPES and not getattr(effect, "host", "")
         ):
             return
         problem = self._find_problem(effect, chart)

@@ -1,14 +1,22 @@
 """The driver: performs the open effects of one conversation and feeds their outcomes back as events.
 
-The driver decides nothing and keeps no books. The core says in each snapshot which effects are open; the
-driver always works in this order: add the record to the journal, commit it, perform what is open. So a record
-is durable before anything that it asks for can happen. A review calls nothing outside the process, so its
-record shares a commit with the reply before it.
+The driver decides nothing and keeps no books. The core says in each snapshot which effects are open. The
+driver goes around this loop until the chart rests:
+
+    apply_event       event -> JSON -> step -> record in the journal -> who watches
+    _choose_work      which of the open effects begin now; looked up once for each step
+    journal.commit    the records become durable
+    a performer       does the work of an effect, and applies the event that answers it
+
+Commit comes before perform: whoever finds the log after a crash must find what was asked for, else a tool
+would run a second time. A review calls nothing outside the process, so its record shares a commit with the
+reply before it.
 
 Where one effect is open, the common case, it is performed in the driver's own task. Where several are open
 (parallel regions, timers beside a model call), each has a task. Events from outside (`post_event`) are
-applied at once, whatever is being performed. If the core cancels an effect in that step, its work is stopped;
-what it answers all the same is recorded as late.
+applied at once, whatever is being performed. If the core cancels an effect in that step, its work is stopped.
+What it answers all the same is recorded as late: the work was done and paid for, so its usage counts, and a
+reader of the log learns that a tool did run.
 """
 
 from __future__ import annotations
@@ -25,18 +33,28 @@ from toolchart.engine.event_loops import find_running_loop
 from toolchart.engine.log.record import Journal, encode_plain_event
 from toolchart.engine.runtime.parts import Dependencies
 from toolchart.engine.runtime.performers import EffectPerformer, end_agents, list_cancelled_runs, stop_tasks
-from toolchart.engine.runtime.result import log_step_warnings
-from toolchart.engine.runtime.waiting import find_only_work, list_overdue_timers, rests_on_timers
-from toolchart.specs.secrets import strike_secret_bytes
+from toolchart.engine.runtime.result import list_result_warnings
+from toolchart.engine.runtime.waiting import list_overdue_timers, rests_on_timers
+from toolchart.specs.secrets import strike_secret_bytes, strike_secrets
 from toolchart.states.compiler import Move
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.step import Step, describe_effect, find_answered_effect, step
 from toolchart.states.effects import Effect, RunAgent, Wait
 from toolchart.states.errors import EffectRefused, NoRecordedAnswer
-from toolchart.states.events import Answering, Cancelled, Elapsed, Event, UserSaid
+from toolchart.states.events import (
+    Answering,
+    Cancelled,
+    Elapsed,
+    Event,
+    Failed,
+    Reviewed,
+    TurnStarted,
+    UserSaid,
+)
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
+from toolchart.states.visible_text import make_visible_line
 
 if TYPE_CHECKING:
     from toolchart.engine.log.redaction import RedactedConversation
@@ -63,14 +81,18 @@ class Driver:
         perform: Callable[[Effect], Awaitable[None]] | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self.conversation = journal.conversation
+        """Id of the conversation."""
         self.dependencies = dependencies
         self._redacted_conversation = redacted_conversation
         self.machine = machine
         self.journal = journal
         self._performer = EffectPerformer(self, frozenset(effect.id for effect in snapshot.open_effects))
         self._perform = perform or self._performer.perform
+        self._is_over = snapshot.is_over
+        """`snapshot.is_over`, looked up once for each step."""
         self._loop_task: asyncio.Task[object] | None = None
-        """The task of `perform_open_effects`, while it runs."""
+        """The task of `run_turn`, while it runs."""
         self._event_loop: asyncio.AbstractEventLoop | None = None
         """The event loop of that task."""
         self._inline_effect = 0
@@ -93,11 +115,6 @@ class Driver:
         """Cancelled effects whose children have not been told yet."""
 
     @property
-    def conversation(self) -> str:
-        """Id of the conversation."""
-        return self.journal.conversation
-
-    @property
     def head(self) -> str:
         """Hash of the newest record."""
         return self.journal.head
@@ -116,26 +133,22 @@ class Driver:
             NoRecordedAnswer: the turn runs from a log that has no answer to what it asks for.
         """
         telemetry = self.dependencies.telemetry
-        if telemetry is not None and not self.snapshot.is_over:
+        if telemetry is not None and not self._is_over:
             telemetry.begin_turn(self.conversation, self.snapshot)
         try:
-            return await self._run_turn(events)
+            for event in events:
+                self.apply_event(event)
+            # Before anything of this turn is written: a conversation that asks for what the operator's files
+            # do not name keeps the state that it had.
+            for effect in self.snapshot.open_effects:
+                self._performer.require_allowed(effect)
+            return await self._perform_open_effects()
+        except NoRecordedAnswer:
+            await self.journal.commit()  # what happened until then is part of the fork
+            raise
         finally:
             if telemetry is not None:
                 telemetry.end_turn(self.conversation, self.snapshot)
-
-    async def _run_turn(self, events: Sequence[Event]) -> Snapshot:
-        for event in events:
-            self.apply_event(event)
-        # Before anything of this turn is written: a conversation that asks for what the operator's files do
-        # not name keeps the state that it had.
-        for effect in self.snapshot.open_effects:
-            self._performer.require_allowed(effect)
-        try:
-            return await self.perform_open_effects()
-        except NoRecordedAnswer:
-            await self.journal.commit()
-            raise
 
     def fire_overdue_timers(self) -> None:
         """Let the timers run out whose time has come, the earliest first; nothing is committed yet."""
@@ -144,20 +157,29 @@ class Driver:
             if self.is_open(timer):
                 self.apply_event(Elapsed(at=now, effect=timer.id))
 
-    async def perform_open_effects(self) -> Snapshot:
+    async def _perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows, until only an event from outside can continue it."""
         self._loop_task, self._event_loop = asyncio.current_task(), asyncio.get_running_loop()
         self._progress = asyncio.Event()  # the last turn may have run on another event loop
         self._waiting.clear()
         try:
-            is_first = True
-            # An event may have come while the last records were written: look again.
-            while is_first or not (self._is_suspended or self._is_draining or self._rests()):
-                is_first = False
-                await self._perform_until_rest()
-                await self._end_cancelled_children()
-                await self.journal.commit()
-            return self.snapshot
+            while True:
+                effects = self._choose_work()
+                if effects is None:
+                    resting_snapshot = self.snapshot
+                    if self._cancelled_runs:
+                        await self._end_cancelled_children()
+                    await self.journal.commit()
+                    # An event may have come while the last records were written: then look again.
+                    if self._is_suspended or self._is_draining or self.snapshot is resting_snapshot:
+                        return self.snapshot
+                elif len(effects) == 1 and not self._tasks:
+                    await self._perform_inline(effects[0])
+                else:
+                    await self.journal.commit()
+                    for effect in effects:
+                        self._start_task(effect)
+                    await self._wait_for_progress()
         except asyncio.CancelledError:
             await self._stop_from_outside()
             raise
@@ -167,45 +189,39 @@ class Driver:
                 await self._stop_tasks()
             self._is_suspended = False  # not at the start: a turn may be suspended before its first step
 
-    async def _perform_until_rest(self) -> None:
-        while not (self._is_suspended or self._is_left_to_timers()):
-            is_plain = not (self._tasks or self._waiting or self._is_draining)
-            if is_plain and (only_effect := find_only_work(self.snapshot)) is not None:
-                await self._perform_inline(only_effect)
-                continue
-            effects = self._find_startable_effects()
-            if self._rests() or (self._is_draining and not self._tasks):
-                break
-            if self._is_draining:
-                await self._wait_for_progress()
-                continue
-            if len(effects) == 1 and not self._tasks:
-                await self._perform_inline(effects[0])
-                continue
-            await self.journal.commit()
-            for effect in effects:
-                self._start_task(effect)
-            await self._wait_for_progress()
+    def _choose_work(self) -> Sequence[Effect] | None:
+        """The effects that begin now; none where what is being performed comes first. None where the turn
+        rests: it has ended or is suspended, or only an event from outside can continue it."""
+        if self._is_suspended:
+            return None
+        snapshot, tasks = self.snapshot, self._tasks
+        if self._is_over:
+            # Timers beside a wait for the user are durable. What an ended chart has cancelled is stopping
+            # still, and may have something late to say.
+            return () if tasks and not snapshot.awaits_user else None
+        longest_s = self.dependencies.longest_wait_s
+        if longest_s is not None and rests_on_timers(snapshot, self.dependencies.clock.now, longest_s):
+            return None
+        if self._is_draining:
+            return () if tasks else None
+        if not (tasks or self._waiting):
+            return snapshot.open_effects or None
+        effects = self._list_startable_effects()
+        if self._waiting:
+            # Timers do not keep the process waiting beside what somebody outside must answer.
+            others = [*effects, *(effect for effect in snapshot.open_effects if effect.id in tasks)]
+            if len(others) >= len(tasks) and all(isinstance(effect, Wait) for effect in others):
+                return None
+        return effects if effects or tasks else None
 
-    def _find_startable_effects(self) -> list[Effect]:
+    def _list_startable_effects(self) -> list[Effect]:
         """The open effects that nobody performs and that do not wait for an event from outside."""
-        open_effects = () if self.snapshot.is_over else self.snapshot.open_effects
-        return [effect for effect in open_effects if effect.id not in {*self._tasks, *self._waiting}]
-
-    def _rests(self) -> bool:
-        """Whether nothing is performed, or only timers, which are durable, beside what waits for outside."""
-        if self.snapshot.awaits_user or self._is_left_to_timers():
-            return True
-        startable_effects = self._find_startable_effects()
-        others = [*startable_effects, *(e for e in self.snapshot.open_effects if e.id in self._tasks)]
-        if self._waiting and all(isinstance(effect, Wait) for effect in others):
-            return len(others) >= len(self._tasks)
-        return not startable_effects and not self._tasks
-
-    def _is_left_to_timers(self) -> bool:
-        """Whether only timers are open, which whoever goes on later lets run out."""
-        longest_s, read_now = self.dependencies.longest_wait_s, self.dependencies.clock.now
-        return longest_s is not None and rests_on_timers(self.snapshot, read_now, longest_s)
+        open_effects = () if self._is_over else self.snapshot.open_effects
+        return [
+            effect
+            for effect in open_effects
+            if effect.id not in self._tasks and effect.id not in self._waiting
+        ]
 
     def wait_for_outside(self, effect: Effect) -> None:
         """Leave an effect open until an event from outside answers it."""
@@ -214,7 +230,12 @@ class Driver:
     # -- performing ------------------------------------------------------------------------------
 
     async def _perform_inline(self, effect: Effect) -> None:
-        """Perform one effect in the driver's own task."""
+        """Perform one effect in the driver's own task.
+
+        To stop such work, the driver cancels its own task. `asyncio` counts requests to cancel a task:
+        `uncancel` takes this one back and says how many others there are. Any other came from outside, from a
+        timeout around the turn for instance, and must not be swallowed.
+        """
         if not describe_effect(effect).is_pure:
             await self.journal.commit()
         self._inline_effect = effect.id
@@ -227,7 +248,7 @@ class Driver:
             self._inline_effect = 0
             is_interrupted, self._interrupts_inline = self._interrupts_inline, False
         if is_interrupted and self._loop_task is not None and self._loop_task.uncancel() > 0:
-            raise asyncio.CancelledError  # cancelled from outside as well
+            raise asyncio.CancelledError
 
     def _start_task(self, effect: Effect) -> None:
         """Perform an effect in a task of its own; its record must be committed. A refusal ends the turn."""
@@ -288,8 +309,6 @@ class Driver:
 
     async def _end_cancelled_children(self) -> None:
         """Record in the children of cancelled effects that they are cancelled, and their usage here."""
-        if not self._cancelled_runs:
-            return
         await self.journal.commit()
         await self._stop_tasks()
         while self._cancelled_runs:
@@ -303,42 +322,54 @@ class Driver:
         Raises:
             IllegalEvent: the event does not fit the conversation; nothing was added.
         """
+        dependencies, before, was_over = self.dependencies, self.snapshot, self._is_over
+        # The core reads no clock and guesses no addressee: both are values of the event.
         if not event.at:
-            event = replace(event, at=self.dependencies.clock.now())
+            event = replace(event, at=dependencies.clock.now())
         if isinstance(event, Answering) and not event.effect:
-            effect = find_answered_effect(self.snapshot, event)
+            effect = find_answered_effect(before, event)
             assert effect is not None, "only an event that names its effect can be late"
             event = replace(event, effect=effect.id)
+        # The core gets what a replay will read: the event as its JSON has it, known secrets struck out.
         event, data = encode_plain_event(event)
         safe_data = strike_secret_bytes(data)
         if safe_data is not data:  # a host or a tool gave a known secret back
             event, data = encode_plain_event(decode_event(read_json(safe_data), event.at))
-        before = self.snapshot
         new_step = step(self.machine, before, event)
-        redacted = self._redacted_conversation
-        if redacted is None:
+        after = new_step.snapshot
+        if self._redacted_conversation is None:
             self.journal.add_record(event.at, data, new_step)
-            log_step_warnings(self.conversation, event, before, new_step.snapshot)
         else:
-            redacted_before = redacted.snapshot
-            self.journal.add_record(event.at, *redacted.apply_event(event, data, new_step))
-            log_step_warnings(self.conversation, event, redacted_before, redacted.snapshot)
-        self.snapshot = new_step.snapshot
-        for effect_id in new_step.cancels:
-            self._stop_effect(effect_id)
+            shown_before = self._redacted_conversation.snapshot
+            self.journal.add_record(event.at, *self._redacted_conversation.apply_event(event, data, new_step))
+        self.snapshot, self._is_over = after, after.is_over
+        if (
+            after.warnings is not before.warnings
+            or self._is_over is not was_over
+            or type(event) in _EVENTS_WITH_WARNINGS
+        ):
+            if self._redacted_conversation is None:
+                _log_warnings(self.conversation, event, before, after)
+            else:
+                _log_warnings(self.conversation, event, shown_before, self._redacted_conversation.snapshot)
         if new_step.cancels:
+            for effect_id in new_step.cancels:
+                self._stop_effect(effect_id)
             self._cancelled_runs += list_cancelled_runs(before, event, new_step.cancels)
-        if self.dependencies.telemetry is not None:
-            self.dependencies.telemetry.record_step(self.conversation, event, new_step)
-        if self.dependencies.debug_files is not None:
-            self.dependencies.debug_files.record_step(self.conversation, event, new_step)
-        if self.dependencies.observer is not None:
-            self.dependencies.observer(event, new_step)
+        if dependencies.telemetry is not None:
+            dependencies.telemetry.record_step(self.conversation, event, new_step)
+        if dependencies.debug_files is not None:
+            dependencies.debug_files.record_step(self.conversation, event, new_step)
+        if dependencies.observer is not None:
+            dependencies.observer(event, new_step)
         return new_step
 
     def is_open(self, effect: Effect) -> bool:
         """Whether an effect waits for an answer."""
-        return effect.id in [open_effect.id for open_effect in self.snapshot.open_effects]
+        for open_effect in self.snapshot.open_effects:  # noqa: SIM110  # asked often: no generator
+            if open_effect.id == effect.id:
+                return True
+        return False
 
     async def commit(self) -> None:
         """Make every record durable that was added so far."""
@@ -380,7 +411,7 @@ class Driver:
         if isinstance(event, Cancelled) and new_step.is_untaken:
             self.suspend()
         elif self._inline_effect and not self._interrupts_inline:
-            for effect in self._find_startable_effects():
+            for effect in self._list_startable_effects():
                 if effect.id != self._inline_effect:
                     self._start_task(effect)
         return new_step
@@ -388,7 +419,7 @@ class Driver:
     def can_interrupt(self) -> bool:
         """Whether a message of the user would leave a state now."""
         snapshot = self.snapshot
-        if snapshot.configuration is None or snapshot.is_over:
+        if snapshot.configuration is None or self._is_over:
             return False
         move = self.machine.try_event(snapshot.configuration, UserSaid.TYPE, FactView(snapshot))
         return isinstance(move, Move) and bool(move.reset_states)
@@ -434,7 +465,7 @@ class Driver:
     async def _stop_from_outside(self) -> None:
         """Record the stop; where the chart has no row for it, the turn stays open and `resume` goes on."""
         await self._stop_tasks()
-        if not self.snapshot.is_over and self.snapshot.configuration is not None:
+        if not self._is_over and self.snapshot.configuration is not None:
             event = Cancelled(reason="stopped from outside", content=self._performer.take_streamed_text())
             if self.apply_event(event).is_untaken:
                 log.info("the chart has no row for 'cancelled' here; resume continues from the log")
@@ -442,5 +473,57 @@ class Driver:
 
     async def _finish_records(self) -> None:
         await self.journal.commit()
-        await self._end_cancelled_children()
-        await self.journal.commit()
+        if self._cancelled_runs:
+            await self._end_cancelled_children()
+            await self.journal.commit()
+
+
+# --------------------------------------------------------------------------------------------------
+# What a turn warns of, in `logging`: once, when it happens, with the id of the conversation.
+#
+# The logger is `toolchart.engine.turns`, the level is WARNING. Every warning of a result is there, and
+# besides: calls whose arguments were repaired or refused, model calls that failed, and turns that ended
+# in error. A line names tools, kinds and numbers, and no arguments, results or words of the model; known
+# secrets are struck out.
+
+_warning_log = logging.getLogger("toolchart.engine.turns")
+
+_NAME_LENGTH = 64
+"""Characters of the name of a tool in a line: a model may write any."""
+
+
+def log_warning(conversation: str, text: str) -> None:
+    """Log one warning of a turn."""
+    _warning_log.warning("conversation %s: %s", conversation, make_visible_line(strike_secrets(text)))
+
+
+_EVENTS_WITH_WARNINGS = frozenset({TurnStarted, Failed, Reviewed})
+"""Events that may be warned of though no turn ends and the warnings of the turn stay the same."""
+
+
+def _log_warnings(conversation: str, event: Event, before: Snapshot, after: Snapshot) -> None:
+    """Log what a step adds to the warnings of its turn."""
+    is_new_turn = type(event) is TurnStarted
+    for warning in after.warnings if is_new_turn else after.warnings[len(before.warnings) :]:
+        log_warning(conversation, warning)
+    match event:
+        case Reviewed():
+            # Whose arguments were repaired or refused; never the arguments.
+            for verdict in event.verdicts:
+                if verdict.ruling == "invalid" or verdict.notes:
+                    names = [call.call.name for call in after.calls if call.call.id == verdict.call_id]
+                    name = "".join(names)[:_NAME_LENGTH]
+                    what = (
+                        f"a call of {name!r} was refused: its tool or its arguments do not fit"
+                        if verdict.ruling == "invalid"
+                        else f"the arguments of a call of {name!r} were repaired"
+                    )
+                    log_warning(conversation, what)
+        case Failed():
+            status = f", HTTP {event.status}" if event.status is not None else ""
+            log_warning(conversation, f"a model call failed: {event.kind}{status}")
+    if after.is_over and (is_new_turn or not before.is_over):
+        for warning in list_result_warnings(after):
+            log_warning(conversation, warning)
+        if after.error is not None and after.error.kind != "cancelled":
+            log_warning(conversation, f"the turn ended in error in state {after.state!r}: {after.error.kind}")

@@ -16,11 +16,11 @@ from toolchart.engine.log.replay import ReplayedConversation, load_conversation,
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.clock import generate_conversation_id
-from toolchart.engine.runtime.driver import Driver
+from toolchart.engine.runtime.driver import Driver, log_warning
 from toolchart.engine.runtime.ownership import Message, Ownership, PersonEvent, build_key
 from toolchart.engine.runtime.parts import NO_HOOKS, ChildTask, TurnHooks, TurnOptions, build_hooks
 from toolchart.engine.runtime.people import check_answer
-from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result, log_warning
+from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
 from toolchart.engine.runtime.waiting import (
     build_open_turn_error,
     describe_people_wait,

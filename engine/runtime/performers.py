@@ -56,14 +56,13 @@ from toolchart.states.events import (
     Replied,
     Returned,
     Reviewed,
-    Verdict,
 )
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
-from toolchart.states.ports import CountingProvider, Executor, StreamingProvider
+from toolchart.states.ports import CountingProvider, StreamingProvider
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
@@ -71,37 +70,6 @@ from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.runs import run_tool
 from toolchart.tools.schemas.output import check_output
 from toolchart.tools.sources.effect_functions import EffectFunction
-
-
-async def review_calls(executor: Executor, effect: ReviewCalls) -> tuple[Verdict, ...]:
-    """One verdict for each call. A review that may wait for a worker runs in a thread, so that the event loop
-    goes on."""
-    verdicts = []
-    for call in effect.calls:
-        if executor.may_wait(call):
-            verdicts.append(await asyncio.to_thread(executor.review, call, effect.allowed))
-        else:
-            verdicts.append(executor.review(call, effect.allowed))
-    return tuple(verdicts)
-
-
-async def ask_person(driver: DriverPort, effect: AskPerson) -> None:
-    """Ask the person that the engine was given; without one the effect waits for an event from outside.
-
-    Raises:
-        SpecError: the asker's answer does not fit the form; the question stays open.
-    """
-    asker = driver.dependencies.asker
-    await driver.commit()
-    answer = await asker(effect) if asker is not None else None
-    if not driver.is_open(effect):
-        return
-    if answer is None:
-        driver.wait_for_outside(effect)
-        return
-    check_answer(effect, answer.content)
-    driver.apply_event(replace(answer, effect=effect.id))
-
 
 log = logging.getLogger("toolchart.engine")
 
@@ -130,28 +98,7 @@ class EffectPerformer:
             EffectRefused: the operator's own chart does not declare the effect.
         """
         self.require_allowed(effect)
-        match effect:
-            case CallModel():
-                return self._call_model(effect)
-            case ReviewCalls():
-                return self._review_calls(effect)
-            case RunTools():
-                return run_tools(self._driver, effect, self._enter_span)
-            case AskApproval():
-                return self._ask_approval(effect)
-            case Wait():
-                return self._wait(effect)
-            case AwaitUser():
-                return self._await_user(effect)
-            case RunAgent():
-                return run_agents(self._driver, effect)
-            case CountTokens():
-                return count_tokens(self._driver, effect)
-            case CallFunction():
-                return call_function(self._driver, effect, effect.id in self._resumed_effects)
-            case AskPerson():
-                return ask_person(self._driver, effect)
-        return self._perform_added_effect(effect)
+        return _PERFORMERS.get(type(effect), EffectPerformer._perform_added_effect)(self, effect)
 
     def require_allowed(self, effect: Effect) -> None:
         """Return where an effect may be performed: every effect passes here before its work begins.
@@ -172,27 +119,47 @@ class EffectPerformer:
     # -- model calls -----------------------------------------------------------------------------
 
     async def _call_model(self, effect: CallModel) -> None:
-        with self._enter_span(effect.id):
-            event = await self._request_answer(effect)
+        driver = self._driver
+        telemetry = driver.dependencies.telemetry
+        with _NO_SPAN if telemetry is None else telemetry.attach(driver.conversation, effect.id, ""):
+            event = await self._request_answer(effect, driver.dependencies)
         self._streamed_texts.pop(effect.id, None)
-        self._driver.apply_event(event)
+        driver.apply_event(event)
 
-    async def _request_answer(self, effect: CallModel) -> Replied | Failed:
-        """Call the model; the `replied` or `failed` event."""
-        dependencies = self._driver.dependencies
-        clock = dependencies.clock
-        settings = self._driver.snapshot.settings
+    async def _request_answer(self, effect: CallModel, dependencies: Dependencies) -> Replied | Failed:
+        """Call the model; the `replied` or `failed` event.
+
+        The call ends with the seconds of the turn (`max_seconds`). One that the chart makes after that, to
+        say what was found, is bounded by `timeout_s` only.
+        """
+        clock, request, settings = dependencies.clock, effect.request, self._driver.snapshot.settings
         host = effect.host or (settings.service if settings is not None else None)
         deltas: list[dict[str, Any]] = []
         try:
-            reply = await self._request_reply_in_time(dependencies, effect, deltas)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s", describe_request(request, effect.host))
+            provider = dependencies.provider
+            if effect.host and dependencies.get_provider is not None:
+                provider = dependencies.get_provider(effect.host)
+            if request.writes_tools_as_text:  # its host refused tools before
+                provider = accept_text_calls(provider)
+            if (dependencies.on_delta is not None or dependencies.keep_deltas) and isinstance(
+                provider, StreamingProvider
+            ):
+                answer = self._stream_reply(dependencies, provider, effect, deltas)
+            else:
+                answer = provider.complete(request)
+            if settings is not None and settings.limits.max_seconds is not None:
+                answer = _await_in_time(answer, self._find_remaining_s(settings.limits.max_seconds))
+            reply = await answer
             if dependencies.price is not None:
-                reply = dependencies.price(reply, effect.request)
+                reply = dependencies.price(reply, request)
             if effect.schema is not None:
                 return read_output(effect, reply, clock.now(), host, dependencies.output_classes)
             # The type that the program demands is that of the turn's answer, not of a result of the chart.
             form = None if effect.result else dependencies.answer_form
-            form = form or find_answer_format(effect.request.options)
+            if form is None and "response_format" in request.options:
+                form = find_answer_format(request.options)
             if form is not None:
                 failure = find_answer_failure(form, effect, reply, clock.now(), host)
                 if failure is not None:
@@ -232,34 +199,20 @@ class EffectPerformer:
     def _get_streamed_text_of(self, effect: CallModel) -> str | None:
         return "".join(self._streamed_texts.get(effect.id, ())) or None
 
-    def _request_reply_in_time(
-        self, dependencies: Dependencies, effect: CallModel, deltas: list[dict[str, Any]]
-    ) -> Coroutine[Any, Any, Reply]:
-        """The reply; the call ends with the seconds of the turn (`max_seconds`).
-
-        A call that the chart makes after that, to say what was found, is bounded by `timeout_s` only.
-
-        Raises:
-            ProviderError: as `_request_reply`, and `timeout`.
-        """
-        remaining_s = self._find_remaining_s()
-        request = self._request_reply(dependencies, effect, deltas)
-        return request if remaining_s is None else _await_in_time(request, remaining_s)
-
-    def _find_remaining_s(self) -> float | None:
-        """Seconds that are left of the turn's budget; None where there is none, or nothing of it is left."""
-        snapshot = self._driver.snapshot
-        max_seconds = snapshot.settings.limits.max_seconds if snapshot.settings is not None else None
-        if max_seconds is None:
-            return None
+    def _find_remaining_s(self, max_seconds: float) -> float | None:
+        """Seconds that are left of the turn's budget; None where nothing of it is left."""
         now = self._driver.dependencies.clock.now()
-        remaining = max_seconds - compute_elapsed_s(replace(snapshot, now=now))
+        remaining = max_seconds - compute_elapsed_s(replace(self._driver.snapshot, now=now))
         return remaining if remaining > 0 else None
 
-    async def _request_reply(
-        self, dependencies: Dependencies, effect: CallModel, deltas: list[dict[str, Any]]
+    async def _stream_reply(
+        self,
+        dependencies: Dependencies,
+        provider: StreamingProvider,
+        effect: CallModel,
+        deltas: list[dict[str, Any]],
     ) -> Reply:
-        """The whole reply, streamed where deltas are wanted and the provider can stream.
+        """The whole reply of a stream, whose deltas are shown, and kept where the log keeps them.
 
         Args:
             deltas: receives the deltas that the log keeps.
@@ -267,16 +220,6 @@ class EffectPerformer:
         Raises:
             ProviderError: the call failed, or the stream ended without a reply.
         """
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", describe_request(effect.request, effect.host))
-        wants_deltas = dependencies.on_delta is not None or dependencies.keep_deltas
-        provider = dependencies.provider
-        if effect.host and dependencies.get_provider is not None:
-            provider = dependencies.get_provider(effect.host)
-        if effect.request.writes_tools_as_text:  # its host refused tools before
-            provider = accept_text_calls(provider)
-        if not wants_deltas or not isinstance(provider, StreamingProvider):
-            return await provider.complete(effect.request)
         text_pieces = self._streamed_texts.setdefault(effect.id, [])
         async with aclosing(provider.stream(effect.request)) as stream:
             async for piece in stream:
@@ -341,18 +284,21 @@ class EffectPerformer:
 
     async def _review_calls(self, effect: ReviewCalls) -> None:
         """Review the calls, unless that was done before a resumption; then let people decide."""
-        if not self._is_reviewed(effect):
-            dependencies = self._driver.dependencies
-            verdicts = await review_calls(dependencies.executor, effect)
-            event = Reviewed(at=dependencies.clock.now(), effect=effect.id, verdicts=verdicts)
-            self._driver.apply_event(event)
-        if self._driver.is_open(effect):
+        driver = self._driver
+        if effect.id not in self._resumed_effects or not self._is_reviewed(effect):
+            executor, verdicts = driver.dependencies.executor, []
+            for call in effect.calls:
+                if executor.may_wait(call):  # for a worker: in a thread, so that the event loop goes on
+                    verdicts.append(await asyncio.to_thread(executor.review, call, effect.allowed))
+                else:
+                    verdicts.append(executor.review(call, effect.allowed))
+            at = driver.dependencies.clock.now()
+            driver.apply_event(Reviewed(at=at, effect=effect.id, verdicts=tuple(verdicts)))
+        if driver.is_open(effect):
             await self._request_decisions(effect)
 
     def _is_reviewed(self, effect: ReviewCalls) -> bool:
         """Whether a worker before this one has reviewed the calls."""
-        if effect.id not in self._resumed_effects:
-            return False
         ids = {call.id for call in effect.calls}
         calls = [open_call for open_call in self._driver.snapshot.calls if open_call.call.id in ids]
         return bool(calls) and all(call.ruling for call in calls)
@@ -402,18 +348,52 @@ class EffectPerformer:
         undecided_calls = list_undecided_calls(self._driver.snapshot)
         return open_call.call.id in [other.call.id for other in undecided_calls]
 
-    def _enter_span(self, effect: int, call_id: str = "") -> AbstractContextManager[None]:
+    def _enter_span(self, effect: int, call_id: str) -> AbstractContextManager[None]:
         telemetry = self._driver.dependencies.telemetry
         if telemetry is None:
             return _NO_SPAN
         return telemetry.attach(self._driver.conversation, effect, call_id)
+
+    # -- performers of one function --------------------------------------------------------------
+
+    def _run_tools(self, effect: RunTools) -> Coroutine[Any, Any, None]:
+        return run_tools(self._driver, effect, self._enter_span)
+
+    def _run_agents(self, effect: RunAgent) -> Coroutine[Any, Any, None]:
+        return run_agents(self._driver, effect)
+
+    def _count_tokens(self, effect: CountTokens) -> Coroutine[Any, Any, None]:
+        return count_tokens(self._driver, effect)
+
+    def _call_function(self, effect: CallFunction) -> Coroutine[Any, Any, None]:
+        return call_function(self._driver, effect, effect.id in self._resumed_effects)
+
+    def _ask_person(self, effect: AskPerson) -> Coroutine[Any, Any, None]:
+        return ask_person(self._driver, effect)
+
+
+_PERFORMERS: dict[type[Effect], Callable[[EffectPerformer, Any], Coroutine[Any, Any, None]]] = {
+    CallModel: EffectPerformer._call_model,
+    ReviewCalls: EffectPerformer._review_calls,
+    RunTools: EffectPerformer._run_tools,
+    AskApproval: EffectPerformer._ask_approval,
+    Wait: EffectPerformer._wait,
+    AwaitUser: EffectPerformer._await_user,
+    RunAgent: EffectPerformer._run_agents,
+    CountTokens: EffectPerformer._count_tokens,
+    CallFunction: EffectPerformer._call_function,
+    AskPerson: EffectPerformer._ask_person,
+}
+"""By the class of an effect, which decides what it holds; its name and kind may be planted in a log."""
 
 
 _TIME_UNIT_S = 0.001
 """Seconds between two times of events: at the end of the call, the time of the turn is over by these too."""
 
 
-async def _await_in_time(request: Coroutine[Any, Any, Reply], remaining_s: float) -> Reply:
+async def _await_in_time(request: Coroutine[Any, Any, Reply], remaining_s: float | None) -> Reply:
+    if remaining_s is None:
+        return await request
     limit = asyncio.timeout(remaining_s + _TIME_UNIT_S)
     try:
         async with limit:
@@ -661,3 +641,24 @@ async def end_agents(driver: DriverPort, effect: RunAgent) -> None:
             answer = await children.cancel_child(_build_task(driver, effect, item))
             if answer is not None:
                 driver.apply_event(answer)
+
+
+# -- people ---------------------------------------------------------------------------------------
+
+
+async def ask_person(driver: DriverPort, effect: AskPerson) -> None:
+    """Ask the person that the engine was given; without one the effect waits for an event from outside.
+
+    Raises:
+        SpecError: the asker's answer does not fit the form; the question stays open.
+    """
+    asker = driver.dependencies.asker
+    await driver.commit()
+    answer = await asker(effect) if asker is not None else None
+    if not driver.is_open(effect):
+        return
+    if answer is None:
+        driver.wait_for_outside(effect)
+        return
+    check_answer(effect, answer.content)
+    driver.apply_event(replace(answer, effect=effect.id))

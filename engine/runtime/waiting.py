@@ -154,14 +154,6 @@ def rests_on_timers(snapshot: Snapshot, read_now: Callable[[], str], longest_wai
 # -- resting -------------------------------------------------------------------------------------
 
 
-def find_only_work(snapshot: Snapshot) -> Effect | None:
-    """The only open effect, if it is to be performed: the common case; None where a closer look is needed."""
-    effects = snapshot.open_effects
-    if len(effects) != 1 or snapshot.has_ended or effects[0].waits_for_user:
-        return None
-    return effects[0]
-
-
 def has_work(snapshot: Snapshot, now: str, parts: Parts, has_child_work: Callable[[RunAgent], bool]) -> bool:
     """Whether a worker that goes on with a conversation has something to do: a timer has run out, or an
     effect is open that does not wait for somebody outside.
