@@ -59,10 +59,7 @@ def is_public(name: str) -> bool:
     return (module == "toolchart" and word in toolchart.__all__) or f"`{name}`" in EXTENDING
 
 
-BUILT_ON_PUBLIC_NAMES = [folder for folder in FOLDERS if folder.name != "toolchart-nats"]
-
-
-@pytest.mark.parametrize("folder", BUILT_ON_PUBLIC_NAMES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_a_plugin_is_built_on_public_names(folder: Path) -> None:
     """A plugin imports what `docs/reference.md` or `docs/extending.md` names, and nothing else."""
     assert [name for name in sorted(list_imports_of_toolchart(folder)) if not is_public(name)] == []

@@ -466,10 +466,10 @@ def _check_outcome(fleet: Fleet, steps: Sequence[Any], event: dict[str, Any]) ->
 
 def _patch_added_clock(fleet: Fleet) -> contextlib.AbstractContextManager[object]:
     """Let the store of NATS, where a test has loaded it, take its time from a fleet."""
-    name = "toolchart_nats.appending"
+    name = "toolchart_nats.store"
     if name not in sys.modules:
         return contextlib.nullcontext()
-    return patch(f"{name}.read_time", lambda _: fleet.read_time())
+    return patch(f"{name}.JetStreamStore.read_time", lambda _: fleet.read_time())
 
 
 @contextlib.contextmanager

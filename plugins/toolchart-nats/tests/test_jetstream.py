@@ -13,6 +13,7 @@ from nats_server import NatsServer
 
 from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store, open_store_for_reading
+from toolchart.engine.log.stores.base import Change, ValueWrite
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import (
     ForeignLog,
@@ -25,12 +26,10 @@ from toolchart.states.errors import (
     SpecError,
 )
 from toolchart.states.ports import RecordBatch
-from toolchart_nats.channel import ConnectionLost
-from toolchart_nats.inboxes import Inboxes
+from toolchart_nats.connection import ConnectionLost, Stream, compute_offset
+from toolchart_nats.messages import decode_token, encode_token
 from toolchart_nats.opening import check_stream
 from toolchart_nats.store import JetStreamStore
-from toolchart_nats.stream import Stream, compute_offset
-from toolchart_nats.subjects import decode_token, encode_token
 
 pytestmark = pytest.mark.slow
 
@@ -341,8 +340,11 @@ def test_a_deleted_conversation_takes_no_late_record(open_log: OpenLog) -> None:
     assert ask(other, f"STREAM.INFO.{other._address.name}")["state"]["messages"] == 0
 
 
-def test_an_entry_that_its_worker_could_not_mark(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a worker dies between a record that took an entry and its mark, nobody takes the entry again."""
+def test_an_entry_that_its_worker_could_not_remove(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record and the mark of the entry that it took are one change: where a worker dies before it has
+    removed the entry, nobody takes it again."""
     first, second = open_log(), open_log()
     lease = first.acquire_lease("c", FIRST, 60)
     assert first.append_many([RecordBatch("c", 0, [b"0"], lease)]) == [None]
@@ -351,10 +353,10 @@ def test_an_entry_that_its_worker_could_not_mark(open_log: OpenLog, monkeypatch:
     one, two = second.read_inbox(["c"])
     with monkeypatch.context() as patch:
 
-        async def mark_nothing(self: Inboxes, numbers: Any) -> None:
+        async def delete_nothing(self: Stream, sequence: int) -> None:
             """The worker dies before."""
 
-        patch.setattr(Inboxes, "mark_taken", mark_nothing)
+        patch.setattr(Stream, "delete_message", delete_nothing)
         assert first.append_many([RecordBatch("c", 1, [b"1"], lease, None, [one.number])]) == [None]
     assert [entry.key for entry in second.read_inbox(["c"])] == ["two"]
     assert not second.post("c", "one", b"yes")
@@ -368,23 +370,33 @@ def test_an_entry_that_comes_while_a_lease_is_released(
     """A worker that gives a conversation back keeps it where an entry came at that moment."""
     holder, sender = open_log(), open_log()
     lease = holder.acquire_lease("c", FIRST, 60)
-    read, looks = Inboxes.read, []
+    list_values, looks = JetStreamStore.list_values, []
 
-    async def read_and_post(self: Inboxes, conversations: Any) -> Any:
-        entries = await read(self, conversations)
+    def list_and_post(self: JetStreamStore, *words: Any) -> Any:
+        values = list_values(self, *words)
         if not looks:
-            looks.append(entries)
-            await sender._stream._connect()
-            thread = threading.Thread(target=sender.post, args=("c", "key", b"yes"))
-            thread.start()
-            thread.join()
-        return entries
+            looks.append(values)
+            sender.post("c", "key", b"yes")
+        return values
 
-    monkeypatch.setattr(Inboxes, "read", read_and_post)
+    monkeypatch.setattr(JetStreamStore, "list_values", list_and_post)
     assert not holder.release_lease(lease, is_open=False)
     assert looks == [[]]
     assert holder.find_lease("c") == lease
     assert [held.worker for held in sender.list_leases()] == [FIRST]
+
+
+def test_keys_of_any_length_come_back(open_log: OpenLog) -> None:
+    """Values are found under short and long keys, with dots, spaces and wildcards, and listed with the
+    greatest key first."""
+    store = open_log()
+    keys = ["", "a.b", "c *", ">", "=h", "k" * 300]
+    writes = [ValueWrite("c", "note", key, key.encode()) for key in keys]
+    assert store.commit([Change("c", values=writes)]) == [None]
+    assert [store.read_value("c", "note", key) for key in keys] == [key.encode() for key in keys]
+    found = list(store.read_values("c", "note"))
+    assert found == [(key, key.encode()) for key in sorted(keys, reverse=True)]
+    assert [key for key, _ in store.read_values("c", "note", "a.b")] == [">", "=h", ""]
 
 
 # -- verifying and erasing --------------------------------------------------------------------------

@@ -2,14 +2,13 @@
 
 One stream holds everything, under subjects that begin with `toolchart.NAME`:
 
-    f.FAMILY.CONVERSATION.b          the first append of a conversation: one message with its record lines
-    f.FAMILY.CONVERSATION.r          each later append
-    f.FAMILY.CONVERSATION.e          lines in place of erased ones
-    f.FAMILY.CONVERSATION.l.open     its lease while it has work, l.done once it has none
-    k.CONVERSATION                   the family of a child
-    c.CONVERSATION                   its checkpoints
-    i.CONVERSATION.open.KEY          an entry of its inbox; done.KEY once it was taken
-    x.CONVERSATION.ID                pieces of what is larger than one message may be
+    f.FAMILY.CONVERSATION.b                    the first append of a conversation: its record lines
+    f.FAMILY.CONVERSATION.r                    each later append
+    f.FAMILY.CONVERSATION.e                    lines in place of erased ones
+    f.FAMILY.CONVERSATION.v.KIND.open.KEY      a small value that is listed; v.KIND.done.KEY if it is not
+    f.FAMILY.CONVERSATION.d                    says that what came before was deleted
+    k.CONVERSATION                             the family of a child
+    x.CONVERSATION.ID                          pieces of what is larger than one message may be
 
 A family is a conversation and its children: what one lease covers. Each message under `f.FAMILY` is published
 with the number of the newest message there that its writer knows. The server refuses it where there is a

@@ -1,26 +1,118 @@
-"""Messages of the JetStream store: record lines, checkpoints and inbox entries as bytes and headers."""
+"""Subjects and messages of the store: where each thing stands in the stream, and what a message holds."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from toolchart.states.errors import LogDamaged
-from toolchart_nats.stream import Publication, StoredMessage, Stream
-from toolchart_nats.subjects import Subjects
+from toolchart import LogDamaged
+from toolchart_nats.connection import Publication, StoredMessage, Stream
 
-SEQ = "Toolchart-Seq"
-"""The number of the first record of an append, or of the record of a checkpoint."""
-COUNT = "Toolchart-Count"
-"""How many records an append has."""
-TAKEN = "Toolchart-Taken"
-"""Numbers of the inbox entries that became its records."""
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_-]")
+_ESCAPED = re.compile(r"=([0-9a-f]{2})")
+
+_MAX_KEY = 64
+"""Characters of a key that stand in a subject."""
+
+
+def encode_token(text: str) -> str:
+    """A text as one token of a subject: what is no letter, digit, `_` or `-` becomes `=` and two digits."""
+    return _UNSAFE.sub(lambda match: b"=%02x" % match[0][0], text.encode("utf-8", "surrogatepass")).decode()
+
+
+def decode_token(token: str) -> str:
+    """The text of a token."""
+    data = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), token).encode("latin-1")
+    return data.decode("utf-8", "surrogatepass")
+
+
+def encode_key(key: str) -> str:
+    """The key of a small value as a token, which only the message itself tells where it is long."""
+    token = encode_token(key)
+    if len(token) > _MAX_KEY:
+        return f"=h{hashlib.sha256(token.encode()).hexdigest()[:32]}"
+    return token or "="
+
+
+def decode_key(token: str) -> str | None:
+    """The key of a token; None where the message has to be read."""
+    if token == "=":
+        return ""
+    return None if token.startswith("=h") else decode_token(token)
+
+
+class Subjects:
+    """The subjects of one log.
+
+    Args:
+        name: that of its stream.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.prefix = f"toolchart.{name}"
+
+    @property
+    def everything(self) -> str:
+        """All subjects of the log."""
+        return f"{self.prefix}.>"
+
+    def build_family(self, family: str) -> str:
+        """Everything whose order counts in a family."""
+        return f"{self.prefix}.f.{encode_token(family)}.>"
+
+    def build_of_conversation(self, family: str, conversation: str, kind: str) -> str:
+        """One kind of message of a conversation: `b`, `r`, `e`, `d`, `>`."""
+        return f"{self.prefix}.f.{encode_token(family)}.{encode_token(conversation)}.{kind}"
+
+    def build_of_all(self, kind: str) -> str:
+        """One kind of message of all conversations."""
+        return f"{self.prefix}.f.*.*.{kind}"
+
+    def build_value(self, family: str, conversation: str, kind: str, state: str, key: str) -> str:
+        """A small value of a conversation.
+
+        Args:
+            state: `open` where it is listed, `done` where it is not, or `*` for both.
+        """
+        return self.build_of_conversation(family, conversation, f"v.{kind}.{state}.{encode_key(key)}")
+
+    def build_link(self, conversation: str) -> str:
+        """What names the family of a child."""
+        return f"{self.prefix}.k.{encode_token(conversation)}"
+
+    def build_pieces(self, conversation: str, id_: str) -> str:
+        """The pieces of one large content; `*` as the id for all of a conversation."""
+        return f"{self.prefix}.x.{encode_token(conversation)}.{id_}"
+
+    def split(self, subject: str) -> list[str]:
+        """The tokens after the name of the log."""
+        return subject[len(self.prefix) + 1 :].split(".")
+
+
+SEQ, COUNT = "Toolchart-Seq", "Toolchart-Count"
+"""The number of the first record of an append, and how many records it has."""
+ID = "Toolchart-Id"
+"""Tells the change that a message belongs to from others, so that a second try knows what it has written."""
 BORN = "Toolchart-Born"
 """Of a first append that stands in place of an erased one: where that stood."""
 _PIECES, _PIECE = "Toolchart-Pieces", "Toolchart-Piece"
+
+
+class ValueContent(msgspec.Struct, frozen=True, array_like=True):
+    """What the message of a small value holds."""
+
+    key: str
+    data: bytes
+
+
+encode_content = msgspec.msgpack.Encoder().encode
+_decode_value = msgspec.msgpack.Decoder(ValueContent).decode
+_decode_replacements = msgspec.msgpack.Decoder(dict[int, bytes]).decode
 
 
 class Append(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,3 +209,37 @@ async def read_appends(
     return list(
         await asyncio.gather(*(read_append(stream, subjects, conversation, message) for message in messages))
     )
+
+
+async def read_value_content(
+    stream: Stream, subjects: Subjects, conversation: str, message: StoredMessage
+) -> ValueContent:
+    """Key and data of a small value.
+
+    Raises:
+        LogDamaged: the message holds none.
+    """
+    try:
+        return _decode_value(await load_content(stream, subjects, conversation, message))
+    except msgspec.DecodeError:
+        raise LogDamaged(f"message {message.sequence} holds no value", conversation=conversation) from None
+
+
+async def read_replaced(
+    stream: Stream, subjects: Subjects, conversation: str, messages: Sequence[StoredMessage]
+) -> list[dict[int, bytes]]:
+    """The lines of each message that stand in place of others, by the numbers of their records.
+
+    Raises:
+        LogDamaged: a message holds none.
+    """
+    found = []
+    for message in messages:
+        data = await load_content(stream, subjects, conversation, message)
+        try:
+            found.append(_decode_replacements(data))
+        except msgspec.DecodeError:
+            raise LogDamaged(
+                f"message {message.sequence} has no records", conversation=conversation
+            ) from None
+    return found

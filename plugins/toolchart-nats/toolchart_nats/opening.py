@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog
-from toolchart_nats.address import NatsAddress
-from toolchart_nats.families import Families
-from toolchart_nats.stream import Stream
-from toolchart_nats.subjects import Subjects, decode_token
+from toolchart import ForeignLog, LogDamaged, LogUnavailable, NewerLog
+from toolchart.engine.log.stores.base import CHECKPOINT
+from toolchart_nats.connection import NatsAddress, Stream
+from toolchart_nats.messages import Subjects, decode_token
 
 _FORMAT = "1"
 _FORMAT_KEY = "toolchart_format"
@@ -99,14 +98,13 @@ def _iterate_limits(config: Mapping[str, Any]) -> Iterator[str]:
 
 # -- what it may hold --------------------------------------------------------------------------------
 
-_FAMILY_KINDS = {("b",), ("r",), ("e",), ("l", "open"), ("l", "done")}
-_ENTRY_STATES = {"open", "done"}
+_VALUE_STATES = {"open", "done"}
 
 
-async def find_jetstream_damage(families: Families) -> list[LogDamaged]:
+async def find_damage(stream: Stream, subjects: Subjects) -> list[LogDamaged]:
     """Everything in the stream that is not as a store of Toolchart leaves it."""
-    counts = await families.stream.count_subjects(families.subjects.everything)
-    return [*_check_places(families.subjects, counts), *_check_belongings(families.subjects, counts)]
+    counts = await stream.count_subjects(subjects.everything)
+    return [*_check_places(subjects, counts), *_check_belongings(subjects, counts)]
 
 
 def _check_places(subjects: Subjects, counts: dict[str, int]) -> Iterator[LogDamaged]:
@@ -118,12 +116,10 @@ def _check_places(subjects: Subjects, counts: dict[str, int]) -> Iterator[LogDam
 
 def _is_known(tokens: list[str]) -> bool:
     match tokens:
-        case ["f", _, _, *kind]:
-            return tuple(kind) in _FAMILY_KINDS
-        case ["k" | "c", _] | ["x", _, _]:
+        case ["f", _, _, "b" | "r" | "e" | "d"] | ["k", _] | ["x", _, _]:
             return True
-        case ["i", _, state, _]:
-            return state in _ENTRY_STATES
+        case ["f", _, _, "v", _, state, _]:
+            return state in _VALUE_STATES
     return False
 
 
@@ -134,11 +130,15 @@ def _check_belongings(subjects: Subjects, counts: dict[str, int]) -> Iterator[Lo
         for tokens in map(subjects.split, counts)
         if tokens[0] == "f" and tokens[3:] == ["b"]
     }
-    names = {conversation for _, conversation in begun}
+    checkpoints: dict[str, int] = {}
     for subject, count in counts.items():
         match subjects.split(subject):
             case ["f", family, conversation, "r" | "e"] if (family, conversation) not in begun:
                 problem = f"it has {count} messages with records, and no first record"
                 yield LogDamaged(problem, conversation=decode_token(conversation), seq=0)
-            case ["c", conversation] if conversation not in names:
-                yield LogDamaged(f"it has {count} checkpoints of a conversation that it does not have")
+            case ["f", family, conversation, "v", kind, _, _] if (
+                kind == CHECKPOINT and (family, conversation) not in begun
+            ):
+                checkpoints[conversation] = checkpoints.get(conversation, 0) + count
+    for count in checkpoints.values():
+        yield LogDamaged(f"it has {count} checkpoints of a conversation that it does not have")
