@@ -73,7 +73,9 @@ def _find_named_handler(spec: AgentSpec, name: str) -> Handler:
 
 def conditions_hold(conditions: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> bool:
     """Whether every condition holds; an empty mapping or None always holds."""
-    return all(_condition_holds(key, condition, variables) for key, condition in (conditions or {}).items())
+    return not conditions or all(
+        _condition_holds(key, condition, variables) for key, condition in conditions.items()
+    )
 
 
 def _condition_holds(key: str, condition: Any, variables: Mapping[str, Any]) -> bool:

@@ -45,12 +45,25 @@ def plan_turn(
     Raises:
         SpecError: an unknown `llms` entry, or no model is named.
     """
-    service = llm or handler.llm
-    settings, warnings = plan_settings(spec, handler, tool_names, aliases=aliases, llm=llm, model=model)
-    system, missing = _render_prompt(handler, {**variables, "service": variables.get("service", service)})
-    if missing:
-        names = ", ".join(missing)
-        warnings = (*warnings, f"the prompt names variables that were not given: {names}")
+    planned = plan_settings(spec, handler, tool_names, aliases=aliases, llm=llm, model=model)
+    return complete_plan(spec, handler, variables, *planned)
+
+
+def complete_plan(
+    spec: AgentSpec,
+    handler: Handler,
+    variables: Mapping[str, Any],
+    settings: Settings,
+    warnings: tuple[str, ...],
+) -> TurnPlan:
+    """The plan of a turn under settings, with their warnings, from `plan_settings`: its prompt is filled."""
+    system: str | None = None
+    if handler.prompt:
+        service = variables.get("service", settings.service)
+        system, missing = render_template(handler.prompt, {**variables, "service": service})
+        if missing:
+            names = ", ".join(missing)
+            warnings = (*warnings, f"the prompt names variables that were not given: {names}")
     return TurnPlan(settings=settings, system=system, warnings=(*spec.warnings, *warnings))
 
 
@@ -99,12 +112,6 @@ def _find_host(spec: AgentSpec, service: str) -> LLMConfig:
             hint=suggest_name(service, spec.llms),
         )
     return spec.llms[service]
-
-
-def _render_prompt(handler: Handler, variables: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
-    if not handler.prompt:
-        return None, ()
-    return render_template(handler.prompt, variables)
 
 
 def _collect_options(handler: Handler, host: LLMConfig) -> dict[str, Any]:

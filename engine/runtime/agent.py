@@ -18,17 +18,19 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agent_tools import (
     ChartFunctions,
     build_agent_tools,
+    list_chart_variables,
     offer_functions,
     offer_further_tools,
     select_tool_functions,
     select_variables,
 )
 from toolchart.engine.runtime.allowed_effects import AllowedEffects
+from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.children import ChildConversations
 from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.model_hosts import ModelHosts
-from toolchart.engine.runtime.parts import ChildTask, Parts, TurnOptions, build_hooks
+from toolchart.engine.runtime.parts import ChildTask, Parts, TurnOptions
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.prices import build_pricer
@@ -37,13 +39,13 @@ from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec, Handler
-from toolchart.specs.turn_plan import needs_preparation, plan_turn
+from toolchart.specs.turn_plan import complete_plan, needs_preparation, plan_settings, plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
-from toolchart.states.content import ContentPart, add_text
+from toolchart.states.content import add_text
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
-from toolchart.states.events import TurnStarted, UserSaid
+from toolchart.states.events import Settings, TurnStarted, UserSaid
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.flows.templates import list_template_variables, look_up_variable
 from toolchart.states.messages import Message
@@ -75,6 +77,8 @@ class Agent:
         self.spec = spec = apply_strict_switch(offer_functions(spec, functions))
         self._given_parts = parts
         self._base = base
+        self._settings: dict[tuple[int, str | None, tuple[str, ...]], tuple[Settings, tuple[str, ...]]] = {}
+        """Planned settings of turns, with their warnings."""
         self._children: dict[str, Agent] = {}
         self._context_agents: dict[bool, Agent] = {}
         """The agents that find the context of a turn, by whether they ask for the topic."""
@@ -84,6 +88,7 @@ class Agent:
         self.chart: Chart = (
             load_agent_chart(spec, resolver) if base is None else load_spec_chart(spec, resolver)
         )
+        self._template_variables = list_chart_variables(self.chart)
         if tools is None:
             tools = (
                 base.tools
@@ -174,8 +179,10 @@ class Agent:
         driver = self.conversations.find_running_driver(conversation)
         children = self._children.values()
         if driver is None:
-            found = [child.list_running_drivers(conversation) for child in children]
-            return next(filter(None, found), [])
+            for child in children:
+                if drivers := child.list_running_drivers(conversation):
+                    return drivers
+            return []
         names = [
             ChildTask(parent=conversation, effect=effect, item=item).conversation
             for effect in driver.snapshot.open_effects
@@ -191,8 +198,13 @@ class Agent:
         own = self.conversations.list_running_drivers()
         return [*own, *(driver for drivers in children for driver in drivers)]
 
-    async def plan_turn(self, conversation: str, message: str, options: TurnOptions) -> TurnStarted:
+    async def plan_turn(
+        self, conversation: str, message: str, options: TurnOptions, form: AnswerType | None = None
+    ) -> TurnStarted:
         """The `turn_started` event of a message, with the handler that its variables and its context select.
+
+        Args:
+            form: the type that the program demands of the answer.
 
         Raises:
             SpecError: there is no handler, prompt, host or model for it, or an attachment cannot be read.
@@ -207,10 +219,10 @@ class Agent:
         llm, model = options.get("llm"), options.get("model")
         attachments = options.get("attachments", ())
         event = await self.build_turn_started(handler, values, history, llm, model, attachments)
-        settings, form = event.settings, build_hooks(options).answer_form
         if form is not None:
-            settings = replace(settings, options=form.add_to(settings.options))
-        return replace(event, settings=settings, warnings=(*warnings, *event.warnings))
+            settings = event.settings
+            event = replace(event, settings=replace(settings, options=form.add_to(settings.options)))
+        return replace(event, warnings=(*warnings, *event.warnings)) if warnings else event
 
     def check_turn(self, message: str, options: TurnOptions) -> None:
         """Check what can be known of a message before models are asked and documents searched.
@@ -292,20 +304,42 @@ class Agent:
         Raises:
             SpecError: there is no prompt, host or model for it, or an attachment cannot be read.
         """
-        values, warnings = await fill_rag_context(handler.prompt, variables, self.tools.search)
-        plan = plan_turn(
-            self.spec, handler, values, self.tools.names(), aliases=self.tools.aliases, llm=llm, model=model
-        )
+        values, warnings, parts = variables, self.tools.warnings, ()
+        if handler.prompt and RAG_VARIABLE in handler.prompt:
+            values, problems = await fill_rag_context(handler.prompt, variables, self.tools.search)
+            warnings = (*warnings, *problems)
+        if attachments:
+            from toolchart.tools.sources.attachments import load_attachments
+
+            parts = add_text(variables["user_message"], await load_attachments(attachments))
+        plan = complete_plan(self.spec, handler, values, *self._plan_settings(handler, llm, model))
         return TurnStarted(
             message=variables["user_message"],
-            parts=add_text(variables["user_message"], await _load_attachments(attachments)),
+            parts=parts,
             system=plan.system,
-            variables=select_variables(self.chart, variables),
-            history=read_history(history),
+            variables=select_variables(self._template_variables, variables),
+            history=read_history(history) if history else (),
             settings=plan.settings,
             handler=handler.name or "",
-            warnings=(*self.tools.warnings, *warnings, *plan.warnings),
+            warnings=(*warnings, *plan.warnings),
         )
+
+    def _plan_settings(
+        self, handler: Handler, llm: str | None, model: str | None
+    ) -> tuple[Settings, tuple[str, ...]]:
+        """The settings of a turn, and warnings; planned once for each handler, host and list of tools.
+
+        A model that the caller names may be any text, so such plans are not kept.
+        """
+        names = self.tools.names()
+        key = (id(handler), llm, names)  # a handler lives as long as the spec of this agent
+        plan = self._settings.get(key) if model is None else None
+        if plan is None:
+            aliases = self.tools.aliases
+            plan = plan_settings(self.spec, handler, names, aliases=aliases, llm=llm, model=model)
+            if model is None:
+                self._settings[key] = plan
+        return plan
 
     async def aclose(self) -> None:
         """Close connections, those of the children included."""
@@ -316,14 +350,6 @@ class Agent:
                 await self.hosts.aclose()
             finally:
                 self.tools.close()
-
-
-async def _load_attachments(attachments: Sequence[Attachment]) -> tuple[ContentPart, ...]:
-    if not attachments:
-        return ()
-    from toolchart.tools.sources.attachments import load_attachments
-
-    return await load_attachments(attachments)
 
 
 # --------------------------------------------------------------------------------------------------

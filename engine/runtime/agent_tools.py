@@ -225,14 +225,18 @@ def select_tool_functions(functions: Sequence[Callable[..., Any] | Any]) -> list
     return [function for function in functions if not is_effect_function(function)]
 
 
-def select_variables(chart: Chart, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """The variables of the caller that templates of a chart name, as JSON data; they are recorded."""
-    names = {
+def list_chart_variables(chart: Chart) -> frozenset[str]:
+    """The variables of the caller that templates of a chart name."""
+    return frozenset(
         slot.partition(".")[0]
         for row in chart.vocabulary.declared.values()
         for template in row.templates
         for slot in list_template_variables(template)
-    }
-    chosen = {name: variables[name] for name in variables if name in names and name != "user_message"}
+    ) - {"user_message"}
+
+
+def select_variables(names: frozenset[str], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """The variables with these names, as JSON data; they are recorded."""
+    chosen = {name: variables[name] for name in variables if name in names} if names else {}
     data: dict[str, Any] = msgspec.to_builtins(chosen, enc_hook=str)
     return data

@@ -118,7 +118,7 @@ class Conversations:
         """
         driver = self.open_driver(name, service)
         settings = driver.snapshot.settings
-        if settings is None or not driver.snapshot.awaits_user or not self.has_work(driver.snapshot, name):
+        if settings is None or driver.snapshot.has_ended or not self.has_work(driver.snapshot, name):
             return driver
         self._use_service(driver, settings.service)
         driver.apply_event(Resumed())

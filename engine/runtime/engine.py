@@ -21,7 +21,7 @@ from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parking import PARK_AFTER
-from toolchart.engine.runtime.parts import Parts, ResumeOptions, StreamOptions, TurnOptions
+from toolchart.engine.runtime.parts import Parts, ResumeOptions, StreamOptions, TurnOptions, build_hooks
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta
@@ -202,37 +202,38 @@ class Engine:
     async def _begin_turn(
         self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
     ) -> TurnResult:
-        if is_first:
-            return await self._begin_held_turn(name, message, options, is_first=True)
-        kept = await self._open_turns.say_to_waiting_driver(name, message, options)
-        if kept is not None:
-            return kept
+        """Run a turn that begins now, or give its message to the turn that is open.
+
+        Args:
+            is_first: whether the conversation must have no turn yet.
+        """
+        if not is_first and (drivers := self._agent.list_running_drivers(name)):
+            kept = await self._open_turns.say_to_waiting_driver(drivers, name, message, options)
+            if kept is not None:
+                return kept
+        hooks, conversations, driver = build_hooks(options), self.conversations, None
         try:
-            return await self._begin_held_turn(name, message, options)
+            async with self._ownership.work_on(name) as hold:
+                result: TurnResult | None = None
+                if is_first:
+                    self._open_turns.check_first(name)
+                elif (open_turn := conversations.find_open_turn(name)) is not None:
+                    result = await self._open_turns.say_to_open_turn(name, open_turn, message, options)
+                if result is None:
+                    started = await self._agent.plan_turn(name, message, options, hooks.answer_form)
+                    driver = await conversations.prepare_driver(name, started.settings.service)
+                    driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
+                    snapshot = await conversations.run_driver(name, driver, started)
+                    result = self._open_turns.build_result(snapshot, name, hooks)
+                hold.note(result)
         except LeaseHeld:
-            kept = await self._open_turns.say_elsewhere(name, message, options)
+            kept = None if is_first else await self._open_turns.say_elsewhere(name, message, options)
             if kept is None:
                 raise
             return kept
-
-    async def _begin_held_turn(
-        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
-    ) -> TurnResult:
-        hooks, driver = self._open_turns.build_hooks(options), None
-        async with self._ownership.work_on(name) as hold:
-            if is_first:
-                self._open_turns.single_turns.check_first(name)
-            result = None if is_first else await self._open_turns.say_to_open_turn(name, message, options)
-            if result is None:
-                turn_started = await self._agent.plan_turn(name, message, options)
-                driver = await self.conversations.prepare_driver(name, turn_started.settings.service)
-                driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
-                snapshot = await self.conversations.run_driver(name, driver, turn_started)
-                result = self._open_turns.build_result(snapshot, name, hooks)
-            hold.note(result)
         if driver is not None and hold.result is result:
             # Else, and after an error, the next turn reads the log again.
-            self.conversations.cache_driver(name, driver)
+            conversations.cache_driver(name, driver)
         # A message of the inbox may have begun the next turn meanwhile: its result is not this caller's.
         return result if result.is_over else hold.result or result
 
@@ -292,7 +293,7 @@ class Engine:
                 several children.
             IllegalEvent: no call waits for this decision.
         """
-        hooks = self._open_turns.build_hooks(options)
+        hooks = build_hooks(options)
         return await self._open_turns.resume(conversation, decision, hooks)
 
     @check_arguments(ResumeOptions)
@@ -449,7 +450,7 @@ class Engine:
         if not conversation:
             raise SpecError("a turn that is run once needs `conversation`", hint="make it of the input's key")
         begin = partial(self._begin_turn, conversation, message, options, is_first=True)
-        return await self._open_turns.single_turns.run(conversation, message, begin, options)
+        return await self._open_turns.run_once(conversation, message, begin, options)
 
     @check_arguments(TurnOptions)
     def run_once(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -66,6 +66,9 @@ HANDED_OVER = "another worker works on the conversation: it gets this, and goes 
 MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
 """Warning in the result of a turn that waits for a person, where the user has said something meanwhile."""
 
+Begin = Callable[[], Awaitable[TurnResult]]
+"""Begins the first turn of the conversation."""
+
 
 class OpenTurns:
     """The open turns of an agent's conversations.
@@ -80,16 +83,8 @@ class OpenTurns:
         self._answers = agent.parts.answers
         self._store = store
         self._log = log
-        self._ownership = Ownership(agent, store, log, self.take_message)
-        self.single_turns = SingleTurns(agent, store, self._ownership, self)
-        """Turns that are run once."""
-
-    build_hooks = staticmethod(build_hooks)
-
-    @property
-    def ownership(self) -> Ownership:
+        self.ownership = Ownership(agent, store, log, self.take_message)
         """The conversations that the engine holds."""
-        return self._ownership
 
     async def resume(
         self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = NO_HOOKS
@@ -102,7 +97,7 @@ class OpenTurns:
         if decision is None and not self._has_work(root):
             return self.build_result(self._load_conversation(root).snapshot, root, hooks)
         try:
-            async with self._ownership.work_on(root) as hold:
+            async with self.ownership.work_on(root) as hold:
                 hold.note(await self._resume_held(conversation, decision, hooks))
             assert hold.result is not None
             return hold.result
@@ -217,7 +212,7 @@ class OpenTurns:
         """
         if self._agent.conversations.find_open_turn(conversation) is None:
             return False
-        async with self._ownership.work_on(conversation) as hold:
+        async with self.ownership.work_on(conversation) as hold:
             loaded = self._agent.conversations.find_open_turn(conversation)
             if loaded is None:
                 return False
@@ -226,7 +221,7 @@ class OpenTurns:
         return True
 
     async def say_to_open_turn(
-        self, conversation: str, message: str, options: TurnOptions
+        self, conversation: str, loaded: ReplayedConversation, message: str, options: TurnOptions
     ) -> TurnResult | None:
         """Give a message to an open turn that rests, of a conversation that this engine holds; None where it
         begins a turn of its own.
@@ -234,18 +229,18 @@ class OpenTurns:
         Raises:
             SpecError: as `keep_message`.
         """
-        loaded = self._agent.conversations.find_open_turn(conversation)
-        if loaded is None:
-            return None
         event = await build_user_said(message, options.get("attachments", ()))
         result = await self.keep_message(conversation, loaded, event, build_hooks(options))
         return None if result is None else _add_unused_options(result, options)
 
     async def say_to_waiting_driver(
-        self, conversation: str, message: str, options: TurnOptions
+        self, drivers: Sequence[Driver], conversation: str, message: str, options: TurnOptions
     ) -> TurnResult | None:
-        """Give a message to a turn that runs in this engine and waits for a person; None where none does."""
-        drivers = self._agent.list_running_drivers(conversation)
+        """Give a message to a turn that runs in this engine and waits for a person; None where it does not.
+
+        Args:
+            drivers: that of the conversation, and those of its children.
+        """
         waits = [describe_people_wait(driver.snapshot) for driver in drivers]
         wait = next((wait for wait in waits if wait is not None), None)
         if wait is None:
@@ -340,10 +335,10 @@ class OpenTurns:
             unique: for the idempotency key; None is the conversation.
         """
         message = Message(conversation=waiting, event=event)
-        await self._ownership.post(root, message, build_key(event, unique or waiting))
+        await self.ownership.post(root, message, build_key(event, unique or waiting))
         # Another worker holds it, or a turn of this engine has begun meanwhile: the inbox has the event.
         with suppress(LeaseHeld, SpecError):
-            async with self._ownership.work_on(root, is_brief=True) as hold:
+            async with self.ownership.work_on(root, is_brief=True) as hold:
                 hold.note(self.build_result(self._load_conversation(root).snapshot, root))
             if hold.result is not None:
                 return hold.result
@@ -376,7 +371,7 @@ class OpenTurns:
         if not isinstance(self._store, SharedStore):
             raise SpecError("this log keeps no inbox", hint="use SQLite or PostgreSQL")
         root = find_root(self._store, waiting)
-        await self._ownership.post(root, Message(conversation=waiting, event=event), build_key(event, unique))
+        await self.ownership.post(root, Message(conversation=waiting, event=event), build_key(event, unique))
         return root
 
     async def cancel(self, conversation: str, reason: str | None) -> TurnResult | None:
@@ -385,12 +380,12 @@ class OpenTurns:
         root = find_root(self._store, conversation)
         event = Cancelled(reason=reason)
         try:
-            async with self._ownership.work_on(root, is_brief=True) as hold:
+            async with self.ownership.work_on(root, is_brief=True) as hold:
                 hold.note(await self._cancel_held(root, event, 0))
             return hold.result
         except LeaseHeld:
             posted = Message(conversation=conversation, event=event)
-            await self._ownership.post(root, posted, build_key(event, f"{conversation}/{snapshot.turn}"))
+            await self.ownership.post(root, posted, build_key(event, f"{conversation}/{snapshot.turn}"))
             return None
 
     async def _cancel_held(self, conversation: str, event: Cancelled, entry: int) -> TurnResult:
@@ -460,7 +455,7 @@ class OpenTurns:
         waiting, answer = self._build_answer(conversation, content, question, by)
         root = find_root(self._store, waiting)
         try:
-            async with self._ownership.work_on(root) as hold:
+            async with self.ownership.work_on(root) as hold:
                 message = Message(conversation=waiting, event=answer)
                 hold.note(await self.take_message(root, message, 0))
             return hold.result
@@ -552,72 +547,27 @@ class OpenTurns:
     def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
         """The result of the newest turn, with its answer as data and what its children wait for."""
         result = build_turn_result(snapshot, conversation, self._agent.parts.output_classes)
-        if result.ok and hooks.answer_form is not None:
+        if hooks.answer_form is not None and result.ok:
             result = replace(result, data=hooks.answer_form.parse(result.content)[0])
-        if snapshot.inbox and not snapshot.is_over:
+        if snapshot.inbox and not result.is_over:
             wait = self._describe_people(conversation, snapshot)
             warnings = (MESSAGE_WAITS.format(wait=wait),) if wait is not None else ()
             result = replace(result, warnings=(*result.warnings, *warnings))
-        return add_children(self._store, result, snapshot)
+        return add_children(self._store, result, snapshot) if snapshot.open_effects else result
 
+    # -- turns that are run once -------------------------------------------------------------------
+    #
+    # A job scheduler starts a task again after a crash, a failure, or by mistake. The log says where the turn
+    # stands: it is begun, gone on with, or read. After a failure it is tried again in a fork, from the step
+    # before the failure; so what the model said and the tools did until then is not asked for again.
 
-async def build_user_said(message: str, attachments: Sequence[Attachment]) -> UserSaid:
-    """The event of a message to an open turn.
-
-    Raises:
-        SpecError: an attachment cannot be read.
-    """
-    from toolchart.tools.sources.attachments import load_attachments
-
-    return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
-
-
-def _add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
-    """The result, with a warning about options that an open turn does not take any more."""
-    unused = [name for name in ("history", "variables") if options.get(name)]
-    unused += ["llm"] if options.get("llm") not in (None, result.service) else []
-    unused += ["model"] if options.get("model") not in (None, result.model) else []
-    if not unused or result.is_over:
-        return result
-    text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"
-    log_warning(result.conversation, text)
-    return replace(result, warnings=(*result.warnings, text))
-
-
-# --------------------------------------------------------------------------------------------------
-# Turns that are run once for a conversation, however often somebody asks for them.
-#
-# A job scheduler starts a task again after a crash, a failure, or by mistake. The log says where the turn
-# stands: it is begun, gone on with, or read. After a failure it is tried again in a fork, from the step
-# before the failure; so what the model said and the tools did until then is not asked for again.
-
-Begin = Callable[[], Awaitable[TurnResult]]
-"""Begins the first turn of the conversation."""
-
-
-class _OpenTurns(Protocol):
-    """What goes on with turns; `OpenTurns` describes each method."""
-
-    async def resume(
-        self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = ...
-    ) -> TurnResult: ...
-    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = ...) -> TurnResult: ...
-
-
-class SingleTurns:
-    """The turns of an agent that are run once."""
-
-    def __init__(self, agent: Agent, store: Store, ownership: Ownership, open_turns: _OpenTurns) -> None:
-        self._agent = agent
-        self._store = store
-        self._ownership = ownership
-        self._open_turns = open_turns
-
-    async def run(self, conversation: str, message: str, begin: Begin, options: TurnOptions) -> TurnResult:
+    async def run_once(
+        self, conversation: str, message: str, begin: Begin, options: TurnOptions
+    ) -> TurnResult:
         """See `Engine.arun_once`."""
         hooks = build_hooks(options)
         attempt = self.find_newest_attempt(conversation)
-        if self._ownership.is_claimed(attempt) or self._agent.list_running_drivers(attempt):
+        if self.ownership.is_claimed(attempt) or self._agent.list_running_drivers(attempt):
             raise _build_begun_error(attempt)
         loaded = load_conversation(self._store, attempt)
         if loaded is None:
@@ -627,7 +577,7 @@ class SingleTurns:
             seq = self._find_retry_record(attempt)
             if seq is not None:
                 return await self._try_again(conversation, attempt, seq, hooks)
-        return await self._open_turns.resume(attempt, None, hooks)
+        return await self.resume(attempt, None, hooks)
 
     def find_newest_attempt(self, conversation: str) -> str:
         """Id of the conversation itself, or of the fork in which its turn was tried last."""
@@ -685,7 +635,7 @@ class SingleTurns:
         any other one is `interrupted`.
         """
         name = _name_next_attempt(conversation, attempt)
-        async with self._ownership.work_on(name) as hold:
+        async with self.ownership.work_on(name) as hold:
             if self._store.read_last_line(name) is not None:
                 raise _build_begun_error(name)
             plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
@@ -699,12 +649,35 @@ class SingleTurns:
                 driver.apply_event(Resumed(repeatable=repeatable))
                 driver.fire_overdue_timers()
                 snapshot = await conversations.run_driver(name, driver)
-                result = self._open_turns.build_result(snapshot, name, hooks)
+                result = self.build_result(snapshot, name, hooks)
                 hold.note(result)
         if result is None:
             self._store.delete(name)
             raise build_overtaken_error(plan)
         return hold.result or result
+
+
+async def build_user_said(message: str, attachments: Sequence[Attachment]) -> UserSaid:
+    """The event of a message to an open turn.
+
+    Raises:
+        SpecError: an attachment cannot be read.
+    """
+    from toolchart.tools.sources.attachments import load_attachments
+
+    return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
+
+
+def _add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
+    """The result, with a warning about options that an open turn does not take any more."""
+    unused = [name for name in ("history", "variables") if options.get(name)]
+    unused += ["llm"] if options.get("llm") not in (None, result.service) else []
+    unused += ["model"] if options.get("model") not in (None, result.model) else []
+    if not unused or result.is_over:
+        return result
+    text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"
+    log_warning(result.conversation, text)
+    return replace(result, warnings=(*result.warnings, text))
 
 
 def _name_next_attempt(conversation: str, attempt: str) -> str:

@@ -83,18 +83,17 @@ TakeMessage = Callable[[str, Message, int], Awaitable[TurnResult]]
 """Goes on with a resting conversation: its id, the message, the number of the entry."""
 
 
-class Hold:
+class Hold(msgspec.Struct):
     """A conversation that is held; who works on it notes how it was left."""
 
-    def __init__(self) -> None:
-        self.result: TurnResult | None = None
-        """The result of the newest turn."""
-        self.has_ended = False
-        """Whether the chart has ended, so that nothing goes on by itself."""
-        self.is_stopped = False
-        """Whether the turn was stopped so that another worker may go on at once."""
-        self.is_parked = False
-        """Whether nobody goes on with it by itself, though it has work."""
+    result: TurnResult | None = None
+    """The result of the newest turn."""
+    has_ended: bool = False
+    """Whether the chart has ended, so that nothing goes on by itself."""
+    is_stopped: bool = False
+    """Whether the turn was stopped so that another worker may go on at once."""
+    is_parked: bool = False
+    """Whether nobody goes on with it by itself, though it has work."""
 
     def note(self, result: TurnResult) -> None:
         """Note how the conversation was left."""
@@ -159,13 +158,14 @@ class Ownership:
         """
         if len(conversation) > MAX_ID_LENGTH:
             raise SpecError(f"the id of a conversation has at most {MAX_ID_LENGTH} characters")
-        if self._log.leases is None:
+        leases, hold = self._log.leases, Hold()
+        if leases is None:
             with self._log:
-                yield Hold()
+                yield hold
             return
         while (end := self._ends.get(conversation)) is not None:
             await end.wait()
-        if conversation in self._claimed or self._log.leases.find(conversation) is not None:
+        if conversation in self._claimed or leases.find(conversation) is not None:
             raise SpecError(
                 f"a turn of conversation {conversation!r} is running",
                 hint="wait for its result, or send the message to the running turn: engine.asay(...)",
@@ -175,27 +175,23 @@ class Ownership:
         if is_brief:
             self._ends[conversation] = Signal()
         try:
-            async with self._hold_lease(conversation) as hold:
-                yield hold
+            await leases.acquire(conversation)
+            try:
+                with self._log:
+                    yield hold
+                    hold.is_stopped = self._stopping.is_set() and not hold.has_ended
+            except BaseException as error:
+                # Shielded, here and below: a caller that is cancelled must not leave the lease to expire,
+                # because nobody else may go on until then.
+                await asyncio.shield(self._release_after(conversation, error))
+                raise
+            await asyncio.shield(self._release(conversation, hold))
         finally:
             self._claimed.discard(conversation)
-            self._seen = {key for key in self._seen if key[0] != conversation}
+            if self._seen:
+                self._seen = {key for key in self._seen if key[0] != conversation}
             if is_brief:
                 self._ends.pop(conversation).set()
-
-    @asynccontextmanager
-    async def _hold_lease(self, conversation: str) -> AsyncIterator[Hold]:
-        leases, hold = self._log.leases, Hold()
-        assert leases is not None
-        await leases.acquire(conversation)
-        try:
-            with self._log:
-                yield hold
-                hold.is_stopped = self.is_stopping and not hold.has_ended
-        except BaseException as error:
-            await asyncio.shield(self._release_after(conversation, error))
-            raise
-        await asyncio.shield(self._release(conversation, hold))
 
     async def _release(self, conversation: str, hold: Hold) -> None:
         """Give a conversation back when its inbox is empty; after an error its lease expires.
@@ -205,7 +201,10 @@ class Ownership:
         leases = self._log.leases
         assert leases is not None
         try:
-            while not await leases.release(conversation, is_open=not hold.has_ended, due=hold.compute_due()):
+            while True:
+                due = None if hold.has_ended else hold.compute_due()
+                if await leases.release(conversation, is_open=not hold.has_ended, due=due):
+                    return
                 for entry in await self._read_inbox(conversation):
                     await self._take_entry(conversation, entry, hold)
         except BaseException:

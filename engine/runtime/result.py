@@ -20,10 +20,10 @@ from toolchart.engine.runtime.waiting import (
 from toolchart.states.calls import build_tracked_call
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import AskApproval
-from toolchart.states.events import Outcome
+from toolchart.states.events import Outcome, Settings
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
-from toolchart.states.snapshot import Snapshot, TrackedCall, TurnError
+from toolchart.states.snapshot import Snapshot, TurnError
 from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.execution.context import find_turn_start
 from toolchart.tools.execution.results import find_cut_notice
@@ -252,59 +252,68 @@ def build_turn_result(
     Args:
         output_classes: pydantic classes by result name.
     """
-    classes = output_classes or {}
-    results = {name: result.value for name, result in snapshot.results.items() if result.value is not None}
-    settings = snapshot.settings
+    settings, is_over = snapshot.settings, snapshot.is_over
     assert settings is not None, "a turn has settings"
-    form = find_answer_format(settings.options) if snapshot.answer and snapshot.error is None else None
+    # What most results do not have is looked for only where the snapshot has something of its kind.
+    data = None
+    if "response_format" in settings.options and snapshot.answer and snapshot.error is None:
+        form = find_answer_format(settings.options)
+        data = form.parse(snapshot.answer)[0] if form is not None else None
+    has_calls, has_effects = bool(snapshot.calls) and not is_over, bool(snapshot.open_effects)
+    finish_reason = "error"
+    if snapshot.reply is not None:
+        finish_reason = snapshot.reply.finish_reason
+    elif snapshot.answer is not None and snapshot.error is None:
+        finish_reason = "stop"  # the chart answered without a reply
+    results: dict[str, dict[str, Any]] = {}
+    errors: dict[str, TurnError] = {}
+    for name, result in snapshot.results.items():
+        if result.value is not None:
+            results[name] = result.value
+        if result.error_kind != "none":
+            errors[name] = TurnError(kind=result.error_kind, message=result.error)
     return TurnResult(
         content=snapshot.answer or "",
-        data=form.parse(snapshot.answer or "")[0] if form is not None else None,
+        data=data,
         service=settings.service,
         model=settings.model,
-        tool_calls=_list_finished_calls(snapshot),
+        tool_calls=_list_finished_calls(snapshot) if snapshot.calls or snapshot.tracked_calls else [],
         state=snapshot.state,
-        is_over=snapshot.is_over,
+        is_over=is_over,
         ended_by=snapshot.ended_by,
         conversation=conversation,
         iterations=snapshot.iteration,
-        finish_reason=_find_finish_reason(snapshot),
+        finish_reason=finish_reason,
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
-        limit_value=_find_limit_value(snapshot),
-        pending_approvals=list_pending_approvals(snapshot),
-        waiting_calls=list_waiting_calls(snapshot),
-        questions=describe_questions(snapshot),
-        due=find_earliest_due(snapshot) if not snapshot.has_ended else None,
-        awaits_user=snapshot.awaits_user,
-        waiting_messages=[(item if isinstance(item, str) else item.content) or "" for item in snapshot.inbox],
+        limit_value=_find_limit_value(snapshot) if snapshot.limit_reached else None,
+        pending_approvals=list_pending_approvals(snapshot) if has_calls else [],
+        waiting_calls=list_waiting_calls(snapshot) if has_calls else [],
+        questions=describe_questions(snapshot) if has_effects else [],
+        due=find_earliest_due(snapshot) if has_effects and not snapshot.has_ended else None,
+        awaits_user=is_over and not snapshot.has_ended,
+        waiting_messages=[(item if isinstance(item, str) else item.content) or "" for item in snapshot.inbox]
+        if snapshot.inbox
+        else [],
         warnings=tuple(dict.fromkeys((*snapshot.warnings, *list_result_warnings(snapshot)))),
         error=snapshot.error,
         results=results,
-        result_errors={
-            name: TurnError(kind=result.error_kind, message=result.error)
-            for name, result in snapshot.results.items()
-            if result.error_kind != "none"
-        },
+        result_errors=errors,
         outputs={
-            name: classes[name].model_validate(value) for name, value in results.items() if name in classes
-        },
+            name: output_classes[name].model_validate(value)
+            for name, value in results.items()
+            if name in output_classes
+        }
+        if output_classes
+        else {},
     )
 
 
 def _find_limit_value(snapshot: Snapshot) -> float | None:
-    """The value of the limit that ended the turn; None where none did."""
-    if snapshot.limit_reached is None or snapshot.settings is None:
-        return None
-    value: float | None = getattr(snapshot.settings.limits, snapshot.limit_reached, None)
+    """The value of the limit that ended the turn; None where it is no number of the settings."""
+    limits = snapshot.settings.limits if snapshot.settings is not None else None
+    value: float | None = getattr(limits, snapshot.limit_reached or "", None)
     return value
-
-
-def _find_finish_reason(snapshot: Snapshot) -> str:
-    """That of the newest reply; `stop` where the chart answered without one."""
-    if snapshot.reply is not None:
-        return snapshot.reply.finish_reason
-    return "stop" if snapshot.answer is not None and snapshot.error is None else "error"
 
 
 def _list_finished_calls(snapshot: Snapshot) -> list[FinishedCall]:
@@ -312,22 +321,22 @@ def _list_finished_calls(snapshot: Snapshot) -> list[FinishedCall]:
 
     The calls of a reply are tracked when the last of them ends; until then all of them are open calls.
     """
-    ended = [call for call in snapshot.calls if call.outcome is not None]
-    open_reply = ended if len(ended) < len(snapshot.calls) else []
-    tracked = [*snapshot.tracked_calls, *(build_tracked_call(snapshot, call) for call in open_reply)]
-    return [_describe_tool_call(call) for call in tracked]
-
-
-def _describe_tool_call(call: TrackedCall) -> FinishedCall:
-    """A tool call as it appears in `TurnResult.tool_calls`."""
-    return FinishedCall(
-        tool=call.tool,
-        params=call.params,
-        result=call.result,
-        iteration=call.iteration,
-        execution_time_ms=call.execution_time_ms,
-        outcome=call.outcome,
-    )
+    tracked = [*snapshot.tracked_calls]
+    if snapshot.calls:
+        ended = [call for call in snapshot.calls if call.outcome is not None]
+        if len(ended) < len(snapshot.calls):
+            tracked += [build_tracked_call(snapshot, call) for call in ended]
+    return [
+        FinishedCall(
+            tool=call.tool,
+            params=call.params,
+            result=call.result,
+            iteration=call.iteration,
+            execution_time_ms=call.execution_time_ms,
+            outcome=call.outcome,
+        )
+        for call in tracked
+    ]
 
 
 def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[PendingApproval]:
@@ -373,7 +382,8 @@ def list_waiting_calls(snapshot: Snapshot, conversation: str = "") -> list[Waiti
 
 def list_result_warnings(snapshot: Snapshot) -> list[str]:
     """What a turn's own end says: a limit, a cut answer, an unknown finish word, results that were cut."""
-    warnings = []
+    warnings: list[str] = []
+    settings = snapshot.settings
     if snapshot.limit_reached:
         value = _find_limit_value(snapshot)
         warnings.append(f"a limit ended the turn: {snapshot.limit_reached} ({value})")
@@ -381,7 +391,8 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     if reply is not None and reply.finish_reason in _FINISH_WARNINGS:
         word = f" ({reply.native_reason})" if reply.native_reason else ""
         warnings.append(f"{_FINISH_WARNINGS[reply.finish_reason]}{word}")
-    warnings += _list_form_warnings(snapshot)
+    if settings is not None and "response_format" in settings.options:
+        warnings += _list_form_warnings(snapshot, settings)
     if snapshot.turn and snapshot.tracked_calls:
         summaries = dict(snapshot.shown.view.summaries) if snapshot.shown is not None else {}
         for message in snapshot.messages[find_turn_start(snapshot) :]:
@@ -396,11 +407,10 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     return warnings
 
 
-def _list_form_warnings(snapshot: Snapshot) -> list[str]:
+def _list_form_warnings(snapshot: Snapshot, settings: Settings) -> list[str]:
     """That a turn ended well without the form that its handler demands: the model refused, or the chart
     answered in its own words."""
-    settings = snapshot.settings
-    if settings is None or not snapshot.answer or snapshot.error is not None or snapshot.limit_reached:
+    if not snapshot.answer or snapshot.error is not None or snapshot.limit_reached:
         return []
     form = find_answer_format(settings.options)
     problem = form.parse(snapshot.answer)[1] if form is not None else ""
