@@ -20,15 +20,27 @@ Two invariants hold here, and the property tests check them:
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import add_text
 from toolchart.states.effects import AskApproval, RunTools
 from toolchart.states.errors import IllegalEvent
-from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished, Verdict
+from toolchart.states.events import Decided, Outcome, Reviewed, ToolFinished
 from toolchart.states.messages import Message, ToolCall
-from toolchart.states.snapshot import OpenCall, Snapshot, SnapshotBuilder, SnapshotFields, TrackedCall
+from toolchart.states.snapshot import (
+    NO_CALLS,
+    OpenCall,
+    OpenCalls,
+    Snapshot,
+    SnapshotBuilder,
+    SnapshotFields,
+    TrackedCall,
+)
+
+_get_call_id = attrgetter("call_id")
 
 # -- a new reply ---------------------------------------------------------------------------------
 
@@ -40,7 +52,7 @@ def assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tu
     iteration and index, so that replay derives the same one; the provider's id is kept in `native_id`.
     """
     used_ids: set[str] = set()
-    calls_with_ids = []
+    calls_with_ids, has_new_ids = [], False
     for index, call in enumerate(calls):
         needs_id = not call.id or call.id in used_ids or builder.messages.find_newest(call.id) is not None
         if needs_id:
@@ -48,12 +60,15 @@ def assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tu
             while new_id in used_ids or builder.messages.find_newest(new_id) is not None:
                 new_id += "x"
             call = replace(call, id=new_id, native_id=call.native_id or call.id or None)
+            has_new_ids = True
         used_ids.add(call.id)
         calls_with_ids.append(call)
+    if has_new_ids:
+        builder.given_call_ids = tuple([call.id for call in calls_with_ids])
     return tuple(calls_with_ids)
 
 
-def build_open_calls(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tuple[OpenCall, ...]:
+def build_open_calls(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> OpenCalls:
     """The calls with the number of replies of this turn that requested each.
 
     Equal calls in one reply count once: a model that wants five random numbers is in no loop.
@@ -64,7 +79,7 @@ def build_open_calls(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> t
         earlier_call = builder.tracked_calls.find_newest(key)
         repeat = earlier_call.repeat + 1 if earlier_call else 1
         open_calls.append(OpenCall(call=call, key=key, repeat=repeat))
-    return tuple(open_calls)
+    return OpenCalls(open_calls)
 
 
 def build_call_key(call: ToolCall) -> str:
@@ -82,7 +97,7 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
     Raises:
         IllegalEvent: the verdicts are not exactly those of the open calls.
     """
-    verdicts_by_id = {verdict.call_id: verdict for verdict in event.verdicts}
+    verdicts_by_id = dict(zip(map(_get_call_id, event.verdicts), event.verdicts, strict=True))
     calls, denied = [], builder.denied
     for open_call in builder.calls:
         if open_call.outcome is not None:
@@ -91,26 +106,23 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
         verdict = verdicts_by_id.pop(open_call.call.id, None)
         if verdict is None:
             break
-        calls.append(_apply_verdict(open_call, verdict))
+        call = open_call.call
+        if verdict.arguments is not None:
+            call = replace(call, arguments=verdict.arguments)
+        open_call = replace(
+            open_call,
+            call=call,
+            ruling=verdict.ruling,
+            reason=verdict.reason,
+            may_repeat=verdict.may_repeat,
+            definition=verdict.definition,
+        )
+        calls.append(open_call)
         denied += verdict.ruling == "denied"
     if verdicts_by_id or len(calls) != len(builder.calls):
         raise IllegalEvent("reviewed", builder.state, false_conditions=("one verdict for every open call",))
-    builder.calls = tuple(calls)
+    builder.calls = OpenCalls(calls)
     builder.denied = denied
-
-
-def _apply_verdict(open_call: OpenCall, verdict: Verdict) -> OpenCall:
-    call = open_call.call
-    if verdict.arguments is not None:
-        call = replace(call, arguments=verdict.arguments)
-    return replace(
-        open_call,
-        call=call,
-        ruling=verdict.ruling,
-        reason=verdict.reason,
-        may_repeat=verdict.may_repeat,
-        definition=verdict.definition,
-    )
 
 
 def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
@@ -120,12 +132,11 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         IllegalEvent: the call does not wait for a decision.
     """
     if not event.call_id:
-        if any(call.ruling == "needs_approval" and call.outcome is None for call in builder.calls):
+        if builder.calls.undecided:
             raise IllegalEvent(event.TYPE, builder.state, false_conditions=("every call is decided",))
         return
-    require_waiting_call(builder, event)
+    open_call = _find_waiting_call(builder.calls, event, builder.state)
     require_approver(builder, event)
-    open_call = _find_open_call(builder, event.call_id, event.TYPE)
     call = open_call.call
     if event.arguments is not None:
         call = replace(call, arguments=event.arguments)
@@ -140,23 +151,26 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         signature=event.signature,
         definition=event.definition if event.approved else open_call.definition,
     )
-    _replace_open_call(builder, open_call)
+    builder.calls = builder.calls.replace_call(builder.calls.positions[call.id], open_call)
     builder.approved += event.approved
     builder.denied += not event.approved
 
 
-def require_waiting_call(snapshot: Snapshot | SnapshotBuilder, event: Decided) -> None:
+def require_waiting_call(snapshot: Snapshot, event: Decided) -> None:
     """Check that the call of a decision waits for one.
 
     Raises:
         IllegalEvent: there is no such call, or it does not wait, or not any more.
     """
-    for open_call in () if snapshot.is_over else snapshot.calls:
-        is_undecided = open_call.ruling == "needs_approval" and open_call.outcome is None
-        if is_undecided and open_call.call.id == event.call_id:
-            return
+    _find_waiting_call(NO_CALLS if snapshot.is_over else snapshot.calls, event, snapshot.state)
+
+
+def _find_waiting_call(calls: OpenCalls, event: Decided, state: str) -> OpenCall:
+    open_call = calls.find(event.call_id)
+    if open_call is not None and open_call.ruling == "needs_approval" and open_call.outcome is None:
+        return open_call
     condition = f"call {event.call_id!r} waits for a decision"
-    raise IllegalEvent(event.TYPE, snapshot.state or "(no turn yet)", false_conditions=(condition,))
+    raise IllegalEvent(event.TYPE, state or "(no turn yet)", false_conditions=(condition,))
 
 
 def require_approver(snapshot: Snapshot | SnapshotBuilder, event: Decided) -> None:
@@ -187,13 +201,17 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
         IllegalEvent: the call is not open, or has its outcome already.
     """
     if not event.call_id:
-        if not _have_all_outcomes(builder.calls):
+        if builder.calls.pending:
             raise IllegalEvent(event.TYPE, builder.state, false_conditions=("every call has an outcome",))
         # There was nothing to run. The round counts all the same, so that a chart's bound holds.
-        builder.calls = ()
+        builder.calls = NO_CALLS
         builder.iteration += 1
         return
-    open_call = _find_open_call(builder, event.call_id, event.TYPE)
+    calls = builder.calls
+    position = calls.positions.get(event.call_id)
+    if position is None:
+        raise IllegalEvent(event.TYPE, builder.state, false_conditions=(f"a call {event.call_id!r} is open",))
+    open_call = calls[position]
     if open_call.outcome is not None:
         raise IllegalEvent(
             event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} has no outcome yet",)
@@ -201,35 +219,13 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
     call_with_outcome = replace(
         open_call, outcome=event.outcome, result=event.result, shown=event.shown, parts=event.parts
     )
-    _replace_open_call(builder, call_with_outcome)
+    builder.calls = calls = calls.replace_call(position, call_with_outcome)
     if event.raised and builder.settings is not None and builder.settings.strict:
         # A lenient policy records the failure alone: the model reads it, and the turn goes on.
         builder.warnings += (f"the tool {open_call.call.name!r} raised {event.result.get('error')}",)
-    _end_iteration(builder)
-
-
-def _end_iteration(builder: SnapshotBuilder) -> None:
-    """Once every call has its outcome: tell the model, track the calls, count the iteration."""
-    if builder.calls and _have_all_outcomes(builder.calls):
+    if not calls.pending:  # the last one: tell the model, track the calls, count the iteration
         _append_results(builder)
         builder.iteration += 1
-
-
-def _find_open_call(builder: SnapshotBuilder, call_id: str, event: str) -> OpenCall:
-    for open_call in builder.calls:
-        if open_call.call.id == call_id:
-            return open_call
-    raise IllegalEvent(event, builder.state, false_conditions=(f"a call {call_id!r} is open",))
-
-
-def _replace_open_call(builder: SnapshotBuilder, new_call: OpenCall) -> None:
-    builder.calls = tuple(
-        [new_call if open_call.call.id == new_call.call.id else open_call for open_call in builder.calls]
-    )
-
-
-def _have_all_outcomes(calls: tuple[OpenCall, ...]) -> bool:
-    return None not in [open_call.outcome for open_call in calls]
 
 
 def _append_results(builder: SnapshotBuilder) -> None:
@@ -239,7 +235,10 @@ def _append_results(builder: SnapshotBuilder) -> None:
     that the next request does not depend on timing.
     """
     for open_call in builder.calls:
-        builder.append_message(build_result_message(open_call))
+        id_ = open_call.call.id
+        # A record refers to a result that an event brought. What the core writes in this step is in no event.
+        source = None if id_ in builder.closed_call_ids else {"result": id_}
+        builder.append_message(build_result_message(open_call), source)
         tracked_call = build_tracked_call(builder, open_call)
         builder.tracked_calls = builder.tracked_calls.append(tracked_call, key=open_call.key)
 
@@ -254,7 +253,7 @@ def build_result_message(open_call: OpenCall) -> Message:
         content=text,
         tool_call_id=open_call.call.id,
         name=open_call.call.name,
-        parts=add_text(text, open_call.parts),
+        parts=add_text(text, open_call.parts) if open_call.parts else (),
     )
 
 
@@ -288,8 +287,10 @@ def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> Non
             closes_any = True
         open_calls.append(open_call)
     if closes_any:
-        builder.calls = tuple(open_calls)
-        _end_iteration(builder)
+        builder.calls = OpenCalls(open_calls)
+        if not builder.calls.pending:
+            _append_results(builder)
+            builder.iteration += 1
 
 
 def close_open_calls(builder: SnapshotBuilder, reason: str) -> None:
@@ -298,18 +299,19 @@ def close_open_calls(builder: SnapshotBuilder, reason: str) -> None:
     A reply that was cut off, or a turn that ended, leaves calls that nobody will run any more. Model
     APIs reject a request in which a call has no tool message, so the next request needs one for each.
     """
-    if not builder.calls:
-        return
-    if not _have_all_outcomes(builder.calls):
-        builder.calls = tuple(
-            open_call if open_call.outcome is not None else _close_call(builder, open_call, reason)
-            for open_call in builder.calls
+    if builder.calls.pending:
+        builder.calls = OpenCalls(
+            [
+                open_call if open_call.outcome is not None else _close_call(builder, open_call, reason)
+                for open_call in builder.calls
+            ]
         )
         _append_results(builder)
-    builder.calls = ()
+    builder.calls = NO_CALLS
 
 
 def _close_call(builder: SnapshotBuilder, open_call: OpenCall, reason: str) -> OpenCall:
+    builder.closed_call_ids.add(open_call.call.id)
     outcome: Outcome = "interrupted" if open_call.is_requested else "skipped"
     text = builder.texts.interrupted if open_call.is_requested else builder.texts.skipped
     result = {

@@ -21,7 +21,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -30,7 +30,13 @@ from toolchart.states.chart.guards.types import find_fact_name
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.snapshot import Configuration
 
-Facts = Mapping[str, Any]
+
+class Facts(Protocol):
+    """The values of facts by name: a `FactView`, or a plain dictionary."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """The value of a fact."""
+
 
 MAX_MICROSTEPS = 200
 """Transitions that one event may cause. A chart that needs more is reported as one that never rests."""

@@ -11,7 +11,7 @@ answer the effect, how its value is built and what kind of work it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -36,10 +36,10 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=Fal
     result: str = ""
     """The name under which its result is kept; empty where none is."""
 
-    @property
-    def waits_for_user(self) -> bool:
-        """Whether only the user's next message, or time, continues it: the turn may end beside it."""
-        return False
+    is_timer: ClassVar[bool] = False
+    """Whether it only lets time pass."""
+    waits_for_user: ClassVar[bool] = False
+    """Whether only the user's next message, or time, continues it: the turn may end beside it."""
 
 
 class CallModel(Effect, frozen=True, kw_only=True, tag="call_model"):
@@ -87,7 +87,7 @@ class RunAgent(Effect, frozen=True, kw_only=True, tag="run_agent"):
     """The item of each rest so far, so that the turns of every child can be counted."""
 
     @property
-    def waits_for_user(self) -> bool:
+    def waits_for_user(self) -> bool:  # type: ignore[override]  # it depends on its children
         """Whether every child that is not done waits for the user."""
         return len(self.answered) + len(self.resting) == len(self.messages) and bool(self.resting)
 
@@ -118,11 +118,7 @@ class AwaitUser(Effect, frozen=True, kw_only=True, tag="await_user"):
 
     content: str = ""
     """What the user is told."""
-
-    @property
-    def waits_for_user(self) -> bool:
-        """Time continues it, or the user's next message."""
-        return True
+    waits_for_user: ClassVar[bool] = True
 
 
 class ReviewCalls(Effect, frozen=True, kw_only=True, tag="review_calls"):
@@ -166,11 +162,8 @@ class Wait(Effect, frozen=True, kw_only=True, tag="wait"):
     seconds: float
     due: str = ""
     """When it runs out: RFC 3339, UTC; empty where the core was not told the time."""
-
-    @property
-    def waits_for_user(self) -> bool:
-        """Time continues it, or the user's next message."""
-        return True
+    is_timer: ClassVar[bool] = True
+    waits_for_user: ClassVar[bool] = True
 
 
 class Compact(Effect, frozen=True, kw_only=True, tag="compact"):
@@ -239,6 +232,11 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     has_open_items: Callable[[Any, Effect], bool] | None = None
     """For an effect with items (calls, for instance): whether one of them is still unanswered in a snapshot.
     The effect closes when none is."""
+    cancel: Callable[[Any, Any], None] | None = None
+    """What cancelling it while it is open does to the context; None where nothing but the effect goes."""
+    resume: Callable[[Any, Any, tuple[str, ...]], Effect] | None = None
+    """The effect as a worker performs it that takes over an open turn, given the ids of the calls that may be
+    run again; None where it is performed again as it is."""
     calls_model: bool = False
     """Whether it asks for one model call."""
     uses_messages: bool = False

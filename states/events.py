@@ -382,6 +382,8 @@ class EventDescriptor(Descriptor, frozen=True, kw_only=True):
     """Class of its values."""
     reduce: Reduce | None = None
     """Adds it to the context; None for events that act on the whole conversation, which no chart names."""
+    reduce_late: Reduce | None = None
+    """For an event that answers an effect: what counts of it where the effect is not open any more."""
     is_external: bool = False
     """Whether it may arrive at any time during a turn, without an effect that asks for it."""
 

@@ -105,7 +105,10 @@ class Machine:
         self._states_by_id = {state.id: state for state in self._class.states_map.values()}
         self._document_order = {name: index for index, name in enumerate(self._states_by_id)}
         # One probe class per chart: a name that one chart uses must not shadow anything in another.
-        self._probe_class = build_probe_class(list_effect_names(chart))
+        names = list_effect_names(chart)
+        self._probe_class = build_probe_class(names)
+        self.effect_rows = {name: self.vocabulary.find_effect(name) for name in names}
+        """The rows of the effects that the chart names."""
         self._table: dict[_TableKey, _GuardNode | _Answer] = {}
         self._idle_instances: list[tuple[Any, TransitionTrace]] = []
         self._check_instance()

@@ -30,6 +30,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any, Generic, TypeVar, overload
 
@@ -37,7 +38,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.content import CitationPart, TextPart, add_text
-from toolchart.states.messages import Message, Request, ToolDefinition, encode_arguments
+from toolchart.states.messages import Message, Request, Role, ToolDefinition, encode_arguments
 
 Item = TypeVar("Item")
 
@@ -72,16 +73,19 @@ class _SharedItems(Generic[Item]):
 class PersistentList(Sequence[Item], Generic[Item]):
     """A persistent list with O(1) append and O(1) lookup of the newest item of a key."""
 
-    __slots__ = ("_length", "_shared")
+    __slots__ = ("_shared", "length")
+
+    length: int
+    """How many items it has."""
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self._shared = _SharedItems(items)
-        self._length = len(self._shared.items)
+        self.length = len(self._shared.items)
 
     def append(self, item: Item, key: str | None = None) -> PersistentList[Item]:
         """A list with one more item, which `find_newest(key)` finds; this list does not change."""
         extended_list: PersistentList[Item] = PersistentList.__new__(PersistentList)
-        shared, length = self._shared, self._length
+        shared, length = self._shared, self.length
         with _append_lock:
             if len(shared.items) != length:  # a newer view has appended
                 shared = shared.copy(length)
@@ -91,28 +95,28 @@ class PersistentList(Sequence[Item], Generic[Item]):
                 shared.newest[key] = length
             shared.keys.append(key)
             shared.items.append(item)
-        extended_list._shared, extended_list._length = shared, length + 1
+        extended_list._shared, extended_list.length = shared, length + 1
         return extended_list
 
     def find_newest(self, key: str) -> Item | None:
         """The last item of this list that was appended with `key`, or None."""
         shared = self._shared
         index = shared.newest.get(key)
-        while index is not None and index >= self._length:  # appended by a newer view
+        while index is not None and index >= self.length:  # appended by a newer view
             index = shared.earlier.get(index)
         return None if index is None else shared.items[index]
 
     def list_keyed_items(self, start: int = 0) -> list[tuple[str | None, Item]]:
         """The items from an index on, each with its key."""
-        shared, end = self._shared, self._length
+        shared, end = self._shared, self.length
         return list(zip(shared.keys[start:end], shared.items[start:end], strict=True))
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[Item]:
         items = self._shared.items
-        return (items[index] for index in range(self._length))
+        return (items[index] for index in range(self.length))
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -120,12 +124,12 @@ class PersistentList(Sequence[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
-            start, stop, step = index.indices(self._length)
+            start, stop, step = index.indices(self.length)
             items = self._shared.items
             return items[start:stop:step] if step > 0 else [items[i] for i in range(start, stop, step)]
         if index < 0:
-            index += self._length
-        if not 0 <= index < self._length:
+            index += self.length
+        if not 0 <= index < self.length:
             raise IndexError(index)
         return self._shared.items[index]
 
@@ -151,7 +155,11 @@ def _encode_value(value: Any) -> bytes:
 
 
 def _extend_digest(digest: str, message: Message) -> str:
-    return hashlib.sha256(digest.encode() + _encode_value(message)).hexdigest()
+    try:
+        data = _encode(message)
+    except (TypeError, ValueError, OverflowError):
+        data = _encode_value(message)
+    return hashlib.sha256(digest.encode() + data).hexdigest()
 
 
 class StoredMessages:
@@ -187,19 +195,21 @@ class StoredMessages:
 class MessageList(Sequence[Message]):
     """The messages of a conversation without its system prompt. It never changes; `append` makes another."""
 
-    __slots__ = ("_head", "_length", "_tail", "digest")
+    __slots__ = ("_head", "_tail", "digest", "length")
 
     digest: str
     """Hash chain over the messages."""
+    length: int
+    """How many they are."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._head: StoredMessages | None = None
         self._tail: PersistentList[Message] = PersistentList()
-        self._length = 0
+        self.length = 0
         self.digest = ""
         for message in messages:
             self._tail = self._tail.append(message, message.tool_call_id)
-            self._length += 1
+            self.length += 1
             self.digest = _extend_digest(self.digest, message)
 
     @classmethod
@@ -210,19 +220,19 @@ class MessageList(Sequence[Message]):
             digest: hash chain over them, from a checkpoint.
         """
         messages = cls()
-        messages._head, messages._length, messages.digest = head, head.length, digest
+        messages._head, messages.length, messages.digest = head, head.length, digest
         return messages
 
     def copy_items(self, other: MessageList) -> None:
         """Make this new list equal to another one, whose items it shares."""
-        self._head, self._length = other._head, other._length
+        self._head, self.length = other._head, other.length
         self._tail, self.digest = other._tail, other.digest
 
     def append(self, message: Message) -> MessageList:
         """A list with one more message; this list does not change. The cost does not depend on the length."""
         messages: MessageList = MessageList.__new__(MessageList)
         messages._head = self._head
-        messages._length = self._length + 1
+        messages.length = self.length + 1
         messages._tail = self._tail.append(message, message.tool_call_id)
         messages.digest = _extend_digest(self.digest, message)
         return messages
@@ -234,8 +244,22 @@ class MessageList(Sequence[Message]):
             return self._head.find_newest(call_id)
         return message
 
+    def list_last(self, role: Role) -> list[Message]:
+        """The messages of this role at the end, in order."""
+        items, end = self._tail._shared.items, self._tail.length
+        start = end
+        while start and items[start - 1].role == role:
+            start -= 1
+        last_messages = items[start:end]
+        if not start and self._head is not None:
+            for message in reversed(self._head.items):
+                if message.role != role:
+                    break
+                last_messages.insert(0, message)
+        return last_messages
+
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._tail) if self._head is None else chain(self._head.items, self._tail)
@@ -264,29 +288,26 @@ class MessageList(Sequence[Message]):
 class RequestMessages(Sequence[Message]):
     """The messages of a request: the system message in front of the conversation, which is not copied."""
 
-    __slots__ = ("_digest", "messages", "system")
+    __slots__ = ("digest", "length", "messages", "system")
+
+    digest: str
+    """Digest of the system message and all other messages."""
+    length: int
+    """How many they are."""
 
     def __init__(self, system: str | None, messages: MessageList) -> None:
         self.system = system
         self.messages = messages
-        self._digest = ""
-
-    @property
-    def digest(self) -> str:
-        """Digest of the system message and all other messages; computed once, since neither ever changes."""
-        if not self._digest:
-            self._digest = self._compute_digest()
-        return self._digest
-
-    def _compute_digest(self) -> str:
-        if self.system is None:
-            return self.messages.digest
-        # The prefix keeps a system message in front apart from one that stands last in the list.
-        data = b"system " + self.messages.digest.encode() + _encode_value(self.system)
-        return hashlib.sha256(data).hexdigest()
+        self.length = messages.length + (system is not None)
+        # Computed at once: every request that the core builds is recorded with it.
+        self.digest = messages.digest
+        if system is not None:
+            # The prefix keeps a system message in front apart from one that stands last in the list.
+            data = b"system " + messages.digest.encode() + _encode_value(system)
+            self.digest = hashlib.sha256(data).hexdigest()
 
     def __len__(self) -> int:
-        return len(self.messages) + (self.system is not None)
+        return self.length
 
     def __iter__(self) -> Iterator[Message]:
         if self.system is not None:
@@ -317,14 +338,10 @@ class RequestMessages(Sequence[Message]):
 class OfferedTools(tuple[ToolDefinition, ...]):
     """The tools of a request with a digest of their definitions, computed once."""
 
-    _digest: str = ""
-
-    @property
+    @cached_property
     def digest(self) -> str:
         """Digest of the definitions, in order."""
-        if not self._digest:
-            self._digest = _digest_tools(self)
-        return self._digest
+        return _digest_tools(self)
 
 
 def _digest_tools(tools: Iterable[ToolDefinition]) -> str:
@@ -353,7 +370,11 @@ def compute_request_digest(request: Request) -> str:
     tools = request.tools
     tool_digest = tools.digest if type(tools) is OfferedTools else _digest_tools(tools)
     parts = (request.model, request.options, request.writes_tools_as_text, tool_digest, split_messages.digest)
-    return hashlib.sha256(_encode_value(parts)).hexdigest()[:32]
+    try:
+        data = _encode(parts)
+    except (TypeError, ValueError, OverflowError):
+        data = _encode_value(parts)
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 # -- views ---------------------------------------------------------------------------------------
@@ -467,10 +488,12 @@ def _measure_text(text: str) -> int:
 
 def estimate_message(message: Message) -> int:
     """About how many tokens a message takes in a request; a picture, a sound or a file counts as 1,000."""
-    size = _measure_text(message.content) if message.content else 0
+    text, media = message.content or "", 0
+    size = len(text) if text.isascii() else _measure_text(text)
     for call in message.tool_calls:
         size += len(call.name) + _measure_text(encode_arguments(call))
-    media = sum(1 for part in message.parts if not isinstance(part, TextPart | CitationPart))
+    for part in message.parts:
+        media += not isinstance(part, TextPart | CitationPart)
     return _TOKENS_PER_MESSAGE + media * _TOKENS_PER_MEDIA + size // _BYTES_PER_TOKEN
 
 

@@ -7,12 +7,14 @@ the same at any length.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple, force_setattr
 
 from toolchart.states.content import ContentPart
-from toolchart.states.effects import Effect, Wait
+from toolchart.states.effects import Effect
 from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
 from toolchart.states.message_list import MessageList, OfferedTools, PersistentList, ShownMessages
 from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
@@ -64,6 +66,61 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     shown: str | None = None
     parts: tuple[ContentPart, ...] = ()
     """What the tool returned beside its result."""
+
+
+class OpenCalls(tuple[OpenCall, ...]):
+    """The calls of the latest reply, in its order. It never changes; `replace_call` makes another.
+
+    A model may ask for thousands of calls at once, and each ends in a step of its own. So a call is found by
+    its id, and what guards ask about all calls is counted as calls change: a step costs the same for any
+    number of calls, but for one copy of as many pointers.
+    """
+
+    positions: Mapping[str, int]
+    """The position of each call by its id."""
+    pending: int
+    """Calls without an outcome."""
+    undecided: int
+    """Calls that need a decision and have neither it nor an outcome."""
+
+    def __new__(cls, calls: Iterable[OpenCall] = ()) -> OpenCalls:
+        """The calls, counted."""
+        self = super().__new__(cls, calls)
+        self.positions, self.pending, self.undecided = {}, 0, 0
+        for position, open_call in enumerate(self):
+            self.positions[open_call.call.id] = position
+            if open_call.outcome is None:
+                self.pending += 1
+                self.undecided += open_call.ruling == "needs_approval"
+        return self
+
+    def replace_call(self, position: int, new_call: OpenCall) -> OpenCalls:
+        """The calls with another one, of the same id, at a position."""
+        old_call, calls = self[position], list(self)
+        calls[position] = new_call
+        changed: OpenCalls = tuple.__new__(OpenCalls, calls)
+        changed.positions, pending, undecided = self.positions, self.pending, self.undecided
+        if old_call.outcome is None:
+            pending -= 1
+            undecided -= old_call.ruling == "needs_approval"
+        if new_call.outcome is None:
+            pending += 1
+            undecided += new_call.ruling == "needs_approval"
+        changed.pending, changed.undecided = pending, undecided
+        return changed
+
+    def find(self, call_id: str) -> OpenCall | None:
+        """The call of this id, if there is one."""
+        position = self.positions.get(call_id)
+        return None if position is None else self[position]
+
+
+NO_CALLS = OpenCalls()
+
+MessageSource = str | dict[str, str] | Message
+"""Where the text of an added message stands: the word of the event that brought it (`reply`, `message`,
+`history`, `inbox`, `agent`), `{"result": CALL_ID}` for the result of a call, or the message itself where the
+core wrote it. Records hold these."""
 
 
 class TurnError(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +230,7 @@ class SnapshotFields(msgspec.Struct, gc=False):
     """The latest reply of the turn."""
     replies: int = 0
     """Replies of the turn."""
-    calls: tuple[OpenCall, ...] = ()
+    calls: OpenCalls = NO_CALLS
     """The calls of the latest reply, in its order; empty once they are closed."""
     tracked_calls: PersistentList[TrackedCall] = msgspec.field(default_factory=PersistentList[TrackedCall])
     """The calls of the turn that have their outcome, in order."""
@@ -214,40 +271,39 @@ class SnapshotFields(msgspec.Struct, gc=False):
         """The messages that the next request contains, without the system prompt."""
         return self.messages if self.shown is None else self.shown
 
-    @property
-    def state(self) -> str:
-        """Label of the current state; empty before the first turn."""
-        return self.configuration.label if self.configuration else ""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the chart is not running: never started, terminated, or ended by the core."""
-        configuration = self.configuration
-        return configuration is None or configuration.terminated or self.ended_by in ENDED_BY_CORE
-
-    @property
-    def awaits_user(self) -> bool:
-        """Whether the chart runs and only waits for the user's next message, timers aside."""
-        return not self.has_ended and self._waits_for_user_only
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a new turn may start: the chart is not running, or waits for the user's next message."""
-        return self.has_ended or self._waits_for_user_only
-
-    @property
-    def _waits_for_user_only(self) -> bool:
-        """Whether the user's next message is all that is waited for, timers aside."""
-        is_waiting = False
-        for effect in self.open_effects:
-            if not effect.waits_for_user:
-                return False
-            is_waiting = is_waiting or not isinstance(effect, Wait)
-        return is_waiting
-
 
 class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec allows it; the builder is not frozen
-    """The state of one conversation between two events. It never changes: a step makes a new one."""
+    """The state of one conversation between two events. It never changes: a step makes a new one.
+
+    The last fields say where the conversation stands. They follow from the others, and are asked for many
+    times a step. So they are computed once, whoever makes the snapshot. No checkpoint holds them.
+    """
+
+    state: str = ""
+    """Label of the current state; empty before the first turn."""
+    has_ended: bool = True
+    """Whether the chart is not running: never started, terminated, or ended by the core."""
+    awaits_user: bool = False
+    """Whether the chart runs and only waits for the user's next message, timers aside."""
+    is_over: bool = True
+    """Whether a new turn may start: the chart is not running, or waits for the user's next message."""
+
+    def __post_init__(self) -> None:
+        configuration = self.configuration
+        if configuration is not None:
+            force_setattr(self, "state", configuration.label)
+        has_ended = configuration is None or configuration.terminated or self.ended_by in ENDED_BY_CORE
+        awaits_user = False
+        for effect in self.open_effects:
+            if not effect.waits_for_user:
+                awaits_user = False
+                break
+            awaits_user = awaits_user or not effect.is_timer
+        force_setattr(self, "has_ended", has_ended)
+        force_setattr(self, "awaits_user", awaits_user and not has_ended)
+        force_setattr(self, "is_over", awaits_user or has_ended)
+        if type(self.calls) is not OpenCalls:
+            force_setattr(self, "calls", OpenCalls(self.calls))
 
 
 class SnapshotBuilder(SnapshotFields):
@@ -257,16 +313,40 @@ class SnapshotBuilder(SnapshotFields):
     outside the core sees a builder.
     """
 
+    added: list[MessageSource] = msgspec.field(default_factory=list)
+    """Where the text of each message stands that this step has added."""
+    given_call_ids: tuple[str, ...] = ()
+    """The ids of the calls of this step's reply, where the core has given other ones."""
+    closed_call_ids: set[str] = msgspec.field(default_factory=set)
+    """Calls that the core, and no event, has given their outcome in this step."""
+
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> SnapshotBuilder:
         """A working copy; the snapshot does not change."""
-        return cls(*msgspec.structs.astuple(snapshot))
+        return cls(*astuple(snapshot)[:_SHARED_FIELDS])
 
-    def append_message(self, message: Message) -> None:
-        """Append a message to the conversation; the cost does not depend on its length."""
+    @property
+    def state(self) -> str:
+        """Label of the current state; empty before the first turn."""
+        return self.configuration.label if self.configuration else ""
+
+    def append_message(self, message: Message, source: MessageSource | None = None) -> None:
+        """Append a message to the conversation; the cost does not depend on its length.
+
+        Args:
+            source: where its text stands in the log; None where the core wrote it in this step.
+        """
         self.messages = self.messages.append(message)
         if self.shown is not None:
             self.shown = self.shown.append(message)
+        self.added.append(message if source is None else source)
+
+    def find_open_effect(self, effect_id: int) -> Effect:
+        """The open effect that an event names; the step has checked that it is open."""
+        for effect in self.open_effects:
+            if effect.id == effect_id:
+                return effect
+        raise AssertionError("the step finds the effect before it reduces the event")
 
     def keep_data(self, name: str, data: Any) -> None:
         """Keep data of another package until the turn ends, in place of what was kept under this name.
@@ -282,4 +362,7 @@ class SnapshotBuilder(SnapshotFields):
 
     def build(self) -> Snapshot:
         """The finished snapshot. Later changes of the builder do not reach it."""
-        return Snapshot(*msgspec.structs.astuple(self))
+        return Snapshot(*astuple(self)[:_SHARED_FIELDS])
+
+
+_SHARED_FIELDS = len(SnapshotFields.__struct_fields__)

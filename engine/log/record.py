@@ -28,12 +28,7 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.message_references import (
-    RecordedEnd,
-    describe_turn_end,
-    list_given_call_ids,
-    list_message_references,
-)
+from toolchart.engine.log.message_references import RecordedEnd, describe_turn_end, list_message_references
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.compiler import FiredTransition
@@ -218,9 +213,9 @@ def encode_record(
         step.cancels,
         step.is_late,
         step.is_untaken,
-        list_given_call_ids(step),
-        list_message_references(step),
-        describe_turn_end(step),
+        step.given_call_ids,
+        list_message_references(step) if step.messages else [],
+        describe_turn_end(step) if step.ends_turn else None,
         checkpoint,
         salt,
         prev,
@@ -250,7 +245,7 @@ class _LineBody(msgspec.Struct, omit_defaults=True, gc=False):
     cancels: tuple[int, ...] = ()
     late: bool = False
     untaken: bool = False
-    calls: list[str] = []
+    calls: tuple[str, ...] = ()
     messages: list[Any] = []
     ended: RecordedEnd | None = None
     checkpoint: str = ""

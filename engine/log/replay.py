@@ -37,11 +37,7 @@ from toolchart.engine.log.continuation.checkpoint import (
 )
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration, read_release
-from toolchart.engine.log.message_references import (
-    describe_turn_end,
-    list_given_call_ids,
-    list_message_references,
-)
+from toolchart.engine.log.message_references import describe_turn_end, list_message_references
 from toolchart.engine.log.reading.records import LineReader
 from toolchart.engine.log.record import Record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
@@ -586,7 +582,7 @@ def describe_step(record: Record, new_step: Step) -> dict[str, Any]:
         "cancels": list(new_step.cancels),
         "late": new_step.is_late,
         "untaken": new_step.is_untaken,
-        "calls": list_given_call_ids(new_step),
+        "calls": list(new_step.given_call_ids),
         "messages": list_message_references(new_step),
         "ended": describe_turn_end(new_step),
     }

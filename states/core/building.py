@@ -161,7 +161,7 @@ def _cut_history(builder: SnapshotBuilder, view: str | int) -> tuple[MessageList
         return MessageList(), 0
     messages = builder.request_messages
     end = len(messages)
-    if any(open_call.outcome is None for open_call in builder.calls):
+    if builder.calls.pending:
         # A request in which a call has no result is refused, so it ends before the reply with the calls.
         while messages[end - 1].role != "assistant":
             end -= 1

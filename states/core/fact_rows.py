@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import FAILURE_KINDS
@@ -64,7 +67,7 @@ FACT_ROWS = (
         type="integer",
         meaning="calls of the latest reply that have no outcome yet",
         changes="with every reply and every finished call",
-        read=lambda s: [call.outcome for call in s.calls].count(None),
+        read=attrgetter("calls.pending"),
         moved_by=("tool_finished",),
         reset_by=("replied",),
     ),
@@ -73,7 +76,7 @@ FACT_ROWS = (
         type="integer",
         meaning="calls that need approval and have no decision yet",
         changes="with the review and every decision",
-        read=lambda s: [(call.ruling, call.outcome) for call in s.calls].count(("needs_approval", None)),
+        read=attrgetter("calls.undecided"),
         moved_by=("decided",),
         reset_by=("replied", "reviewed"),
     ),
@@ -83,7 +86,7 @@ FACT_ROWS = (
         type="integer",
         meaning="calls that a person approved in this turn",
         changes="with every decision",
-        read=lambda s: s.approved,
+        read=attrgetter("approved"),
     ),
     Fact(
         name="denied_calls",
@@ -91,14 +94,14 @@ FACT_ROWS = (
         type="integer",
         meaning="calls that were denied in this turn, by a rule or by a person",
         changes="with the review and every decision",
-        read=lambda s: s.denied,
+        read=attrgetter("denied"),
     ),
     Fact(
         name="iteration",
         type="integer",
         meaning="replies of this turn whose calls have all been answered",
         changes="grows by one when the last call of a reply has its outcome",
-        read=lambda s: s.iteration,
+        read=attrgetter("iteration"),
         moved_by=("tool_finished",),
         limit="max_iterations",
     ),
@@ -117,7 +120,7 @@ FACT_ROWS = (
         type="integer",
         meaning="consecutive replies that call tools and contain no text",
         changes="with every reply",
-        read=lambda s: s.tool_only_streak,
+        read=attrgetter("tool_only_streak"),
     ),
     Fact(
         name="max_tool_only_streak",
@@ -151,7 +154,7 @@ FACT_ROWS = (
         type="integer",
         meaning="replies of this turn",
         changes="grows with every reply",
-        read=lambda s: s.replies,
+        read=attrgetter("replies"),
         moved_by=("replied",),
         limit="max_iterations",
     ),
@@ -160,7 +163,7 @@ FACT_ROWS = (
         type="integer",
         meaning="failed model calls since the latest reply",
         changes="grows with every failure, back to 0 with a reply",
-        read=lambda s: s.attempt,
+        read=attrgetter("attempt"),
         moved_by=("failed", "agent_failed"),
         reset_by=("replied", "agent_finished", "agent_rested"),
         limit="max_attempts",
@@ -207,7 +210,7 @@ FACT_ROWS = (
         type="boolean",
         meaning="whether the latest model call offered tools",
         changes="with every model call",
-        read=lambda s: s.tools_sent,
+        read=attrgetter("tools_sent"),
     ),
     Fact(
         name="budget_spent",
@@ -242,7 +245,7 @@ FACT_ROWS = (
         type="boolean",
         meaning="whether model calls describe the tools in the prompt",
         changes="with the effect `describe_tools_in_text`",
-        read=lambda s: s.writes_tools_as_text,
+        read=attrgetter("writes_tools_as_text"),
     ),
     Fact(
         name="unread_messages",
@@ -298,7 +301,7 @@ FACT_ROWS = (
         type="integer",
         meaning="how often in this turn another host or model was asked after a failure",
         changes="with a model call after a failure",
-        read=lambda s: s.fallbacks,
+        read=attrgetter("fallbacks"),
     ),
 )
 
@@ -310,22 +313,18 @@ def _find_reader(name: str) -> Callable[[SnapshotFields], Any]:
     return read
 
 
-class FactView(Mapping[str, Any]):
-    """The facts of one snapshot as a mapping; each fact is read when a guard needs it.
+class FactView(msgspec.Struct, gc=False):
+    """The facts of one snapshot by name; each fact is read when a guard needs it.
 
     It lists the facts of Toolchart, and has those of other packages too.
     """
 
-    __slots__ = ("_snapshot",)
-
-    def __init__(self, snapshot: SnapshotFields) -> None:
-        self._snapshot = snapshot
+    snapshot: SnapshotFields
 
     def __getitem__(self, name: str) -> Any:
-        return _find_reader(name)(self._snapshot)
+        """The value of a fact."""
+        return _find_reader(name)(self.snapshot)
 
-    def __iter__(self) -> Any:
+    def keys(self) -> Iterator[str]:
+        """The names of the facts of Toolchart."""
         return (row.name for row in FACTS.builtin_rows)
-
-    def __len__(self) -> int:
-        return len(FACTS.builtin_rows)

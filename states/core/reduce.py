@@ -21,8 +21,8 @@ from toolchart.states.calls import (
     reduce_outcome,
     reduce_review,
 )
-from toolchart.states.effects import RefusedCall, RunTools
 from toolchart.states.events import (
+    AgentAnswering,
     AgentFailed,
     AgentFinished,
     AgentRested,
@@ -50,7 +50,6 @@ from toolchart.states.events import (
 )
 from toolchart.states.flows.compaction import measure_context, measure_refused_context, reduce_count
 from toolchart.states.flows.results import (
-    find_open_effect,
     reduce_agent_answer,
     reduce_agent_rest,
     reduce_form,
@@ -61,8 +60,9 @@ from toolchart.states.flows.results import (
 )
 from toolchart.states.flows.summaries import show_summary
 from toolchart.states.message_list import MessageList, OfferedTools
-from toolchart.states.messages import Message, Reply, Usage
-from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+from toolchart.states.messages import Message, Reply, ToolCall
+from toolchart.states.snapshot import NO_CALLS, OpenCalls, Snapshot, SnapshotBuilder
+from toolchart.states.vocabulary import EFFECTS
 
 # -- the conversation as a whole -----------------------------------------------------------------
 
@@ -100,13 +100,19 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
         now=event.at,
         warnings=event.warnings,
     )
-    if goes_on:  # calls that nobody took up before the chart began to wait
+    if goes_on and snapshot.calls:  # calls that nobody took up before the chart began to wait
         builder.calls = snapshot.calls
+        builder.closed_call_ids.update(snapshot.calls.positions)
         close_open_calls(builder, "the turn ended")
-    for message in event.history:
-        builder.append_message(message)
-    append_inbox(builder)
-    builder.append_message(Message(role="user", content=event.message, parts=event.parts))
+    if event.history:
+        for message in event.history:
+            builder.messages = builder.messages.append(message)
+            if builder.shown is not None:
+                builder.shown = builder.shown.append(message)
+        builder.added.append("history")
+    if builder.inbox:
+        append_inbox(builder)
+    builder.append_message(Message(role="user", content=event.message, parts=event.parts), "message")
     if goes_on:
         wake_agents(builder, event.message)
     return builder
@@ -143,11 +149,13 @@ def apply_fork(builder: SnapshotBuilder, event: Forked) -> None:
 
     No decision of the parent counts: a call that it approved and that has not run is undecided again.
     """
-    builder.calls = tuple(
-        replace(call, ruling="needs_approval", decided_at="")
-        if call.ruling == "run" and call.decided_at and call.outcome is None
-        else call
-        for call in builder.calls
+    builder.calls = OpenCalls(
+        [
+            replace(call, ruling="needs_approval", decided_at="")
+            if call.ruling == "run" and call.decided_at and call.outcome is None
+            else call
+            for call in builder.calls
+        ]
     )
     if event.system is not None:
         builder.system = event.system
@@ -165,44 +173,26 @@ def _asks_same_model(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -
 
 def apply_resumption(builder: SnapshotBuilder, event: Resumed) -> None:
     """Calls that may have begun and must not be repeated are answered as `interrupted` and not run again."""
-    open_effects = [
-        _refuse_started_calls(builder, effect, event.repeatable) if isinstance(effect, RunTools) else effect
-        for effect in builder.open_effects
-    ]
+    open_effects = []
+    for effect in builder.open_effects:
+        resume = EFFECTS.find(effect.kind or effect.name).resume
+        open_effects.append(effect if resume is None else resume(builder, effect, event.repeatable))
     builder.open_effects = tuple(open_effects)
-
-
-def _refuse_started_calls(
-    builder: SnapshotBuilder, effect: RunTools, repeatable: tuple[str, ...]
-) -> RunTools:
-    """The same effect; it runs only calls that may be repeated, and answers for the others."""
-    open_ids = {open_call.call.id for open_call in builder.calls if open_call.outcome is None}
-    open_calls = [call for call in effect.calls if call.id in open_ids]
-    reason = builder.texts.interrupted.format(reason="the process stopped while it may have been running")
-    return replace(
-        effect,
-        calls=tuple(call for call in open_calls if call.id in repeatable),
-        refused=(
-            *(refusal for refusal in effect.refused if refusal.call.id in open_ids),
-            *(
-                RefusedCall(call=call, outcome="interrupted", reason=reason)
-                for call in open_calls
-                if call.id not in repeatable
-            ),
-        ),
-    )
 
 
 def select_tools(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -> OfferedTools:
     """The tools that a turn with these settings offers, in the order of the agent spec."""
-    names = frozenset(settings.tools)
-    return OfferedTools([tool for tool in snapshot.tools if tool.name in names])
+    names, offered_tools = frozenset(settings.tools), []
+    for tool in snapshot.tools:
+        if tool.name in names:
+            offered_tools.append(tool)
+    return OfferedTools(offered_tools)
 
 
 def append_inbox(builder: SnapshotBuilder) -> None:
     """Append the user's messages that no request contains yet."""
     for item in builder.inbox:
-        builder.append_message(Message(role="user", content=item) if isinstance(item, str) else item)
+        builder.append_message(Message(role="user", content=item) if isinstance(item, str) else item, "inbox")
     builder.inbox = ()
 
 
@@ -210,7 +200,7 @@ def append_inbox(builder: SnapshotBuilder) -> None:
 
 
 def _reduce_failure(builder: SnapshotBuilder, event: Failed) -> None:
-    effect = find_open_effect(builder, event.effect)
+    effect = builder.find_open_effect(event.effect)
     if effect.result:
         reduce_result_failure(builder, effect, event)
         return
@@ -239,29 +229,40 @@ def _reduce_nothing(builder: SnapshotBuilder, event: Elapsed) -> None:
     """The event changes nothing but the effect that it closes."""
 
 
-def count_late_reply(builder: SnapshotBuilder, usage: Usage | None) -> None:
-    """Add the usage of a reply that came too late: it was paid for."""
-    builder.usage = builder.usage.plus(usage)
+def _count_late_reply(builder: SnapshotBuilder, event: Replied) -> None:
+    """A reply that came too late was paid for."""
+    builder.usage = builder.usage.plus(event.reply.usage)
+
+
+def _count_late_agent(builder: SnapshotBuilder, event: AgentAnswering) -> None:
+    """So was a child whose answer came too late."""
+    builder.usage = builder.usage.plus(event.usage)
 
 
 # -- a reply -------------------------------------------------------------------------------------
 
 
 def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
-    effect = find_open_effect(builder, event.effect)
+    effect = builder.find_open_effect(event.effect)
     if effect.result:
         reduce_result_reply(builder, effect, event)
         show_summary(builder, effect, event)
         return
-    reply = _correct_finish_reason(event.reply)
-    calls = assign_call_ids(builder, reply.tool_calls)
-    open_calls = build_open_calls(builder, calls)
-    close_open_calls(builder, "the model was asked again before it ran")
+    reply, open_calls = event.reply, NO_CALLS
+    calls: tuple[ToolCall, ...] = ()
+    if reply.tool_calls:
+        calls = assign_call_ids(builder, reply.tool_calls)
+        open_calls = build_open_calls(builder, calls)
+    if bool(calls) != (reply.finish_reason == "tool_calls"):
+        reply = _correct_finish_reason(reply)
+    if builder.calls:
+        close_open_calls(builder, "the model was asked again before it ran")
     data = reply.provider_data
     builder.append_message(
         Message(
             role="assistant", content=reply.content, tool_calls=calls, provider_data=data, parts=reply.parts
-        )
+        ),
+        "reply",
     )
     builder.reply = reply
     builder.replies += 1
@@ -301,7 +302,13 @@ EVENT_ROWS = (
     EventDescriptor(name="forked", meaning="the conversation branched off another one", type=Forked),
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),
     EventDescriptor(name="resumed", meaning="a worker went on with an open turn", type=Resumed),
-    EventDescriptor(name="replied", meaning="the model answered", type=Replied, reduce=_reduce_reply),
+    EventDescriptor(
+        name="replied",
+        meaning="the model answered",
+        type=Replied,
+        reduce=_reduce_reply,
+        reduce_late=_count_late_reply,
+    ),
     EventDescriptor(
         name="failed",
         meaning="the model call failed, or the work of an added effect",
@@ -322,18 +329,21 @@ EVENT_ROWS = (
         meaning="the turn of a child conversation ended with an answer",
         type=AgentFinished,
         reduce=reduce_agent_answer,
+        reduce_late=_count_late_agent,
     ),
     EventDescriptor(
         name="agent_failed",
         meaning="the turn of a child conversation ended in error",
         type=AgentFailed,
         reduce=reduce_agent_answer,
+        reduce_late=_count_late_agent,
     ),
     EventDescriptor(
         name="agent_rested",
         meaning="a child conversation waits for the user",
         type=AgentRested,
         reduce=reduce_agent_rest,
+        reduce_late=_count_late_agent,
     ),
     EventDescriptor(
         name="counted",

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.states.calls import close_open_calls
+from toolchart.states.calls import close_open_calls, interrupt_requested_calls
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.effects import (
     Answer,
@@ -37,7 +37,7 @@ from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budge
 from toolchart.states.flows.times import format_due
 from toolchart.states.message_list import OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
-from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields, TurnError
+from toolchart.states.snapshot import OpenCall, OpenCalls, SnapshotBuilder, SnapshotFields, TurnError
 from toolchart.states.starts import list_call_starts, list_no_starts
 
 # -- model calls ---------------------------------------------------------------------------------
@@ -54,12 +54,16 @@ def _build_final_model_call(builder: SnapshotBuilder, name: str, id_: int, state
 
 
 def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools: OfferedTools) -> CallModel:
-    close_open_calls(builder, "the reply was not carried out")
-    append_inbox(builder)
+    # Results of calls come before the user's messages: a host refuses a call without its result behind it.
+    if builder.calls:
+        close_open_calls(builder, "the reply was not carried out")
+    if builder.inbox:
+        append_inbox(builder)
     settings = builder.settings
     assert settings is not None, "a turn has settings"
     builder.tools_sent = bool(tools)
-    note_asked_model(builder, "", "")
+    if builder.asked_host or builder.asked_model:
+        note_asked_model(builder, "", "")
     request = Request(
         model=settings.model,
         messages=RequestMessages(builder.system or None, builder.request_messages),
@@ -109,23 +113,23 @@ def _release_choice(choice: Mapping[str, Any]) -> Mapping[str, Any] | None:
 # -- tools and waits -----------------------------------------------------------------------------
 
 
-def _get_allowed_tools(builder: SnapshotBuilder) -> tuple[str, ...]:
-    return builder.settings.tools if builder.settings else ()
-
-
 def _build_review(builder: SnapshotBuilder, name: str, id_: int, state: str) -> ReviewCalls:
-    calls = tuple([open_call.call for open_call in builder.calls if open_call.outcome is None])
-    return ReviewCalls(id=id_, name=name, state=state, calls=calls, allowed=_get_allowed_tools(builder))
+    calls = []
+    for open_call in builder.calls:
+        if open_call.outcome is None:
+            calls.append(open_call.call)
+    allowed = builder.settings.tools if builder.settings else ()
+    return ReviewCalls(id=id_, name=name, state=state, calls=tuple(calls), allowed=allowed)
 
 
 def build_approval(builder: SnapshotBuilder, name: str, id_: int, state: str) -> AskApproval:
     """The question to a person about every call that needs an approval."""
-    calls = tuple([open_call.call for open_call in builder.calls if _is_undecided(open_call)])
+    calls = tuple(
+        open_call.call
+        for open_call in builder.calls
+        if open_call.ruling == "needs_approval" and open_call.outcome is None
+    )
     return AskApproval(id=id_, name=name, state=state, calls=calls)
-
-
-def _is_undecided(open_call: OpenCall) -> bool:
-    return open_call.ruling == "needs_approval" and open_call.outcome is None
 
 
 def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -> RunTools:
@@ -139,14 +143,10 @@ def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -
             else:
                 refused.append(_build_refusal(builder, open_call))
         calls.append(open_call)
-    builder.calls = tuple(calls)
+    builder.calls = OpenCalls(calls)
+    allowed = builder.settings.tools if builder.settings else ()
     return RunTools(
-        id=id_,
-        name=name,
-        state=state,
-        calls=tuple(runnable),
-        refused=tuple(refused),
-        allowed=_get_allowed_tools(builder),
+        id=id_, name=name, state=state, calls=tuple(runnable), refused=tuple(refused), allowed=allowed
     )
 
 
@@ -162,18 +162,42 @@ def _build_refusal(builder: SnapshotBuilder, open_call: OpenCall) -> RefusedCall
     return RefusedCall(call=open_call.call, outcome="skipped", reason=reason)
 
 
+def _refuse_started_calls(
+    builder: SnapshotBuilder, effect: RunTools, repeatable: tuple[str, ...]
+) -> RunTools:
+    """The same effect; it runs only calls that may be repeated, and answers for the others."""
+    open_ids = {open_call.call.id for open_call in builder.calls if open_call.outcome is None}
+    open_calls = [call for call in effect.calls if call.id in open_ids]
+    reason = builder.texts.interrupted.format(reason="the process stopped while it may have been running")
+    return replace(
+        effect,
+        calls=tuple(call for call in open_calls if call.id in repeatable),
+        refused=(
+            *(refusal for refusal in effect.refused if refusal.call.id in open_ids),
+            *(
+                RefusedCall(call=call, outcome="interrupted", reason=reason)
+                for call in open_calls
+                if call.id not in repeatable
+            ),
+        ),
+    )
+
+
 def _has_calls_without_outcome(snapshot: SnapshotFields, effect: Effect) -> bool:
-    open_ids = [open_call.call.id for open_call in snapshot.calls if open_call.outcome is None]
-    if not open_ids:
+    calls = snapshot.calls
+    if not calls.pending:
         return False
     assert isinstance(effect, RunTools)
-    ids = {call.id for call in effect.calls} | {refusal.call.id for refusal in effect.refused}
-    return not ids.isdisjoint(open_ids)
+    # `run_tools` asks for every call that has no outcome, and a new reply brings calls with new ids. So the
+    # effect has all pending calls among its own, or none, where a reply has come after it.
+    for call in effect.calls:
+        return call.id in calls.positions
+    return any(refusal.call.id in calls.positions for refusal in effect.refused)
 
 
 def has_undecided_calls(snapshot: SnapshotFields, effect: Effect) -> bool:
     """Whether a call still waits for a decision."""
-    return True in [_is_undecided(open_call) for open_call in snapshot.calls]
+    return snapshot.calls.undecided > 0
 
 
 def _build_wait(builder: SnapshotBuilder, name: str, id_: int, state: str) -> Wait:
@@ -243,8 +267,9 @@ def end_turn_with(builder: SnapshotBuilder, name: str, content: str, message: st
         name: the effect that ends it, or the core's reason.
         message: what the conversation keeps as the last words of the assistant; None keeps nothing.
     """
-    answer_text = find_answer_text(builder)
-    close_open_calls(builder, "the turn ended")
+    answer_text = find_answer_text(builder) if message is not None else None
+    if builder.calls:
+        close_open_calls(builder, "the turn ended")
     if message is not None:
         ends_with_answer = builder.messages[-1].role == "assistant" and (answer_text or "") == message
         if not ends_with_answer:
@@ -272,13 +297,10 @@ def find_answer_text(builder: SnapshotBuilder) -> str | None:
     if builder.answer is not None:
         # An earlier effect has answered, and its text is among the messages: joined again, it would double.
         return reply.content if (reply.content or "").strip() else reply.refusal
-    parts: list[str] = []
-    for index in range(len(builder.messages) - 1, -1, -1):
-        message = builder.messages[index]
-        if message.role != "assistant":
-            break
-        parts.append(message.content or "")
-    text = "".join(reversed(parts)) or reply.content or ""
+    text = ""
+    for message in builder.messages.list_last("assistant"):
+        text += message.content or ""
+    text = text or reply.content or ""
     return text if text.strip() else reply.refusal
 
 
@@ -394,6 +416,8 @@ EFFECT_ROWS = (
         closing=("tool_finished",),
         progress=("tool_finished",),
         has_open_items=_has_calls_without_outcome,
+        cancel=interrupt_requested_calls,
+        resume=_refuse_started_calls,
         uses_calls=True,
         uses_messages=True,
         list_starts=list_no_starts,

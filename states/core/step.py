@@ -69,28 +69,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
+from typing import Any
 
 import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from toolchart.states.calls import close_open_calls, interrupt_requested_calls
-from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.calls import close_open_calls
 from toolchart.states.compiler import Ask, FiredTransition, Move
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.reduce import (
     apply_fork,
     apply_resumption,
     configure_conversation,
-    count_late_reply,
     open_turn,
     select_tools,
 )
 from toolchart.states.core.requests import end_turn_by_core
-from toolchart.states.effects import Effect, EffectDescriptor, RunTools
+from toolchart.states.effects import Effect, EffectDescriptor
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import (
-    AgentAnswering,
     Answering,
     Cancelled,
     Configured,
@@ -100,14 +98,13 @@ from toolchart.states.events import (
     EventDescriptor,
     Forked,
     Migrated,
-    Replied,
     Resumed,
     TurnStarted,
     UserSaid,
 )
 from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine
-from toolchart.states.snapshot import Snapshot, SnapshotBuilder, SnapshotFields
+from toolchart.states.snapshot import MessageSource, Snapshot, SnapshotBuilder
 from toolchart.states.vocabulary import EFFECTS, EVENTS
 
 SEMANTICS = 5
@@ -135,6 +132,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether the event answers an effect that was not open any more."""
     is_untaken: bool = False
     """Whether no transition fired on the event."""
+    messages: tuple[MessageSource, ...] = ()
+    """Where the text of each message stands that the step has added, in order."""
+    given_call_ids: tuple[str, ...] = ()
+    """The ids of the reply's calls, where the core has given other ones than the provider."""
+    ends_turn: bool = False
+    """Whether the turn ended in this step."""
     before: Snapshot | None = None
     """The snapshot before the event; None where the step added no message and ended no turn."""
     event: Event | None = None
@@ -143,7 +146,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def begin(configured: Configured) -> Snapshot:
     """The first snapshot of a conversation, made from its first event."""
-    return _apply_configuration(Snapshot(), configured)
+    return _configure(None, Snapshot(), configured).snapshot
 
 
 def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
@@ -155,33 +158,32 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
     """
     row = _describe_event(type(event))
     if row.reduce is None:
-        return _step_conversation(machine, snapshot, event)
+        return _CONVERSATION_STEPS[row.type](machine, snapshot, event)
     configuration = snapshot.configuration
     if configuration is None:
         raise IllegalEvent(event.TYPE, "(no turn yet)", legal=(TurnStarted.TYPE,))
-    name, rule, effect = event.TYPE, None, None
+    name, effect = event.TYPE, None
     if isinstance(event, Answering):
         effect = find_answered_effect(snapshot, event)
         if effect is None:
-            return _record_late_event(snapshot, event)
+            return _record_late_event(row, snapshot, event)
         if not event.effect:
             event = replace(event, effect=effect.id)
     elif snapshot.has_ended:
         raise IllegalEvent(event.TYPE, snapshot.state, legal=(TurnStarted.TYPE,))
     else:
         effect = find_effect_closed_by(snapshot, event.TYPE)
-    if effect is not None:
-        rule = find_answer_rule(name, effect)
     # A step changes the context several times. The builder is one copy that is changed in place, and
     # nobody else sees it; if the event is refused, it is dropped.
     builder = SnapshotBuilder.from_snapshot(snapshot)
     builder.now = event.at or snapshot.now
     builder.steps += 1
     row.reduce(builder, event)
-    if effect is not None and rule is not None:
-        name = rule.event
-        close_answered_effect(builder, effect, rule)
-    # Guards read the context after the event: "the iteration that has just ended" is counted.
+    if effect is not None:
+        # After reducing: whether the answer closes the effect depends on the items that are still open.
+        name = _close_answered_effect(builder, effect, name)
+    # Guards read the context after the event: "the iteration that has just ended" is counted. And they read
+    # it before effects are built: a row on `pending == 0` must not see what this very step asks for.
     try:
         move = machine.try_event(configuration, name, FactView(builder))
     except SpecError as error:  # transitions without an event follow each other for ever
@@ -196,114 +198,14 @@ def _describe_event(kind: type[Event]) -> EventDescriptor:
     return EVENTS.find(kind.TYPE)
 
 
-def _record_late_event(snapshot: Snapshot, event: Answering) -> Step:
-    """The step of an event that came too late: only the usage of a reply or of a child counts."""
+def _record_late_event(row: EventDescriptor, snapshot: Snapshot, event: Answering) -> Step:
+    """The step of an event that came too late: only what was paid for counts, else budgets would lie."""
     builder = SnapshotBuilder.from_snapshot(snapshot)
     builder.now = event.at or snapshot.now
-    if isinstance(event, Replied):
-        count_late_reply(builder, event.reply.usage)
-    elif isinstance(event, AgentAnswering):
-        count_late_reply(builder, event.usage)
+    if row.reduce_late is not None:
+        row.reduce_late(builder, event)
     label = snapshot.state
     return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, is_late=True)
-
-
-# -- the conversation as a whole -----------------------------------------------------------------
-
-
-def _step_conversation(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
-    """The events that act on the conversation as a whole."""
-    label, builder = snapshot.state, SnapshotBuilder.from_snapshot(snapshot)
-    match event:
-        case TurnStarted():
-            _require_turn_end(snapshot, event.TYPE)
-            return _start_turn(machine, snapshot, event)
-        case Migrated():
-            return _build_quiet_step(migrate_snapshot(machine, snapshot, event), label)
-        case Configured():
-            _require_turn_end(snapshot, event.TYPE)
-            return _build_quiet_step(_apply_configuration(snapshot, event), label)
-        case Forked():
-            return _fork_conversation(machine, snapshot, event)
-        case Resumed():
-            if snapshot.has_ended:
-                raise IllegalEvent(event.TYPE, label or "(no turn yet)", legal=(TurnStarted.TYPE,))
-            apply_resumption(builder, event)
-        case Continued() | Erased():
-            pass  # what derives the log has changed, or records have; not the state
-        case _:
-            raise AssertionError(f"no chart may name {event.TYPE!r}, and the core does not handle it")
-    builder.now = event.at or snapshot.now
-    return _build_quiet_step(builder.build(), label)
-
-
-def _build_quiet_step(snapshot: Snapshot, label: str) -> Step:
-    """A step that asks for nothing and moves nothing."""
-    return Step(snapshot=snapshot, effects=(), source=label, target=label, guards={})
-
-
-def _require_turn_end(snapshot: Snapshot, event: str) -> None:
-    """A turn begins, and a chart changes, only between turns."""
-    if not snapshot.is_over:
-        raise IllegalEvent(event, snapshot.state, legal=list_legal_events(snapshot))
-
-
-def _apply_configuration(snapshot: Snapshot, event: Configured) -> Snapshot:
-    builder = SnapshotBuilder.from_snapshot(snapshot)
-    configure_conversation(builder, event)
-    builder.now = event.at or snapshot.now
-    return builder.build()
-
-
-def _start_turn(machine: Machine, snapshot: Snapshot, event: TurnStarted) -> Step:
-    builder = open_turn(snapshot, event)
-    builder.steps = 1
-    if snapshot.awaits_user:
-        return _continue_chart(machine, snapshot, builder, event)
-    try:
-        move = machine.start(FactView(builder))
-    except SpecError as error:
-        return _end_by_core(snapshot, builder, event, "endless", error.message)
-    cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
-    return _complete_step(machine, snapshot, builder, event, move, cancels)
-
-
-def _continue_chart(
-    machine: Machine, snapshot: Snapshot, builder: SnapshotBuilder, event: TurnStarted
-) -> Step:
-    """The first step of a turn of a chart that waited for the user: the chart gets `user_said`."""
-    configuration, name = snapshot.configuration, UserSaid.TYPE
-    assert configuration is not None, "a chart that waits for the user is running"
-    effect = find_effect_closed_by(snapshot, name)
-    if effect is not None:
-        rule = find_answer_rule(name, effect)
-        name = rule.event
-        close_answered_effect(builder, effect, rule)
-    try:
-        move = machine.try_event(configuration, name, FactView(builder))
-    except SpecError as error:
-        return _end_by_core(snapshot, builder, event, "endless", error.message)
-    if type(move) is Move:
-        return _complete_step(machine, snapshot, builder, event, move)
-    return _complete_untaken_step(snapshot, builder, event, move.guards)
-
-
-def _fork_conversation(machine: Machine, snapshot: Snapshot, event: Forked) -> Step:
-    """A fork may begin in the middle of a turn. Effects that are open there are asked for again."""
-    builder = SnapshotBuilder.from_snapshot(snapshot)
-    builder.now = event.at or snapshot.now
-    apply_fork(builder, event)
-    open_effects, builder.open_effects = builder.open_effects, ()
-    asks = [Ask(effect.state, effect.name) for effect in open_effects]
-    effects, _ = build_effects(machine.vocabulary, builder, asks)
-    return Step(
-        snapshot=builder.build(),
-        effects=effects,
-        source=snapshot.state,
-        target=snapshot.state,
-        guards={},
-        cancels=tuple(effect.id for effect in open_effects),
-    )
 
 
 # -- the second half of a step -------------------------------------------------------------------
@@ -318,20 +220,29 @@ def _complete_step(
     cancels: tuple[int, ...] = (),
 ) -> Step:
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
+    assert builder.settings is not None, "a turn has settings"
     builder.configuration = configuration = move.configuration
+    # Cancel first, then build: a state that is left and entered again loses what it had open and asks anew.
+    # Which states were left is observed and not computed: a difference of configurations misses such a state.
     if builder.open_effects:
-        left = move.reset_states
-        ended = [e.id for e in builder.open_effects if configuration.terminated or e.state in left]
-        cancels += cancel_effects(builder, ended)
-    effects, ends_turn = build_effects(machine.vocabulary, builder, move.asks)
+        left, ended = move.reset_states, []
+        for open_effect in builder.open_effects:
+            if configuration.terminated or open_effect.state in left:
+                ended.append(open_effect.id)
+        if ended:
+            cancels += cancel_effects(builder, ended)
+    effects, ends_turn = build_effects(machine, builder, move.asks)
     if ends_turn and builder.open_effects:
         # An answer has closed all calls, so nobody may review, decide or run one any more.
         cancels += cancel_effects(builder, list_effects_on_calls(builder))
     if configuration.terminated:
-        close_open_calls(builder, "the turn ended")
-    cancels += end_hopeless_turn(builder)
+        if builder.calls:
+            close_open_calls(builder, "the turn ended")
+    elif not builder.open_effects or builder.steps >= builder.settings.limits.max_steps:
+        cancels += _end_hopeless_turn(builder)
+    snapshot = builder.build()
     return Step(
-        snapshot=builder.build(),
+        snapshot=snapshot,
         effects=effects,
         source=before.state,
         target=configuration.label,
@@ -339,6 +250,9 @@ def _complete_step(
         fired=move.fired,
         cancels=cancels,
         is_untaken=not move.is_taken,
+        messages=tuple(builder.added),
+        given_call_ids=builder.given_call_ids,
+        ends_turn=snapshot.is_over and _ends_turn(before, snapshot, event),
         before=before,
         event=event,
     )
@@ -351,79 +265,85 @@ def _complete_untaken_step(
     if isinstance(event, Cancelled):
         # The turn is suspended and not ended: whoever resumes it continues as if nobody had stopped it.
         builder.cancelled, builder.streamed_text = before.cancelled, before.streamed_text
-    cancels = end_hopeless_turn(builder)
-    label = before.state
-    return Step(
-        snapshot=builder.build(),
-        effects=(),
-        source=label,
-        target=label,
-        guards=guards,
-        cancels=cancels,
-        is_untaken=True,
-        before=before,
-        event=event,
-    )
+    return _build_unmoved_step(before, builder, event, guards, _end_hopeless_turn(builder))
 
 
 def _end_by_core(before: Snapshot, builder: SnapshotBuilder, event: Event, reason: str, message: str) -> Step:
     """The step after which the core has ended the turn; the configuration stays."""
     cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
     end_turn_by_core(builder, reason, message)
+    return _build_unmoved_step(before, builder, event, {}, cancels)
+
+
+def _build_unmoved_step(
+    before: Snapshot,
+    builder: SnapshotBuilder,
+    event: Event,
+    guards: dict[str, bool],
+    cancels: tuple[int, ...],
+) -> Step:
+    snapshot = builder.build()
     return Step(
-        snapshot=builder.build(),
+        snapshot=snapshot,
         effects=(),
         source=before.state,
         target=before.state,
-        guards={},
+        guards=guards,
         cancels=cancels,
         is_untaken=True,
+        messages=tuple(builder.added),
+        given_call_ids=builder.given_call_ids,
+        ends_turn=snapshot.is_over and _ends_turn(before, snapshot, event),
         before=before,
         event=event,
     )
 
 
+def _ends_turn(before: Snapshot, after: Snapshot, event: Event) -> bool:
+    """Whether a conversation that is over now was not before; a turn may begin and end in one step."""
+    configuration = after.configuration
+    has_end = configuration is not None and (configuration.terminated or bool(after.ended_by))
+    return has_end and (not before.is_over or type(event) is TurnStarted)
+
+
+def _end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
+    """End a turn that no event can continue, or that has taken too many steps; the ids that this cancels."""
+    configuration = builder.configuration
+    assert configuration is not None, "a step of a turn has a configuration"
+    if configuration.terminated:
+        return ()
+    if not builder.open_effects:
+        end_turn_by_core(builder, "stuck", f"no event can arrive in state {configuration.label!r}")
+    elif builder.steps >= get_turn_limits(builder).max_steps:
+        cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
+        end_turn_by_core(builder, "too_many_steps", f"the turn took {builder.steps} steps")
+        return cancels
+    return ()
+
+
+# -- open effects --------------------------------------------------------------------------------
+
+
 @cache
-def _find_row(name: str) -> EffectDescriptor:
+def find_effect_row(name: str) -> EffectDescriptor:
+    """The row of Toolchart's or another package's effect of this name."""
     return EFFECTS.find(name)
 
 
 def describe_effect(effect: Effect) -> EffectDescriptor:
     """The row of an effect; for a declared one that of its kind."""
-    return _find_row(effect.kind or effect.name)
+    return find_effect_row(effect.kind or effect.name)
 
 
 @cache
-def _list_answers_of(name: str) -> tuple[str, ...]:
-    return _find_row(name).answers
-
-
-def list_answers(effect: Effect) -> tuple[str, ...]:
-    """The events that may answer an effect."""
-    return _list_answers_of(effect.kind or effect.name)
-
-
-class AnswerRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What one event means for one effect, whatever the conversation: made once for both names."""
-
-    event: str
-    """The event as the chart gets it, with the name of the effect."""
-    may_close: bool
-    has_open_items: Callable[[SnapshotFields, Effect], bool] | None
-    """Whether items of the effect are open after the event; None where it has none."""
+def _list_answers(effect: str) -> tuple[str, ...]:
+    return find_effect_row(effect).answers
 
 
 @lru_cache(maxsize=1024)  # declared effects have names of their own
-def _make_answer_rule(event: str, effect: str, kind: str) -> AnswerRule:
-    row = _find_row(kind or effect)
-    return AnswerRule(
-        event=f"{event}.{effect}", may_close=event in row.closing, has_open_items=row.has_open_items
-    )
-
-
-def find_answer_rule(event: str, effect: Effect) -> AnswerRule:
-    """What an event means for an effect that it answers or closes."""
-    return _make_answer_rule(event, effect.name, effect.kind)
+def _name_answer(event: str, effect: str) -> str:
+    """An event as the chart gets it, with the name of the effect that it answers."""
+    return f"{event}.{effect}"
 
 
 def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
@@ -437,7 +357,7 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
     """
     name, id_ = event.TYPE, event.effect
     for effect in reversed(snapshot.open_effects):
-        answers = list_answers(effect)
+        answers = _list_answers(effect.kind or effect.name)
         if id_ == effect.id or (not id_ and name in answers):
             if name not in answers:
                 reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
@@ -468,25 +388,30 @@ def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
     """The events that may come next, those of other packages only where they answer an effect."""
     if snapshot.has_ended:
         return (TurnStarted.TYPE,)
-    answers = [name for effect in snapshot.open_effects for name in list_answers(effect)]
+    answers = [name for effect in snapshot.open_effects for name in describe_effect(effect).answers]
     start = (TurnStarted.TYPE,) if snapshot.awaits_user else ()
     return tuple(
         dict.fromkeys((*start, *answers, *(row.name for row in EVENTS.builtin_rows if row.is_external)))
     )
 
 
-def close_answered_effect(builder: SnapshotBuilder, effect: Effect, rule: AnswerRule) -> None:
-    """Close the effect, unless the event answered one item of it and others are open."""
-    has_open_items = rule.has_open_items
-    if not rule.may_close or (has_open_items is not None and has_open_items(builder, effect)):
-        return
-    effects = builder.open_effects
-    is_only_one = len(effects) == 1
-    builder.open_effects = () if is_only_one else tuple([other for other in effects if other.id != effect.id])
+def _close_answered_effect(builder: SnapshotBuilder, effect: Effect, event: str) -> str:
+    """Close an effect, unless the event answered one item of it and others are open.
+
+    Returns:
+        The event as the chart gets it, with the name of the effect.
+    """
+    row = find_effect_row(effect.kind or effect.name)
+    if event in row.closing and (row.has_open_items is None or not row.has_open_items(builder, effect)):
+        effects = builder.open_effects
+        builder.open_effects = (
+            () if len(effects) == 1 else tuple([other for other in effects if other.id != effect.id])
+        )
+    return _name_answer(event, effect.name)
 
 
 def build_effects(
-    vocabulary: Vocabulary, builder: SnapshotBuilder, asks: Iterable[Ask]
+    machine: Machine, builder: SnapshotBuilder, asks: Iterable[Ask]
 ) -> tuple[tuple[Effect, ...], bool]:
     """The effects as values under new ids; those that an event answers are open from now on.
 
@@ -495,7 +420,7 @@ def build_effects(
     """
     effects, ends_turn = [], False
     for ask in asks:
-        row = vocabulary.find_effect(ask.effect)
+        row = machine.effect_rows.get(ask.effect) or machine.vocabulary.find_effect(ask.effect)
         assert row.build is not None, "a row without it is refused"
         effect = row.build(builder, ask.effect, builder.next_effect, ask.state)
         builder.next_effect += 1
@@ -519,27 +444,36 @@ def cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
     cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
     builder.open_effects = tuple([effect for effect in builder.open_effects if effect.id not in ids])
     for effect in cancelled_effects:
-        if isinstance(effect, RunTools):
-            interrupt_requested_calls(builder, effect)
+        cancel = describe_effect(effect).cancel
+        if cancel is not None:
+            cancel(builder, effect)
     return tuple(ids)
 
 
-def end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
-    """End a turn that no event can continue, or that has taken too many steps; the ids that this cancels."""
-    configuration = builder.configuration
-    assert configuration is not None, "a step of a turn has a configuration"
-    if configuration.terminated:
-        return ()
-    if not builder.open_effects:
-        end_turn_by_core(builder, "stuck", f"no event can arrive in state {configuration.label!r}")
-    elif builder.steps >= get_turn_limits(builder).max_steps:
-        cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
-        end_turn_by_core(builder, "too_many_steps", f"the turn took {builder.steps} steps")
-        return cancels
-    return ()
+# -- the conversation as a whole -----------------------------------------------------------------
 
 
-def migrate_snapshot(machine: Machine, snapshot: Snapshot, event: Migrated) -> Snapshot:
+def _build_quiet_step(builder: SnapshotBuilder, before: Snapshot, event: Event) -> Step:
+    """A step that asks for nothing and moves nothing."""
+    builder.now = event.at or before.now
+    label = before.state
+    return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={})
+
+
+def _require_turn_end(snapshot: Snapshot, event: str) -> None:
+    """A turn begins, and a chart changes, only between turns."""
+    if not snapshot.is_over:
+        raise IllegalEvent(event, snapshot.state, legal=list_legal_events(snapshot))
+
+
+def _configure(machine: Machine | None, snapshot: Snapshot, event: Configured) -> Step:
+    _require_turn_end(snapshot, event.TYPE)
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    configure_conversation(builder, event)
+    return _build_quiet_step(builder, snapshot, event)
+
+
+def _migrate(machine: Machine, snapshot: Snapshot, event: Migrated) -> Step:
     """The same conversation under the chart of a machine: nothing is entered, left, asked for or cancelled.
 
     Raises:
@@ -547,7 +481,6 @@ def migrate_snapshot(machine: Machine, snapshot: Snapshot, event: Migrated) -> S
     """
     builder = SnapshotBuilder.from_snapshot(snapshot)
     configure_conversation(builder, event)
-    builder.now = event.at or snapshot.now
     if snapshot.settings is not None:
         builder.offered_tools = select_tools(builder, snapshot.settings)
     if snapshot.configuration is not None:
@@ -555,4 +488,81 @@ def migrate_snapshot(machine: Machine, snapshot: Snapshot, event: Migrated) -> S
             builder.configuration = machine.restore_configuration(to_builtins(snapshot.configuration))
         except SpecError as error:
             raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(error.message,)) from None
-    return builder.build()
+    return _build_quiet_step(builder, snapshot, event)
+
+
+def _resume(machine: Machine, snapshot: Snapshot, event: Resumed) -> Step:
+    if snapshot.has_ended:
+        raise IllegalEvent(event.TYPE, snapshot.state or "(no turn yet)", legal=(TurnStarted.TYPE,))
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    apply_resumption(builder, event)
+    return _build_quiet_step(builder, snapshot, event)
+
+
+def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased) -> Step:
+    """What derives the log has changed, or records have; not the state."""
+    return _build_quiet_step(SnapshotBuilder.from_snapshot(snapshot), snapshot, event)
+
+
+def _start_turn(machine: Machine, snapshot: Snapshot, event: TurnStarted) -> Step:
+    if not snapshot.is_over:
+        raise IllegalEvent(event.TYPE, snapshot.state, legal=list_legal_events(snapshot))
+    builder = open_turn(snapshot, event)
+    builder.steps = 1
+    if snapshot.awaits_user:
+        return _continue_chart(machine, snapshot, builder, event)
+    try:
+        move = machine.start(FactView(builder))
+    except SpecError as error:
+        return _end_by_core(snapshot, builder, event, "endless", error.message)
+    open_effects = builder.open_effects
+    cancels = cancel_effects(builder, [effect.id for effect in open_effects]) if open_effects else ()
+    return _complete_step(machine, snapshot, builder, event, move, cancels)
+
+
+def _continue_chart(
+    machine: Machine, snapshot: Snapshot, builder: SnapshotBuilder, event: TurnStarted
+) -> Step:
+    """The first step of a turn of a chart that waited for the user: the chart gets `user_said`."""
+    configuration, name = snapshot.configuration, UserSaid.TYPE
+    assert configuration is not None, "a chart that waits for the user is running"
+    effect = find_effect_closed_by(snapshot, name)
+    if effect is not None:
+        name = _close_answered_effect(builder, effect, name)
+    try:
+        move = machine.try_event(configuration, name, FactView(builder))
+    except SpecError as error:
+        return _end_by_core(snapshot, builder, event, "endless", error.message)
+    if type(move) is Move:
+        return _complete_step(machine, snapshot, builder, event, move)
+    return _complete_untaken_step(snapshot, builder, event, move.guards)
+
+
+def _fork(machine: Machine, snapshot: Snapshot, event: Forked) -> Step:
+    """A fork may begin in the middle of a turn. Effects that are open there are asked for again."""
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    builder.now = event.at or snapshot.now
+    apply_fork(builder, event)
+    open_effects, builder.open_effects = builder.open_effects, ()
+    asks = [Ask(effect.state, effect.name) for effect in open_effects]
+    effects, _ = build_effects(machine, builder, asks)
+    return Step(
+        snapshot=builder.build(),
+        effects=effects,
+        source=snapshot.state,
+        target=snapshot.state,
+        guards={},
+        cancels=tuple(effect.id for effect in open_effects),
+    )
+
+
+_CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
+    TurnStarted: _start_turn,
+    Configured: _configure,
+    Migrated: _migrate,
+    Forked: _fork,
+    Resumed: _resume,
+    Continued: _note_event,
+    Erased: _note_event,
+}
+"""The events that act on the conversation as a whole: those whose row has no `reduce`."""

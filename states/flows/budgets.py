@@ -46,7 +46,7 @@ def find_spent_budget(snapshot: SnapshotFields) -> str | None:
 def exceeds_call_budget(snapshot: SnapshotFields) -> bool:
     """Whether the open calls would be more than the turn's budget of tool calls allows."""
     max_calls = get_turn_limits(snapshot).max_tool_calls
-    if max_calls is None or all(call.outcome is not None for call in snapshot.calls):
+    if max_calls is None or not snapshot.calls.pending:
         return False  # calls that all have their outcome are among `tracked_calls` already
     return len(snapshot.tracked_calls) + len(snapshot.calls) > max_calls
 

@@ -70,7 +70,7 @@ def measure_context(builder: SnapshotBuilder, effect: Effect, usage: Usage | Non
         builder.measured_tokens = min(usage.input + (usage.output or 0), _MAX_TOKENS)
     else:
         builder.measured_tokens = _count_without_inbox(builder)
-    builder.measured_messages = len(builder.messages)
+    builder.measured_messages = builder.messages.length
 
 
 def measure_refused_context(builder: SnapshotBuilder, effect: Effect) -> None:
@@ -107,7 +107,7 @@ def build_counted_request(snapshot: SnapshotFields) -> tuple[Request, int]:
     settings = snapshot.settings
     assert settings is not None, "a turn has settings"
     messages, count = snapshot.request_messages, len(snapshot.messages)
-    if any(open_call.outcome is None for open_call in snapshot.calls):
+    if snapshot.calls.pending:
         end = len(messages)
         while messages[end - 1].role != "assistant":
             end -= 1

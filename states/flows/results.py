@@ -124,14 +124,6 @@ def _read_result(snapshot: SnapshotFields, name: str, field: str) -> Any:
 # -- changing ------------------------------------------------------------------------------------
 
 
-def find_open_effect(builder: SnapshotBuilder, effect_id: int) -> Effect:
-    """The open effect that an event names; the step has checked that it is open."""
-    for effect in builder.open_effects:
-        if effect.id == effect_id:
-            return effect
-    raise AssertionError("the step finds the effect before it reduces the event")
-
-
 def set_result(builder: SnapshotBuilder, name: str, **changes: Any) -> None:
     """Change fields of a result; the others stay."""
     result = builder.results.get(name, _NO_RESULT)
@@ -193,14 +185,14 @@ def reduce_result_failure(builder: SnapshotBuilder, effect: Effect, event: Faile
 
 def reduce_return(builder: SnapshotBuilder, event: Returned) -> None:
     """A function returned: an object is the value itself, anything else its `content`."""
-    effect = find_open_effect(builder, event.effect)
+    effect = builder.find_open_effect(event.effect)
     value = event.value if isinstance(event.value, dict) else {"content": event.value}
     keep_value(builder, effect.result, value)
 
 
 def reduce_form(builder: SnapshotBuilder, event: Answered) -> None:
     """A person answered: the fields of the form are the value."""
-    keep_value(builder, find_open_effect(builder, event.effect).result, event.content)
+    keep_value(builder, builder.find_open_effect(event.effect).result, event.content)
 
 
 # -- agents --------------------------------------------------------------------------------------
@@ -264,7 +256,7 @@ def has_open_items(snapshot: SnapshotFields, effect: Effect) -> bool:
 
 
 def _find_agent_effect(builder: SnapshotBuilder, event: AgentAnswering) -> RunAgent:
-    effect = find_open_effect(builder, event.effect)
+    effect = builder.find_open_effect(event.effect)
     assert isinstance(effect, RunAgent), "only `run_agent` is answered by these events"
     is_open_item = not effect.messages or (
         event.item < len(effect.messages) and event.item not in effect.answered
@@ -325,7 +317,7 @@ def build_agent_message(content: str) -> Message:
 def _append_words(builder: SnapshotBuilder, content: str) -> None:
     """Keep what a child said to the user as a message, as if a model had said it."""
     close_open_calls(builder, "an agent answered")
-    builder.append_message(build_agent_message(content))
+    builder.append_message(build_agent_message(content), "agent")
     builder.reply = Reply(content=content, finish_reason="stop")
     builder.failure = None
     builder.attempt = 0

@@ -34,7 +34,7 @@ def count_long_results(snapshot: SnapshotFields) -> int:
 
 def _list_long_results(snapshot: SnapshotFields, size: int) -> list[OpenCall]:
     """Calls of the latest reply whose result is longer than that and has no summary, the longest first."""
-    if any(call.outcome is None for call in snapshot.calls):
+    if snapshot.calls.pending:
         return []
     shown = snapshot.shown
     known_ids = {call_id for call_id, _ in shown.view.summaries} if shown is not None else frozenset()
@@ -113,7 +113,7 @@ def show_summary(builder: SnapshotBuilder, effect: Effect, event: Replied) -> No
     """
     call_id = effect.summarises if isinstance(effect, CallModel) else ""
     words = (event.reply.content or "").strip()
-    call = next((call for call in builder.calls if call.call.id == call_id), None)
+    call = builder.calls.find(call_id)
     if call is None or not words:
         return
     result = dict(call.result or {})

@@ -60,7 +60,8 @@ def patch_core(patch: CorePatch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the wrapper around what the patch names."""
     place, name, wrap = patch
     module, _, class_name = place.partition(":")
-    owner = import_module(f"toolchart.states.core.{module}")
+    room = "core." if module in ("step", "reduce", "requests") else ""
+    owner = import_module(f"toolchart.states.{room}{module}")
     owner = getattr(owner, class_name) if class_name else owner
     monkeypatch.setattr(owner, name, wrap(getattr(owner, name)))
 

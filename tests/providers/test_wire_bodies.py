@@ -209,10 +209,10 @@ def test_a_host_without_a_wire_costs_the_same_in_long_conversations(
     It is a digest of the request's content: other messages give another body, other lists of them do not.
     """
     builder = create_body_builder(make_config(name), resolve=str)
-    encode: Callable[[Any], bytes] = message_list._encode_value
+    encode: Callable[[Any], bytes] = message_list._encode
     conversations = [MessageList([QUESTION] * length) for length in (10, 11, 1000)]
     encoded: list[Any] = []
-    monkeypatch.setattr(message_list, "_encode_value", lambda value: encoded.append(value) or encode(value))
+    monkeypatch.setattr(message_list, "_encode", lambda value: encoded.append(value) or encode(value))
     counts, bodies = [], []
     for conversation in conversations:
         encoded.clear()

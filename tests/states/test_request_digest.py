@@ -234,9 +234,9 @@ def test_digests_are_equal_exactly_where_requests_are(first: list[Message], seco
 def test_the_cost_does_not_depend_on_the_length(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more message and its request encode that message, at any length of the conversation."""
     conversation = MessageList(Message(role="user", content=str(n)) for n in range(length))
-    encode: Callable[[Any], bytes] = message_list._encode_value
+    encode: Callable[[Any], bytes] = message_list._encode
     encoded: list[Any] = []
-    monkeypatch.setattr(message_list, "_encode_value", lambda value: encoded.append(value) or encode(value))
+    monkeypatch.setattr(message_list, "_encode", lambda value: encoded.append(value) or encode(value))
     longer = conversation.append(Message(role="assistant", content="so"))
     compute_request_digest(
         Request(model="m", messages=RequestMessages("Be.", longer), tools=OfferedTools(TOOLS))

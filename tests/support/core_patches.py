@@ -11,9 +11,10 @@ from wire_patches import Wrap, edit_result, give, swap_last
 
 from toolchart.states.message_list import MessageList
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
+from toolchart.states.snapshot import OpenCalls
 
 CorePatch = tuple[str, str, Wrap]
-"""Module or class below `toolchart.states.core`, name, and the wrapper of what it names."""
+"""Module or class of `toolchart.states`, name, and the wrapper of what it names."""
 
 # -- patches of the finished request -------------------------------------------------------------
 
@@ -264,7 +265,7 @@ INNER_PATCHES: dict[str, CorePatch] = {
         "calls",
         "_append_results",
         lambda original: (
-            lambda builder: (setattr(builder, "calls", builder.calls[::-1]), original(builder))[1]
+            lambda builder: (setattr(builder, "calls", OpenCalls(builder.calls[::-1])), original(builder))[1]
         ),
     ),
     "ids not unique": ("reduce", "assign_call_ids", lambda original: lambda builder, calls: calls),

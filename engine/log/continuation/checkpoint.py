@@ -40,7 +40,7 @@ from toolchart.states.message_list import (
     StoredMessages,
 )
 from toolchart.states.messages import Message, Request, ToolDefinition
-from toolchart.states.snapshot import Snapshot, TrackedCall
+from toolchart.states.snapshot import OpenCall, OpenCalls, Snapshot, SnapshotFields, TrackedCall
 
 CHECKPOINT_FORMAT = 2
 """Version of the form of checkpoints. A checkpoint of another version is not used."""
@@ -48,14 +48,17 @@ CHECKPOINT_FORMAT = 2
 _STORED_APART = ("tools", "texts", "messages", "shown", "open_effects", "offered_tools", "tracked_calls")
 """Fields of a snapshot that a checkpoint holds in another form, or that other records hold."""
 
-_PLAIN_FIELDS = [field for field in msgspec.structs.fields(Snapshot) if field.name not in _STORED_APART]
+_PLAIN_FIELDS = [field for field in msgspec.structs.fields(SnapshotFields) if field.name not in _STORED_APART]
 
 if TYPE_CHECKING:
     StoredContext = Snapshot
 else:
     StoredContext = msgspec.defstruct(
         "StoredContext",
-        [(field.name, field.type) for field in _PLAIN_FIELDS],
+        [
+            (field.name, tuple[OpenCall, ...] if field.type is OpenCalls else field.type)
+            for field in _PLAIN_FIELDS
+        ],
         forbid_unknown_fields=True,
         kw_only=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -26,6 +27,8 @@ from toolchart.states.effects import (
 from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot
+
+_get_id, _get_refused_id = attrgetter("id"), attrgetter("call.id")
 
 
 class RecordedAsk(
@@ -101,8 +104,8 @@ def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> RecordedAsk:
         id=effect.id,
         effect=effect.name,
         state=effect.state,
-        calls=tuple([call.id for call in effect.calls]),
-        refused=tuple([refusal.call.id for refusal in effect.refused]),
+        calls=tuple(map(_get_id, effect.calls)),
+        refused=tuple(map(_get_refused_id, effect.refused)),
     )
 
 

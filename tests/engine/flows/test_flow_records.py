@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolchart.engine.log.message_references import list_given_call_ids, list_message_references
+from toolchart.engine.log.message_references import list_message_references
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.step import Step
 from toolchart.states.events import Replied, Settings, TurnStarted
@@ -48,6 +48,6 @@ def test_calls_in_a_result_are_no_calls_of_the_conversation() -> None:
     """A host may send tool calls where none were offered; those of a result are nobody's."""
     call = ToolCall(id="c", name="look_up", arguments={})
     step = apply_reply(Reply(content="It is published.", finish_reason="tool_calls", tool_calls=(call,)))
-    assert list_given_call_ids(step) == []
+    assert step.given_call_ids == ()
     (reference,) = list_message_references(step)
     assert "tool_calls" not in reference
