@@ -14,415 +14,286 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.engine.exchange.tool_messages import encode_tools, make_call_message, make_result_message
-    from toolchart.engine.log.fork import ForkChanges
-    from toolchart.engine.log.secrecy.erasing import (
-        ContentElsewhere,
-        ErasedConversation,
-        ErasureChoice,
-        erase_content,
-        find_content_elsewhere,
-    )
-    from toolchart.engine.log.secrecy.keys import LogKeys
-    from toolchart.engine.log.stores import open_store
-    from toolchart.engine.rerun.campaign import arerun, rerun
-    from toolchart.engine.rerun.changes import RerunChanges
-    from toolchart.engine.rerun.report import RerunReport, RerunResult
-    from toolchart.engine.runtime.clock import Clock
-    from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.handle import Conversation
-    from toolchart.engine.runtime.parts import (
-        Approver,
-        Asker,
-        DeltaObserver,
-        Observer,
-        ResumeOptions,
-        StreamOptions,
-        TurnOptions,
-    )
-    from toolchart.engine.runtime.result import (
-        FinishedCall,
-        ForkResult,
-        PendingApproval,
-        TurnResult,
-        WaitingCall,
-    )
-    from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.engine.telemetry.live import Telemetry
-    from toolchart.specs.charts import load_chart
-    from toolchart.specs.loader import load_spec
-    from toolchart.specs.models import AgentSpec
-    from toolchart.states.chart.document import Chart
-    from toolchart.states.content import AudioPart, CitationPart, ContentPart, FilePart, ImagePart, TextPart
-    from toolchart.states.core.step import Step, begin, step
-    from toolchart.states.effects import (
-        Answer,
-        AskPerson,
-        AwaitUser,
-        CallFunction,
-        CallModel,
-        Effect,
-        ReviewCalls,
-        RunAgent,
-        RunTools,
-        Wait,
-    )
-    from toolchart.states.errors import (
-        DurableHostUnavailable,
-        EffectRefused,
-        ForeignLog,
-        IllegalEvent,
-        LeaseHeld,
-        LeaseLost,
-        LogBusy,
-        LogConflict,
-        LogDamaged,
-        LogUnavailable,
-        MissingKey,
-        NewerLog,
-        NoRecordedAnswer,
-        PluginFailure,
-        PluginUnusable,
-        ProviderError,
-        ReplayMismatch,
-        SettingsWidened,
-        SpecError,
-        StorageFailure,
-        ToolchartError,
-        TurnCancelled,
-        UnknownSemantics,
-    )
-    from toolchart.states.events import (
-        AgentFailed,
-        AgentFinished,
-        AgentRested,
-        Answered,
-        Cancelled,
-        Configured,
-        Continued,
-        Counted,
-        Decided,
-        Elapsed,
-        Erased,
-        Event,
-        Failed,
-        Forked,
-        Limits,
-        Migrated,
-        Replied,
-        Resumed,
-        Returned,
-        Reviewed,
-        Settings,
-        ToolFinished,
-        TurnStarted,
-        UserSaid,
-        Verdict,
-    )
-    from toolchart.states.machine import Machine
-    from toolchart.states.messages import (
-        CallArguments,
-        CallStarted,
-        Delta,
-        Message,
-        ReasoningDelta,
-        Reply,
-        Request,
-        TextDelta,
-        ToolCall,
-        ToolDefinition,
-        Usage,
-    )
-    from toolchart.states.ports import Provider, Store, StreamingProvider
-    from toolchart.states.snapshot import Snapshot
-    from toolchart.tools.approvers import Signer
-    from toolchart.tools.definition import Tool, ToolFailure, ToolPending
-    from toolchart.tools.execution.context import CallContext
-    from toolchart.tools.services import Embedder, Hit, Search
-    from toolchart.tools.sources.effect_functions import effect
-    from toolchart.tools.sources.python import tool
-    from toolchart.tools.tool_context import ToolContext
+    from toolchart.engine.exchange.tool_messages import encode_tools as encode_tools
+    from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
+    from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
+    from toolchart.engine.log.fork import ForkChanges as ForkChanges
+    from toolchart.engine.log.secrecy.erasing import ContentElsewhere as ContentElsewhere
+    from toolchart.engine.log.secrecy.erasing import ErasedConversation as ErasedConversation
+    from toolchart.engine.log.secrecy.erasing import ErasureChoice as ErasureChoice
+    from toolchart.engine.log.secrecy.erasing import erase_content as erase_content
+    from toolchart.engine.log.secrecy.erasing import find_content_elsewhere as find_content_elsewhere
+    from toolchart.engine.log.secrecy.keys import LogKeys as LogKeys
+    from toolchart.engine.log.stores import open_store as open_store
+    from toolchart.engine.rerun.campaign import arerun as arerun
+    from toolchart.engine.rerun.campaign import rerun as rerun
+    from toolchart.engine.rerun.changes import RerunChanges as RerunChanges
+    from toolchart.engine.rerun.report import RerunReport as RerunReport
+    from toolchart.engine.rerun.report import RerunResult as RerunResult
+    from toolchart.engine.runtime.clock import Clock as Clock
+    from toolchart.engine.runtime.engine import Engine as Engine
+    from toolchart.engine.runtime.handle import Conversation as Conversation
+    from toolchart.engine.runtime.parts import Approver as Approver
+    from toolchart.engine.runtime.parts import Asker as Asker
+    from toolchart.engine.runtime.parts import DeltaObserver as DeltaObserver
+    from toolchart.engine.runtime.parts import Observer as Observer
+    from toolchart.engine.runtime.parts import ResumeOptions as ResumeOptions
+    from toolchart.engine.runtime.parts import StreamOptions as StreamOptions
+    from toolchart.engine.runtime.parts import TurnOptions as TurnOptions
+    from toolchart.engine.runtime.result import FinishedCall as FinishedCall
+    from toolchart.engine.runtime.result import ForkResult as ForkResult
+    from toolchart.engine.runtime.result import PendingApproval as PendingApproval
+    from toolchart.engine.runtime.result import TurnResult as TurnResult
+    from toolchart.engine.runtime.result import WaitingCall as WaitingCall
+    from toolchart.engine.runtime.streaming import StepTaken as StepTaken
+    from toolchart.engine.telemetry.live import Telemetry as Telemetry
+    from toolchart.specs.charts import load_chart as load_chart
+    from toolchart.specs.loader import load_spec as load_spec
+    from toolchart.specs.models import AgentSpec as AgentSpec
+    from toolchart.states.chart.document import Chart as Chart
+    from toolchart.states.content import AudioPart as AudioPart
+    from toolchart.states.content import CitationPart as CitationPart
+    from toolchart.states.content import ContentPart as ContentPart
+    from toolchart.states.content import FilePart as FilePart
+    from toolchart.states.content import ImagePart as ImagePart
+    from toolchart.states.content import TextPart as TextPart
+    from toolchart.states.core.step import Step as Step
+    from toolchart.states.core.step import begin as begin
+    from toolchart.states.core.step import step as step
+    from toolchart.states.effects import Answer as Answer
+    from toolchart.states.effects import AskPerson as AskPerson
+    from toolchart.states.effects import AwaitUser as AwaitUser
+    from toolchart.states.effects import CallFunction as CallFunction
+    from toolchart.states.effects import CallModel as CallModel
+    from toolchart.states.effects import Effect as Effect
+    from toolchart.states.effects import ReviewCalls as ReviewCalls
+    from toolchart.states.effects import RunAgent as RunAgent
+    from toolchart.states.effects import RunTools as RunTools
+    from toolchart.states.effects import Wait as Wait
+    from toolchart.states.errors import DurableHostUnavailable as DurableHostUnavailable
+    from toolchart.states.errors import EffectRefused as EffectRefused
+    from toolchart.states.errors import ForeignLog as ForeignLog
+    from toolchart.states.errors import IllegalEvent as IllegalEvent
+    from toolchart.states.errors import LeaseHeld as LeaseHeld
+    from toolchart.states.errors import LeaseLost as LeaseLost
+    from toolchart.states.errors import LogBusy as LogBusy
+    from toolchart.states.errors import LogConflict as LogConflict
+    from toolchart.states.errors import LogDamaged as LogDamaged
+    from toolchart.states.errors import LogUnavailable as LogUnavailable
+    from toolchart.states.errors import MissingKey as MissingKey
+    from toolchart.states.errors import NewerLog as NewerLog
+    from toolchart.states.errors import NoRecordedAnswer as NoRecordedAnswer
+    from toolchart.states.errors import PluginFailure as PluginFailure
+    from toolchart.states.errors import PluginUnusable as PluginUnusable
+    from toolchart.states.errors import ProviderError as ProviderError
+    from toolchart.states.errors import ReplayMismatch as ReplayMismatch
+    from toolchart.states.errors import SettingsWidened as SettingsWidened
+    from toolchart.states.errors import SpecError as SpecError
+    from toolchart.states.errors import StorageFailure as StorageFailure
+    from toolchart.states.errors import ToolchartError as ToolchartError
+    from toolchart.states.errors import TurnCancelled as TurnCancelled
+    from toolchart.states.errors import UnknownSemantics as UnknownSemantics
+    from toolchart.states.events import AgentFailed as AgentFailed
+    from toolchart.states.events import AgentFinished as AgentFinished
+    from toolchart.states.events import AgentRested as AgentRested
+    from toolchart.states.events import Answered as Answered
+    from toolchart.states.events import Cancelled as Cancelled
+    from toolchart.states.events import Configured as Configured
+    from toolchart.states.events import Continued as Continued
+    from toolchart.states.events import Counted as Counted
+    from toolchart.states.events import Decided as Decided
+    from toolchart.states.events import Elapsed as Elapsed
+    from toolchart.states.events import Erased as Erased
+    from toolchart.states.events import Event as Event
+    from toolchart.states.events import Failed as Failed
+    from toolchart.states.events import Forked as Forked
+    from toolchart.states.events import Limits as Limits
+    from toolchart.states.events import Migrated as Migrated
+    from toolchart.states.events import Replied as Replied
+    from toolchart.states.events import Resumed as Resumed
+    from toolchart.states.events import Returned as Returned
+    from toolchart.states.events import Reviewed as Reviewed
+    from toolchart.states.events import Settings as Settings
+    from toolchart.states.events import ToolFinished as ToolFinished
+    from toolchart.states.events import TurnStarted as TurnStarted
+    from toolchart.states.events import UserSaid as UserSaid
+    from toolchart.states.events import Verdict as Verdict
+    from toolchart.states.machine import Machine as Machine
+    from toolchart.states.messages import CallArguments as CallArguments
+    from toolchart.states.messages import CallStarted as CallStarted
+    from toolchart.states.messages import Delta as Delta
+    from toolchart.states.messages import Message as Message
+    from toolchart.states.messages import ReasoningDelta as ReasoningDelta
+    from toolchart.states.messages import Reply as Reply
+    from toolchart.states.messages import Request as Request
+    from toolchart.states.messages import TextDelta as TextDelta
+    from toolchart.states.messages import ToolCall as ToolCall
+    from toolchart.states.messages import ToolDefinition as ToolDefinition
+    from toolchart.states.messages import Usage as Usage
+    from toolchart.states.ports import Provider as Provider
+    from toolchart.states.ports import Store as Store
+    from toolchart.states.ports import StreamingProvider as StreamingProvider
+    from toolchart.states.snapshot import Snapshot as Snapshot
+    from toolchart.tools.approvers import Signer as Signer
+    from toolchart.tools.definition import Tool as Tool
+    from toolchart.tools.definition import ToolFailure as ToolFailure
+    from toolchart.tools.definition import ToolPending as ToolPending
+    from toolchart.tools.execution.context import CallContext as CallContext
+    from toolchart.tools.services import Embedder as Embedder
+    from toolchart.tools.services import Hit as Hit
+    from toolchart.tools.services import Search as Search
+    from toolchart.tools.sources.effect_functions import effect as effect
+    from toolchart.tools.sources.python import tool as tool
+    from toolchart.tools.tool_context import ToolContext as ToolContext
 
 __version__ = "0.2.0"
-
-__all__ = [
-    "__version__",
-    "Engine",
-    "Conversation",
-    "TurnOptions",
-    "StreamOptions",
-    "ResumeOptions",
-    "TurnResult",
-    "FinishedCall",
-    "PendingApproval",
-    "WaitingCall",
-    "ForkResult",
-    "ForkChanges",
-    "rerun",
-    "arerun",
-    "RerunChanges",
-    "RerunReport",
-    "RerunResult",
-    "StepTaken",
-    "Approver",
-    "Asker",
-    "Observer",
-    "DeltaObserver",
-    "Telemetry",
-    "Clock",
-    "load_spec",
-    "AgentSpec",
-    "load_chart",
-    "Chart",
-    "tool",
-    "effect",
-    "Tool",
-    "ToolFailure",
-    "ToolPending",
-    "CallContext",
-    "Signer",
-    "ToolContext",
-    "Search",
-    "Hit",
-    "Embedder",
-    "encode_tools",
-    "make_call_message",
-    "make_result_message",
-    "open_store",
-    "LogKeys",
-    "erase_content",
-    "ErasureChoice",
-    "ErasedConversation",
-    "find_content_elsewhere",
-    "ContentElsewhere",
-    "Store",
-    "Provider",
-    "StreamingProvider",
-    "Message",
-    "ContentPart",
-    "TextPart",
-    "ImagePart",
-    "FilePart",
-    "AudioPart",
-    "CitationPart",
-    "ToolCall",
-    "ToolDefinition",
-    "Request",
-    "Reply",
-    "Usage",
-    "Delta",
-    "TextDelta",
-    "ReasoningDelta",
-    "CallStarted",
-    "CallArguments",
-    "begin",
-    "step",
-    "Step",
-    "Machine",
-    "Snapshot",
-    "Event",
-    "Configured",
-    "Continued",
-    "Forked",
-    "Migrated",
-    "Erased",
-    "TurnStarted",
-    "Resumed",
-    "UserSaid",
-    "Replied",
-    "Failed",
-    "Reviewed",
-    "Decided",
-    "ToolFinished",
-    "Returned",
-    "Answered",
-    "Counted",
-    "AgentFinished",
-    "AgentFailed",
-    "AgentRested",
-    "Elapsed",
-    "Cancelled",
-    "Settings",
-    "Limits",
-    "Verdict",
-    "Effect",
-    "CallModel",
-    "RunAgent",
-    "CallFunction",
-    "AskPerson",
-    "AwaitUser",
-    "ReviewCalls",
-    "RunTools",
-    "Wait",
-    "Answer",
-    "ToolchartError",
-    "SpecError",
-    "PluginUnusable",
-    "SettingsWidened",
-    "PluginFailure",
-    "EffectRefused",
-    "IllegalEvent",
-    "ProviderError",
-    "NoRecordedAnswer",
-    "ReplayMismatch",
-    "UnknownSemantics",
-    "LogConflict",
-    "DurableHostUnavailable",
-    "TurnCancelled",
-    "LogDamaged",
-    "LogUnavailable",
-    "MissingKey",
-    "NewerLog",
-    "ForeignLog",
-    "LogBusy",
-    "StorageFailure",
-    "LeaseHeld",
-    "LeaseLost",
-]
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
     from toolchart.late_names import make_late_names
 
-    _NAMES = {
-        "toolchart.engine.runtime.engine": ("Engine",),
-        "toolchart.engine.runtime.handle": ("Conversation",),
-        "toolchart.engine.runtime.result": (
-            "TurnResult",
-            "FinishedCall",
-            "PendingApproval",
-            "WaitingCall",
-            "ForkResult",
-        ),
-        "toolchart.engine.log.fork": ("ForkChanges",),
-        "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
-        "toolchart.engine.rerun.changes": ("RerunChanges",),
-        "toolchart.engine.rerun.report": ("RerunReport", "RerunResult"),
-        "toolchart.engine.runtime.streaming": ("StepTaken",),
-        "toolchart.engine.runtime.parts": (
-            "Approver",
-            "Asker",
-            "Observer",
-            "DeltaObserver",
-            "TurnOptions",
-            "StreamOptions",
-            "ResumeOptions",
-        ),
-        "toolchart.engine.runtime.clock": ("Clock",),
-        "toolchart.engine.telemetry.live": ("Telemetry",),
-        "toolchart.specs.loader": ("load_spec",),
-        "toolchart.specs.models": ("AgentSpec",),
-        "toolchart.specs.charts": ("load_chart",),
-        "toolchart.states.chart.document": ("Chart",),
-        "toolchart.tools.sources.python": ("tool",),
-        "toolchart.tools.sources.effect_functions": ("effect",),
-        "toolchart.tools.definition": ("Tool", "ToolFailure", "ToolPending"),
-        "toolchart.tools.execution.context": ("CallContext",),
-        "toolchart.tools.approvers": ("Signer",),
-        "toolchart.tools.tool_context": ("ToolContext",),
-        "toolchart.tools.services": ("Search", "Hit", "Embedder"),
-        "toolchart.engine.exchange.tool_messages": (
-            "encode_tools",
-            "make_call_message",
-            "make_result_message",
-        ),
-        "toolchart.engine.log.stores": ("open_store",),
-        "toolchart.engine.log.secrecy.keys": ("LogKeys",),
-        "toolchart.engine.log.secrecy.erasing": (
-            "erase_content",
-            "ErasureChoice",
-            "ErasedConversation",
-            "find_content_elsewhere",
-            "ContentElsewhere",
-        ),
-        "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
-        "toolchart.states.messages": (
-            "Message",
-            "ToolCall",
-            "ToolDefinition",
-            "Request",
-            "Reply",
-            "Usage",
-            "Delta",
-            "TextDelta",
-            "ReasoningDelta",
-            "CallStarted",
-            "CallArguments",
-        ),
-        "toolchart.states.content": (
-            "ContentPart",
-            "TextPart",
-            "ImagePart",
-            "FilePart",
-            "AudioPart",
-            "CitationPart",
-        ),
-        "toolchart.states.core.step": ("begin", "step", "Step"),
-        "toolchart.states.machine": ("Machine",),
-        "toolchart.states.snapshot": ("Snapshot",),
-        "toolchart.states.events": (
-            "Event",
-            "Configured",
-            "Continued",
-            "Forked",
-            "TurnStarted",
-            "Resumed",
-            "UserSaid",
-            "Replied",
-            "Failed",
-            "Reviewed",
-            "Decided",
-            "ToolFinished",
-            "Elapsed",
-            "Cancelled",
-            "Settings",
-            "Limits",
-            "Verdict",
-            "Migrated",
-            "Erased",
-            "Returned",
-            "Answered",
-            "Counted",
-            "AgentFinished",
-            "AgentFailed",
-            "AgentRested",
-        ),
-        "toolchart.states.effects": (
-            "Effect",
-            "CallModel",
-            "RunAgent",
-            "CallFunction",
-            "AskPerson",
-            "AwaitUser",
-            "ReviewCalls",
-            "RunTools",
-            "Wait",
-            "Answer",
-        ),
-        "toolchart.states.errors": (
-            "ToolchartError",
-            "SpecError",
-            "PluginUnusable",
-            "SettingsWidened",
-            "PluginFailure",
-            "EffectRefused",
-            "IllegalEvent",
-            "ProviderError",
-            "NoRecordedAnswer",
-            "ReplayMismatch",
-            "UnknownSemantics",
-            "LogConflict",
-            "DurableHostUnavailable",
-            "TurnCancelled",
-            "LogDamaged",
-            "LogUnavailable",
-            "MissingKey",
-            "NewerLog",
-            "ForeignLog",
-            "LogBusy",
-            "StorageFailure",
-            "LeaseHeld",
-            "LeaseLost",
-        ),
-    }
-    __getattr__, __dir__ = make_late_names(globals(), _NAMES)
+    __all__, __getattr__, __dir__ = make_late_names(
+        globals(),
+        {
+            "toolchart.engine.runtime.engine": ("Engine",),
+            "toolchart.engine.runtime.handle": ("Conversation",),
+            "toolchart.engine.runtime.result": (
+                "TurnResult",
+                "FinishedCall",
+                "PendingApproval",
+                "WaitingCall",
+                "ForkResult",
+            ),
+            "toolchart.engine.log.fork": ("ForkChanges",),
+            "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
+            "toolchart.engine.rerun.changes": ("RerunChanges",),
+            "toolchart.engine.rerun.report": ("RerunReport", "RerunResult"),
+            "toolchart.engine.runtime.streaming": ("StepTaken",),
+            "toolchart.engine.runtime.parts": (
+                "Approver",
+                "Asker",
+                "Observer",
+                "DeltaObserver",
+                "TurnOptions",
+                "StreamOptions",
+                "ResumeOptions",
+            ),
+            "toolchart.engine.runtime.clock": ("Clock",),
+            "toolchart.engine.telemetry.live": ("Telemetry",),
+            "toolchart.specs.loader": ("load_spec",),
+            "toolchart.specs.models": ("AgentSpec",),
+            "toolchart.specs.charts": ("load_chart",),
+            "toolchart.states.chart.document": ("Chart",),
+            "toolchart.tools.sources.python": ("tool",),
+            "toolchart.tools.sources.effect_functions": ("effect",),
+            "toolchart.tools.definition": ("Tool", "ToolFailure", "ToolPending"),
+            "toolchart.tools.execution.context": ("CallContext",),
+            "toolchart.tools.approvers": ("Signer",),
+            "toolchart.tools.tool_context": ("ToolContext",),
+            "toolchart.tools.services": ("Search", "Hit", "Embedder"),
+            "toolchart.engine.exchange.tool_messages": (
+                "encode_tools",
+                "make_call_message",
+                "make_result_message",
+            ),
+            "toolchart.engine.log.stores": ("open_store",),
+            "toolchart.engine.log.secrecy.keys": ("LogKeys",),
+            "toolchart.engine.log.secrecy.erasing": (
+                "erase_content",
+                "ErasureChoice",
+                "ErasedConversation",
+                "find_content_elsewhere",
+                "ContentElsewhere",
+            ),
+            "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
+            "toolchart.states.messages": (
+                "Message",
+                "ToolCall",
+                "ToolDefinition",
+                "Request",
+                "Reply",
+                "Usage",
+                "Delta",
+                "TextDelta",
+                "ReasoningDelta",
+                "CallStarted",
+                "CallArguments",
+            ),
+            "toolchart.states.content": (
+                "ContentPart",
+                "TextPart",
+                "ImagePart",
+                "FilePart",
+                "AudioPart",
+                "CitationPart",
+            ),
+            "toolchart.states.core.step": ("begin", "step", "Step"),
+            "toolchart.states.machine": ("Machine",),
+            "toolchart.states.snapshot": ("Snapshot",),
+            "toolchart.states.events": (
+                "Event",
+                "Configured",
+                "Continued",
+                "Forked",
+                "TurnStarted",
+                "Resumed",
+                "UserSaid",
+                "Replied",
+                "Failed",
+                "Reviewed",
+                "Decided",
+                "ToolFinished",
+                "Elapsed",
+                "Cancelled",
+                "Settings",
+                "Limits",
+                "Verdict",
+                "Migrated",
+                "Erased",
+                "Returned",
+                "Answered",
+                "Counted",
+                "AgentFinished",
+                "AgentFailed",
+                "AgentRested",
+            ),
+            "toolchart.states.effects": (
+                "Effect",
+                "CallModel",
+                "RunAgent",
+                "CallFunction",
+                "AskPerson",
+                "AwaitUser",
+                "ReviewCalls",
+                "RunTools",
+                "Wait",
+                "Answer",
+            ),
+            "toolchart.states.errors": (
+                "ToolchartError",
+                "SpecError",
+                "PluginUnusable",
+                "SettingsWidened",
+                "PluginFailure",
+                "EffectRefused",
+                "IllegalEvent",
+                "ProviderError",
+                "NoRecordedAnswer",
+                "ReplayMismatch",
+                "UnknownSemantics",
+                "LogConflict",
+                "DurableHostUnavailable",
+                "TurnCancelled",
+                "LogDamaged",
+                "LogUnavailable",
+                "MissingKey",
+                "NewerLog",
+                "ForeignLog",
+                "LogBusy",
+                "StorageFailure",
+                "LeaseHeld",
+                "LeaseLost",
+            ),
+        },
+    )
+    __all__ += ["__version__"]

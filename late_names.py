@@ -1,10 +1,16 @@
 """Exported names that a package imports when they are first used (PEP 562).
 
-A package that lists its exports costs nothing until one of them is needed. Type checkers do not see the
-functions, so for them a name that does not exist stays an error:
+A package that lists its exports costs nothing until one of them is needed. Type checkers read imports
+(`from module import Name as Name` exports a name) and do not see the functions, so for them a name that does
+not exist stays an error:
+
+    if TYPE_CHECKING:
+        from toolchart.engine.runtime.engine import Engine as Engine
 
     if not TYPE_CHECKING:
-        __getattr__, __dir__ = make_late_names(globals(), {"toolchart.engine.runtime.engine": ("Engine",)})
+        __all__, __getattr__, __dir__ = make_late_names(
+            globals(), {"toolchart.engine.runtime.engine": ("Engine",)}
+        )
 """
 
 from __future__ import annotations
@@ -16,8 +22,8 @@ from typing import Any
 
 def make_late_names(
     package: dict[str, Any], names: Mapping[str, tuple[str, ...]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package.
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__all__`, the `__getattr__` and the `__dir__` of a package.
 
     Args:
         package: the globals of the package; an imported name is kept there.
@@ -35,6 +41,6 @@ def make_late_names(
 
     def list_names() -> list[str]:
         """The names of the package, whether or not they are loaded yet."""
-        return sorted({*package, *package["__all__"]})
+        return sorted({*package, *homes})
 
-    return import_name, list_names
+    return list(homes), import_name, list_names

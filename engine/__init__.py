@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import TurnResult
-    from toolchart.states.core.step import Step, begin, step
-
-__all__ = ["Engine", "TurnResult", "begin", "step", "Step"]
+    from toolchart.engine.runtime.engine import Engine as Engine
+    from toolchart.engine.runtime.result import TurnResult as TurnResult
+    from toolchart.states.core.step import Step as Step
+    from toolchart.states.core.step import begin as begin
+    from toolchart.states.core.step import step as step
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
     from toolchart.late_names import make_late_names
 
-    _NAMES = {
-        "toolchart.engine.runtime.engine": ("Engine",),
-        "toolchart.engine.runtime.result": ("TurnResult",),
-        "toolchart.states.core.step": ("begin", "step", "Step"),
-    }
-    __getattr__, __dir__ = make_late_names(globals(), _NAMES)
+    __all__, __getattr__, __dir__ = make_late_names(
+        globals(),
+        {
+            "toolchart.engine.runtime.engine": ("Engine",),
+            "toolchart.engine.runtime.result": ("TurnResult",),
+            "toolchart.states.core.step": ("begin", "step", "Step"),
+        },
+    )

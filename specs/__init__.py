@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.specs.charts import load_chart
-    from toolchart.specs.loader import load_spec
-    from toolchart.specs.models import AgentSpec
-
-__all__ = ["load_spec", "AgentSpec", "load_chart"]
+    from toolchart.specs.charts import load_chart as load_chart
+    from toolchart.specs.loader import load_spec as load_spec
+    from toolchart.specs.models import AgentSpec as AgentSpec
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
     from toolchart.late_names import make_late_names
 
-    _NAMES = {
-        "toolchart.specs.loader": ("load_spec",),
-        "toolchart.specs.models": ("AgentSpec",),
-        "toolchart.specs.charts": ("load_chart",),
-    }
-    __getattr__, __dir__ = make_late_names(globals(), _NAMES)
+    __all__, __getattr__, __dir__ = make_late_names(
+        globals(),
+        {
+            "toolchart.specs.loader": ("load_spec",),
+            "toolchart.specs.models": ("AgentSpec",),
+            "toolchart.specs.charts": ("load_chart",),
+        },
+    )

@@ -17,36 +17,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.testing.clock import TurnableClock
-    from toolchart.testing.coverage import Coverage, measure_coverage
-    from toolchart.testing.paths import Paths, Scenario, find_paths
-    from toolchart.testing.stateful_machine import chart_state_machine
-    from toolchart.testing.transitions import Transition, list_transitions
-    from toolchart.testing.untaken_transitions import UntakenTransition
-
-__all__ = [
-    "find_paths",
-    "Paths",
-    "Scenario",
-    "UntakenTransition",
-    "measure_coverage",
-    "Coverage",
-    "chart_state_machine",
-    "list_transitions",
-    "Transition",
-    "TurnableClock",
-]
+    from toolchart.testing.clock import TurnableClock as TurnableClock
+    from toolchart.testing.coverage import Coverage as Coverage
+    from toolchart.testing.coverage import measure_coverage as measure_coverage
+    from toolchart.testing.paths import Paths as Paths
+    from toolchart.testing.paths import Scenario as Scenario
+    from toolchart.testing.paths import find_paths as find_paths
+    from toolchart.testing.stateful_machine import chart_state_machine as chart_state_machine
+    from toolchart.testing.transitions import Transition as Transition
+    from toolchart.testing.transitions import list_transitions as list_transitions
+    from toolchart.testing.untaken_transitions import UntakenTransition as UntakenTransition
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
     from toolchart.late_names import make_late_names
 
-    _NAMES = {
-        "toolchart.testing.clock": ("TurnableClock",),
-        "toolchart.testing.paths": ("find_paths", "Paths", "Scenario"),
-        "toolchart.testing.untaken_transitions": ("UntakenTransition",),
-        "toolchart.testing.coverage": ("measure_coverage", "Coverage"),
-        "toolchart.testing.stateful_machine": ("chart_state_machine",),
-        "toolchart.testing.transitions": ("list_transitions", "Transition"),
-    }
-    __getattr__, __dir__ = make_late_names(globals(), _NAMES)
+    __all__, __getattr__, __dir__ = make_late_names(
+        globals(),
+        {
+            "toolchart.testing.clock": ("TurnableClock",),
+            "toolchart.testing.paths": ("find_paths", "Paths", "Scenario"),
+            "toolchart.testing.untaken_transitions": ("UntakenTransition",),
+            "toolchart.testing.coverage": ("measure_coverage", "Coverage"),
+            "toolchart.testing.stateful_machine": ("chart_state_machine",),
+            "toolchart.testing.transitions": ("list_transitions", "Transition"),
+        },
+    )

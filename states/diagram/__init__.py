@@ -15,30 +15,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.states.diagram.model import Diagram, Overlay, build_diagram
-    from toolchart.states.diagram.renderers import RENDERERS, RendererDescriptor, draw, list_text_formats
-
-__all__ = [
-    "RENDERERS",
-    "Diagram",
-    "Overlay",
-    "RendererDescriptor",
-    "build_diagram",
-    "draw",
-    "list_text_formats",
-]
+    from toolchart.states.diagram.model import Diagram as Diagram
+    from toolchart.states.diagram.model import Overlay as Overlay
+    from toolchart.states.diagram.model import build_diagram as build_diagram
+    from toolchart.states.diagram.renderers import RENDERERS as RENDERERS
+    from toolchart.states.diagram.renderers import RendererDescriptor as RendererDescriptor
+    from toolchart.states.diagram.renderers import draw as draw
+    from toolchart.states.diagram.renderers import list_text_formats as list_text_formats
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
     from toolchart.late_names import make_late_names
 
-    _NAMES = {
-        "toolchart.states.diagram.model": ("Diagram", "Overlay", "build_diagram"),
-        "toolchart.states.diagram.renderers": (
-            "RENDERERS",
-            "RendererDescriptor",
-            "draw",
-            "list_text_formats",
-        ),
-    }
-    __getattr__, __dir__ = make_late_names(globals(), _NAMES)
+    __all__, __getattr__, __dir__ = make_late_names(
+        globals(),
+        {
+            "toolchart.states.diagram.model": ("Diagram", "Overlay", "build_diagram"),
+            "toolchart.states.diagram.renderers": (
+                "RENDERERS",
+                "RendererDescriptor",
+                "draw",
+                "list_text_formats",
+            ),
+        },
+    )
