@@ -13,13 +13,13 @@ from typing import Any, get_args
 import pytest
 from golden_logs import (
     describe_first_difference,
-    encode_world,
     list_golden_logs,
     load_golden_store,
     read_golden_log,
     split_conversations,
+    write_scenario,
 )
-from golden_scenarios import KEYS, SCENARIOS, run_scenario
+from golden_scenarios import KEYS, SCENARIOS
 
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
 from toolchart.engine.log.record import RecordLine
@@ -48,7 +48,7 @@ def test_every_shipped_chart_and_flow_has_a_golden_log() -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_engine_writes_the_golden_log(name: str) -> None:
     """Driven live with the same inputs, the engine writes the same bytes: records, checkpoints and seals."""
-    golden, now = read_golden_log(name), encode_world(run_scenario(name))
+    golden, now = read_golden_log(name), write_scenario(name)
     assert now == golden, (
         f"{name}, {describe_first_difference(golden, now)}\n\n"
         "If this change of the log is meant: python tests/golden/write.py"

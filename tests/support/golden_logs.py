@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from golden_scenarios import SCENARIOS, World, run_scenario
+from golden_scenarios import World, run_scenario
 
 from toolchart.engine.log.stores.memory import MemoryStore
 
@@ -39,6 +40,12 @@ def _encode_lines(world: World) -> Iterator[bytes]:
         yield json.dumps({"seals": world.seals}, separators=(",", ":")).encode()
 
 
+@cache
+def write_scenario(name: str) -> bytes:
+    """The file of a scenario as this program writes it; each runs once in a process."""
+    return encode_world(run_scenario(name))
+
+
 def list_golden_logs() -> list[str]:
     """The names of the committed golden logs."""
     return sorted(path.name.removesuffix(".jsonl") for path in FOLDER.glob("*.jsonl"))
@@ -47,24 +54,6 @@ def list_golden_logs() -> list[str]:
 def read_golden_log(name: str) -> bytes:
     """The file of a golden log."""
     return (FOLDER / f"{name}.jsonl").read_bytes()
-
-
-def write_golden_logs() -> dict[str, list[str]]:
-    """Write every golden log anew, remove those without a scenario; what changed, by name."""
-    FOLDER.mkdir(exist_ok=True)
-    changed: dict[str, list[str]] = {}
-    for name in sorted({*SCENARIOS, *list_golden_logs()}):
-        path = FOLDER / f"{name}.jsonl"
-        before = path.read_bytes() if path.exists() else None
-        now = encode_world(run_scenario(name)) if name in SCENARIOS else None
-        if now == before:
-            continue
-        changed[name] = list_changed_keys(before or b"", now or b"")
-        if now is None:
-            path.unlink()
-        else:
-            path.write_bytes(now)
-    return changed
 
 
 def split_conversations(data: bytes) -> dict[str, list[bytes]]:
