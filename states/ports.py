@@ -91,8 +91,8 @@ class Executor(Protocol):
         """Check one call: known, allowed, parsed, valid, approved? Takes a limited time, and never raises."""
         ...
 
-    def may_wait(self, call: ToolCall) -> bool:
-        """Whether `review` of the call may wait for a worker; then it belongs in a thread."""
+    def review_at_once(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict | None:
+        """As `review`; None where that would wait for a worker, so that it belongs in a thread."""
         ...
 
     def describe_tool(self, name: str) -> dict[str, str] | None:

@@ -25,8 +25,11 @@ class Registry:
     """Tools by name, in the order in which they were added."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
+        self.tools: dict[str, Tool] = {}
+        """By name, in the order in which they were added; only `add` and `change` write it."""
         self._aliases: dict[str, str] = {}
+        self._used_names: set[str] = set()
+        """Names and aliases in lower case."""
         self._conversions: dict[str, ConvertedTools] = {}
         self._whole_definitions: dict[str, dict[str, str]] = {}
         for tool in tools:
@@ -42,16 +45,17 @@ class Registry:
             SpecError: another tool has this name already; the registry is unchanged.
         """
         if not PORTABLE_NAME.fullmatch(tool.name):
-            portable_name = make_portable_name(tool.name, self._tools)
+            portable_name = make_portable_name(tool.name, self.tools)
             definition = replace(tool.definition, name=portable_name)
             tool = replace(tool, definition=definition, alias=tool.alias or tool.name)
-        used_names = {name.lower() for name in (*self._tools, *self._aliases)}
-        if tool.name.lower() in used_names or (tool.alias or tool.name).lower() in used_names:
+        names = {tool.name.lower(), (tool.alias or tool.name).lower()}
+        if not names.isdisjoint(self._used_names):
             raise SpecError(
                 f"there are two tools {tool.alias or tool.name!r}",
                 hint="the first one is used; names that differ only in case are the same name",
             )
-        self._tools[tool.name] = tool
+        self._used_names |= names
+        self.tools[tool.name] = tool
         if tool.alias:
             self._aliases[tool.alias] = tool.name
         self._conversions.clear()
@@ -59,16 +63,16 @@ class Registry:
 
     def change(self, tool: Tool) -> None:
         """Put a tool in the place of the one with its name."""
-        assert tool.name in self._tools, "there is a tool to change"
-        self._tools[tool.name] = tool
+        assert tool.name in self.tools, "there is a tool to change"
+        self.tools[tool.name] = tool
         self._whole_definitions.pop(tool.name, None)
         self._conversions.clear()
 
     def get(self, name: str) -> Tool | None:
         """The tool with that name or alias."""
-        tool = self._tools.get(name)
+        tool = self.tools.get(name)
         if tool is None and name in self._aliases:
-            return self._tools[self._aliases[name]]
+            return self.tools[self._aliases[name]]
         return tool
 
     def describe_tool(self, name: str) -> dict[str, str] | None:
@@ -83,15 +87,15 @@ class Registry:
 
     def suggest_name(self, name: str) -> str:
         """A hint for an unknown name: the most similar tool name, or all tool names."""
-        return suggest_name(name, self._tools) if self._tools else "there are no tools"
+        return suggest_name(name, self.tools) if self.tools else "there are no tools"
 
     def names(self) -> tuple[str, ...]:
         """Every tool's name, in order."""
-        return tuple(self._tools)
+        return tuple(self.tools)
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Every tool's definition for the model, in order."""
-        return tuple(tool.definition for tool in self._tools.values())
+        return tuple(tool.definition for tool in self.tools.values())
 
     def convert_for_provider(self, provider: str) -> ConvertedTools:
         """Encode all tools for a provider; the result is cached until a tool is added.
@@ -104,7 +108,7 @@ class Registry:
         return self._conversions[provider]
 
     def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools.values())
+        return iter(self.tools.values())
 
     def __len__(self) -> int:
-        return len(self._tools)
+        return len(self.tools)

@@ -40,5 +40,5 @@ def make_call_message(calls: Sequence[ToolCall], content: str | None = None) -> 
 
 def make_result_message(call: ToolCall, result: Any) -> Message:
     """The tool message that answers a call: a text as it is, any other value as JSON."""
-    value, _ = convert_result(result)
+    value = convert_result(result)[0]
     return Message(role="tool", content=format_result_text(value), tool_call_id=call.id, name=call.name)

@@ -288,10 +288,10 @@ class EffectPerformer:
         if effect.id not in self._resumed_effects or not self._is_reviewed(effect):
             executor, verdicts = driver.dependencies.executor, []
             for call in effect.calls:
-                if executor.may_wait(call):  # for a worker: in a thread, so that the event loop goes on
-                    verdicts.append(await asyncio.to_thread(executor.review, call, effect.allowed))
-                else:
-                    verdicts.append(executor.review(call, effect.allowed))
+                verdict = executor.review_at_once(call, effect.allowed)
+                if verdict is None:  # it waits for a worker: in a thread, so that the event loop goes on
+                    verdict = await asyncio.to_thread(executor.review, call, effect.allowed)
+                verdicts.append(verdict)
             at = driver.dependencies.clock.now()
             driver.apply_event(Reviewed(at=at, effect=effect.id, verdicts=tuple(verdicts)))
         if driver.is_open(effect):

@@ -159,9 +159,7 @@ class RecordedTools:
             raise NoRecordedAnswer(f"the recorded conversation never reviewed the call {call.id!r}")
         return self._answers.verdicts[call.id]
 
-    def may_wait(self, call: ToolCall) -> bool:
-        """False: the verdicts are recorded."""
-        return False
+    review_at_once = review
 
     def describe_tool(self, name: str) -> dict[str, str] | None:
         """None: no tool is run."""
@@ -337,7 +335,14 @@ class ForkTools:
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
         """The verdict of the real executor; a call that would run a tool a second time needs approval."""
-        verdict = self._executor.review(call, allowed_tools)
+        return self._use_outcomes(call, self._executor.review(call, allowed_tools))
+
+    def review_at_once(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict | None:
+        """As `review`; None where the real executor has none at once."""
+        verdict = self._executor.review_at_once(call, allowed_tools)
+        return None if verdict is None else self._use_outcomes(call, verdict)
+
+    def _use_outcomes(self, call: ToolCall, verdict: Verdict) -> Verdict:
         if verdict.ruling not in ("run", "needs_approval"):
             return verdict
         if verdict.arguments is not None:
@@ -348,10 +353,6 @@ class ForkTools:
             definition = self._executor.describe_tool(call.name)
             return replace(verdict, ruling="needs_approval", definition=definition)
         return verdict
-
-    def may_wait(self, call: ToolCall) -> bool:
-        """As the real executor says."""
-        return self._executor.may_wait(call)
 
     def describe_tool(self, name: str) -> dict[str, str] | None:
         """As the real executor says."""

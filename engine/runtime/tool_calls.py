@@ -23,17 +23,17 @@ async def run_tools(driver: DriverPort, effect: RunTools, enter_span: EnterSpan)
 
     Where the outcomes of the last calls come later, from outside, the effect stays open and waits.
     """
+    unanswered_ids = {entry.call.id for entry in driver.snapshot.calls if entry.outcome is None}
     if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
-        call = effect.calls[0]
-        if _is_unanswered(driver, call.id):
-            outcome = await _run_tool(driver, effect, call, enter_span)
+        if effect.calls[0].id in unanswered_ids:
+            outcome = await _run_tool(driver, effect, effect.calls[0], enter_span)
             if outcome is None:
                 driver.wait_for_outside(effect)
             else:
                 driver.apply_event(_address_outcome(driver, effect, outcome))
         return
     is_empty = True
-    async with aclosing(_iterate_outcomes(driver, effect, enter_span)) as outcomes:
+    async with aclosing(_iterate_outcomes(driver, effect, unanswered_ids, enter_span)) as outcomes:
         async for outcome in outcomes:
             is_empty = False
             if outcome is not None:
@@ -63,20 +63,15 @@ def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished
     return replace(outcome, at=driver.dependencies.clock.now(), effect=effect.id)
 
 
-def _is_unanswered(driver: DriverPort, call_id: str) -> bool:
-    calls = driver.snapshot.calls
-    return call_id in [open_call.call.id for open_call in calls if open_call.outcome is None]
-
-
 async def _iterate_outcomes(
-    driver: DriverPort, effect: RunTools, enter_span: EnterSpan
+    driver: DriverPort, effect: RunTools, unanswered_ids: set[str], enter_span: EnterSpan
 ) -> AsyncGenerator[ToolFinished | None, None]:
     """Outcomes of refused calls first, then of running calls as they end; None for one that comes later."""
     executor = driver.dependencies.executor
     for refusal in effect.refused:
-        if _is_unanswered(driver, refusal.call.id):
+        if refusal.call.id in unanswered_ids:
             yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
-    calls = [call for call in effect.calls if _is_unanswered(driver, call.id)]
+    calls = [call for call in effect.calls if call.id in unanswered_ids]
     tasks = [asyncio.ensure_future(_run_tool(driver, effect, call, enter_span)) for call in calls]
     try:
         for next_outcome in asyncio.as_completed(tasks):

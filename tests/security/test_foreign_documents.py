@@ -196,6 +196,10 @@ async def test_a_slow_review_does_not_hold_up_the_event_loop() -> None:
             threads[call.name] = threading.current_thread() is threading.main_thread()
             return super().review(call, allowed_tools)
 
+        def review_at_once(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict | None:
+            threads[call.name] = threading.current_thread() is threading.main_thread()
+            return super().review_at_once(call, allowed_tools)
+
     slow: dict[str, Any] = {"type": "object", "properties": {"x": {"contains": {"type": "integer"}}}}
     tools = [
         make_function_tool("slow", slow, lambda arguments: "ok"),

@@ -532,7 +532,7 @@ def test_an_answer_of_another_definition_is_not_cached(tmp_path: Path) -> None:
     first, second = (get_work(load_entry_tools(data, tmp_path)) for data in (MOCK, {**MOCK, "risk": "high"}))
     cache, digests = ResultCache(), (digest_tool(first), digest_tool(second))
     keys = [cache.make_key(first, digest, {"id": "7"}, NO_CONVERSATION) for digest in digests]
-    cache.store_result(keys[0], "answer", "call_1")
+    cache.store_result(keys[0], "answer", 6, "call_1")
     assert cache.find_result(keys[1], second) is None
 
 

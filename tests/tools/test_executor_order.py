@@ -25,9 +25,8 @@ from toolchart.tools.definition import ToolFailure
 from toolchart.tools.execution.results import (
     OutputLimits,
     OutputUse,
-    build_tool_finished,
+    compute_least_characters,
     compute_max_characters,
-    fits_every_limit,
 )
 
 
@@ -317,10 +316,10 @@ def test_what_fits_whatever_was_used_fits_the_limit_of_its_call() -> None:
         limits = OutputLimits(total=total, per_tool=per_tool, least=least, per_tool_after=after)
         use = OutputUse(characters_shown=used, earlier_calls=earlier, calls_in_reply=calls)
         tool = build_tool("read", return_text, max_result_size=own_size)
-        event = build_tool_finished(make_call("read"), "read", "succeeded", "x" * length, 0.0)
         is_cut = length > compute_max_characters(limits, tool, use)
-        assert not (is_cut and fits_every_limit(event, limits, tool))
-        fitting, cut = fitting + fits_every_limit(event, limits, tool), cut + is_cut
+        is_fit = length <= compute_least_characters(limits, tool)
+        assert not (is_cut and is_fit)
+        fitting, cut = fitting + is_fit, cut + is_cut
     assert fitting
     assert cut
 

@@ -9,9 +9,16 @@ from effort import choose_count
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.schemas.checks import ArgumentCheck, compile_schema
+from toolchart.tools.schemas.checks import (
+    ArgumentCheck,
+    allows_unknown_parameters,
+    check_schema,
+    compile_schema,
+)
+from toolchart.tools.schemas.examination import ArgumentExaminer
 
 scalars = (
     st.none()
@@ -74,6 +81,75 @@ def test_the_compiled_check_agrees_with_the_library(schema: Any, definition: Any
     except RecursionError:  # a schema that only refers to itself has no answer
         assume(False)
     assert ours == theirs
+
+
+@settings(max_examples=choose_count(short=150, long=600), deadline=None)
+@given(schema=schemas, instance=st.dictionaries(st.sampled_from("abcd"), instances, max_size=3))
+def test_what_fits_at_once_needs_no_examination(schema: Any, instance: Any) -> None:
+    """Issue 27: arguments that fit at once are valid for jsonschema and name known parameters only; a call
+    with them is not examined any further."""
+    schema = {**(schema if isinstance(schema, dict) else {}), "$defs": {"x": {}}}
+    examiner = ArgumentExaminer(schema, "t", is_trusted=True)
+    if examiner.fits is not None and examiner.fits(instance):
+        assert Draft202012Validator(schema).is_valid(instance)
+        assert allows_unknown_parameters(schema) or instance.keys() <= schema["properties"].keys()
+        assert examiner.examine(instance) == (instance, (), None)
+
+
+odd_operands = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        1.5,
+        "a",
+        "string",
+        "a b",
+        [],
+        ["a", "a"],
+        [1],
+        [{}],
+        ["null", "odd"],
+        {},
+        {"a": 1},
+        {"a": []},
+    ]
+)
+odd_schemas = st.dictionaries(
+    st.sampled_from(
+        [
+            *("type", "enum", "const", "properties", "required", "additionalProperties", "items", "minimum"),
+            *(
+                "maxLength",
+                "anyOf",
+                "not",
+                "$ref",
+                "$defs",
+                "title",
+                "deprecated",
+                "default",
+                "examples",
+                "odd",
+            ),
+        ]
+    ),
+    odd_operands | schemas,
+    max_size=3,
+)
+
+
+@settings(max_examples=choose_count(short=300, long=3000), deadline=None)
+@given(schema=odd_schemas)
+def test_a_schema_is_refused_exactly_where_the_metaschema_refuses_it(schema: Any) -> None:
+    """Issue 27: most schemas are not checked against the metaschema, since they are seen to be valid."""
+    schema = {**schema, "type": "object", "properties": {"x": schema}}
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError:
+        with pytest.raises(SpecError, match="not a JSON Schema"):
+            check_schema(schema, "t")
+    else:
+        check_schema(schema, "t")
 
 
 @pytest.mark.parametrize(

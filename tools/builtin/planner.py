@@ -82,7 +82,7 @@ def _get_reply_position(context: CallContext) -> tuple[int, int, int]:
 
 def find_newest_plan(context: CallContext) -> Plan | None:
     """The plan of the newest successful planner result of the conversation, or None."""
-    for name, result in reversed(context.finished_siblings):
+    for name, result in reversed(context.list_finished_siblings()):
         if name == context.tool and result.get("success"):
             return _accept_plan(result.get("result"))
     for index in range(len(context.messages) - 1, -1, -1):

@@ -28,6 +28,10 @@ from toolchart.tools.whole_definition import Definition, describe_changes, descr
 FindResult = Callable[[str], dict[str, Any] | None]
 """From a call id to the whole result in the log."""
 
+UseGrant = Callable[[Tool, bool], str | None]
+"""Uses up the grant for a call of a tool, and returns why there is none; None where it may run. The second
+argument says whether it needs one. Without need, only an approval for another definition of the tool counts
+against it."""
 
 NOT_APPROVED = "not executed: this call has not been approved"
 
@@ -48,19 +52,27 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     measure_use: Callable[[], OutputUse] = OutputUse
     """Measures what the turn has used of its output limits, before the calls of the newest reply. It is
     called where a result may not fit: most fit whatever was used."""
-    use_grant: Callable[[Tool, bool], str | None] | None = None
-    """Uses up the grant for this call of a tool, and returns why there is none; None where it may run. The
-    second argument: whether it needs one; without need only an approval for another definition of the tool
-    counts against it. Not set: the caller is responsible for approvals."""
+    use_grant: UseGrant | None = None
+    """Not set: the caller is responsible for approvals."""
+    is_decided: bool = False
+    """Whether a decision let the call run."""
     max_characters: int = 0
     """Characters of the result that the model may see; set by the executor."""
     messages: Sequence[Message] = ()
     """The conversation so far, without its system prompt."""
-    finished_siblings: tuple[tuple[str, dict[str, Any]], ...] = ()
-    """Tool name and result of each call of the same reply that has already ended."""
+    reply_calls: Sequence[OpenCall] = ()
+    """The calls of the same reply, this one included."""
     find_result: FindResult | None = None
     dependencies: Any = None
     """What `Engine(dependencies=...)` was given; set by the executor."""
+
+    def list_finished_siblings(self) -> list[tuple[str, dict[str, Any]]]:
+        """Tool name and result of each call of the same reply that has already ended."""
+        return [
+            (open_call.call.name, open_call.result)
+            for open_call in self.reply_calls
+            if open_call.result is not None
+        ]
 
     def describe_call(self) -> ToolContext[Any]:
         """What a tool written as a function may know about the call."""
@@ -77,156 +89,6 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_CONVERSATION = CallContext()
 """The context of a call outside any conversation."""
-
-
-class CallContextBuilder:
-    """Builds the context of each call of one conversation.
-
-    Args:
-        get_snapshot: returns the newest snapshot of the conversation.
-        find_result: the whole result of an earlier call, from the log, by its call id.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        policy: Policy,
-        conversation: str,
-        get_snapshot: Callable[[], Snapshot],
-        find_result: FindResult | None = None,
-    ) -> None:
-        self._registry = registry
-        self._policy = policy
-        self._conversation = conversation
-        self._get_snapshot = get_snapshot
-        self._find_result = find_result
-        self._shown_sum = (0, 0, 0)
-        """Turn, messages counted, characters shown: a running sum, so that no message is counted
-        twice."""
-        self._used_grants: tuple[tuple[int, int], frozenset[str]] = ((0, 0), frozenset())
-        """Turn and reply, and the calls whose grants were used in it."""
-
-    def build_context(self, call: ToolCall) -> CallContext:
-        """The context of a call of the latest reply."""
-        snapshot = self._get_snapshot()
-        open_call = _find_open_call(snapshot, call)
-        limits = snapshot.settings.limits if snapshot.settings else None
-        return CallContext(
-            conversation=self._conversation,
-            turn=snapshot.turn,
-            iteration=snapshot.iteration,
-            call_id=call.id,
-            repeat_count=open_call.repeat if open_call else 1,
-            max_repeats=limits.max_repeats if limits else None,
-            measure_use=partial(self._measure_use, snapshot),
-            use_grant=partial(self._use_grant, snapshot, call, open_call),
-            messages=snapshot.messages,
-            finished_siblings=_list_finished_siblings(snapshot),
-            find_result=self._find_result,
-        )
-
-    def _measure_use(self, snapshot: Snapshot) -> OutputUse:
-        return OutputUse(
-            characters_shown=self._count_characters_shown(snapshot),
-            earlier_calls=len(snapshot.tracked_calls),
-            calls_in_reply=max(1, len(snapshot.calls)),
-        )
-
-    def find_missing_need(self, call: ToolCall) -> str | None:
-        """Why a call cannot run yet: a tool that it needs has not succeeded in this turn; else None."""
-        tool = self._registry.get(call.name)
-        if tool is None or not tool.needs:
-            return None
-        succeeded = {done.tool for done in self._get_snapshot().tracked_calls if done.outcome == "succeeded"}
-        missing = [need for need in tool.needs if need not in succeeded]
-        return f"{tool.name} needs {' and '.join(missing)} to have succeeded first" if missing else None
-
-    def _count_characters_shown(self, snapshot: Snapshot) -> int:
-        """Characters of tool output in the messages of this turn."""
-        turn, counted_messages, characters = self._shown_sum
-        if turn != snapshot.turn or counted_messages > len(snapshot.messages):
-            counted_messages, characters = find_turn_start(snapshot), 0
-        length = len(snapshot.messages)
-        for message in snapshot.messages[counted_messages:]:
-            if message.role == "tool":
-                characters += len(message.content or "")
-        self._shown_sum = (snapshot.turn, length, characters)
-        return characters
-
-    def _use_grant(
-        self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None, tool: Tool, needs_grant: bool
-    ) -> str | None:
-        """Why there is no unused grant for exactly this call of this tool; None where there is one, which is
-        used up: one grant, one run. A call that needs none is refused where it was approved for another
-        definition: then a person was asked, and about something else."""
-        is_granted = open_call is not None and open_call.ruling == "run" and open_call.decided_at
-        if open_call is None or not is_granted or open_call.outcome is not None:
-            return NOT_APPROVED if needs_grant else None
-        definition = describe_definition(tool)
-        grant = self._create_grant(open_call)
-        if not grant.covers_definition(definition) and (needs_grant or grant.definition is not None):
-            return f"{NOT_APPROVED}: {grant.describe_changes(definition)}"
-        if not needs_grant:
-            return None
-        reply, used_calls = self._used_grants
-        if reply != (snapshot.turn, snapshot.replies):
-            reply, used_calls = (snapshot.turn, snapshot.replies), frozenset()
-        now = _parse_time(snapshot.now)
-        if grant.call_id in used_calls or not grant.covers(self._conversation, call, now):
-            return NOT_APPROVED
-        if self._policy.require_signatures and not grant.is_signed(call, self._policy.approvers, now):
-            return NOT_APPROVED
-        self._used_grants = reply, used_calls | {grant.call_id}
-        return None
-
-    def _create_grant(self, open_call: OpenCall) -> Grant:
-        """The grant that the decision about a call gave."""
-        call = open_call.call
-        tool = self._registry.get(call.name)
-        rule = self._policy.find_rule(tool, call.arguments or {}) if tool else None
-        return create_grant(
-            self._conversation,
-            call,
-            effect=open_call.decided_effect,
-            approver=open_call.decided_by,
-            decided_at=_parse_time(open_call.decided_at),
-            expires_s=rule.expires_s if rule else None,
-            signature=open_call.signature,
-            definition=open_call.definition,
-        )
-
-
-def _parse_time(text: str) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
-
-
-def _find_open_call(snapshot: Snapshot, call: ToolCall) -> OpenCall | None:
-    for open_call in snapshot.calls:
-        if open_call.call.id == call.id:
-            return open_call
-    return None
-
-
-def find_turn_start(snapshot: Snapshot) -> int:
-    """Index of a message behind which all tool output is of this turn.
-
-    User messages do not tell, because the user may send more of them during a turn.
-    """
-    index, remaining = len(snapshot.messages), len(snapshot.tracked_calls)
-    while remaining and index:
-        index -= 1
-        remaining -= snapshot.messages[index].role == "tool"
-    return index
-
-
-def _list_finished_siblings(snapshot: Snapshot) -> tuple[tuple[str, dict[str, Any]], ...]:
-    if len(snapshot.calls) == 1:
-        return ()
-    return tuple(
-        (open_call.call.name, open_call.result)
-        for open_call in snapshot.calls
-        if open_call.result is not None
-    )
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,39 +140,155 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         return now is not None and approvers.check_decision(decision, subject, now) == "valid"
 
 
-def create_grant(
-    conversation: str,
-    call: ToolCall,
-    *,
-    effect: int = 0,
-    approver: str = "",
-    decided_at: datetime | None = None,
-    expires_s: float | None = None,
-    signature: DecisionSignature | None = None,
-    definition: dict[str, str] | None = None,
-) -> Grant:
-    """Create the grant for an approved call, with the arguments that were approved.
+class CallContextBuilder:
+    """Builds the context of each call of one conversation.
 
     Args:
-        effect: the effect in which it was decided.
-        decided_at, expires_s: the time of the decision, and the seconds for which it is valid. The
-            grant expires where both are set, and at the time that a signature names.
-        definition: the whole definition of the tool that was approved.
+        get_snapshot: returns the newest snapshot of the conversation.
+        find_result: the whole result of an earlier call, from the log, by its call id.
     """
-    ends = []
-    if decided_at is not None and expires_s is not None:
-        ends.append(decided_at + timedelta(seconds=expires_s))
-    if signature is not None and signature.expires_at:
-        ends.append(datetime.fromisoformat(signature.expires_at))
-    return Grant(
-        conversation=conversation,
-        effect=effect,
-        call_id=call.id,
-        tool=call.name,
-        arguments=encode_call_arguments(call),
-        approver=approver,
-        decided_at=decided_at,
-        expires_at=min(ends) if ends else None,
-        signature=signature,
-        definition=definition,
-    )
+
+    def __init__(
+        self,
+        registry: Registry,
+        policy: Policy,
+        conversation: str,
+        get_snapshot: Callable[[], Snapshot],
+        find_result: FindResult | None = None,
+    ) -> None:
+        self._registry = registry
+        self._policy = policy
+        self._conversation = conversation
+        self._get_snapshot = get_snapshot
+        self._find_result = find_result
+        self._places: dict[str, int] = {}
+        """By call id: its place among the calls of the newest reply."""
+        self._shown_sum = (0, 0, 0)
+        """Turn, messages counted, characters shown: a running sum, so that no message is counted
+        twice."""
+        self._used_grants: tuple[tuple[int, int], set[str]] = ((0, 0), set())
+        """Turn and reply, and the calls whose grants were used in it."""
+
+    def build_context(self, call: ToolCall) -> CallContext:
+        """The context of a call of the latest reply."""
+        snapshot = self._get_snapshot()
+        open_call = self._find_open_call(snapshot.calls, call.id)
+        limits = snapshot.settings.limits if snapshot.settings else None
+        return CallContext(
+            conversation=self._conversation,
+            turn=snapshot.turn,
+            iteration=snapshot.iteration,
+            call_id=call.id,
+            repeat_count=open_call.repeat if open_call else 1,
+            max_repeats=limits.max_repeats if limits else None,
+            measure_use=partial(self._measure_use, snapshot),
+            use_grant=partial(self._use_grant, snapshot, call, open_call),
+            is_decided=open_call is not None and open_call.decided_at != "",
+            messages=snapshot.messages,
+            reply_calls=snapshot.calls,
+            find_result=self._find_result,
+        )
+
+    def _measure_use(self, snapshot: Snapshot) -> OutputUse:
+        return OutputUse(
+            characters_shown=self._count_characters_shown(snapshot),
+            earlier_calls=len(snapshot.tracked_calls),
+            calls_in_reply=max(1, len(snapshot.calls)),
+        )
+
+    def _find_open_call(self, calls: Sequence[OpenCall], call_id: str) -> OpenCall | None:
+        """The open call with that id. Calls keep their places in a reply, so all of them are looked at
+        once for a reply, and not once for each of them."""
+        place = self._places.get(call_id, 0)
+        if place >= len(calls) or calls[place].call.id != call_id:
+            self._places = {open_call.call.id: index for index, open_call in enumerate(calls)}
+            if call_id not in self._places:
+                return None
+            place = self._places[call_id]
+        return calls[place]
+
+    def find_missing_need(self, tool: Tool) -> str | None:
+        """Why a tool cannot run yet: one that it needs has not succeeded in this turn; else None."""
+        succeeded = {done.tool for done in self._get_snapshot().tracked_calls if done.outcome == "succeeded"}
+        missing = [need for need in tool.needs if need not in succeeded]
+        return f"{tool.name} needs {' and '.join(missing)} to have succeeded first" if missing else None
+
+    def _count_characters_shown(self, snapshot: Snapshot) -> int:
+        """Characters of tool output in the messages of this turn."""
+        turn, counted_messages, characters = self._shown_sum
+        if turn != snapshot.turn or counted_messages > len(snapshot.messages):
+            counted_messages, characters = find_turn_start(snapshot), 0
+        length = len(snapshot.messages)
+        for message in snapshot.messages[counted_messages:]:
+            if message.role == "tool":
+                characters += len(message.content or "")
+        self._shown_sum = (snapshot.turn, length, characters)
+        return characters
+
+    def _use_grant(
+        self, snapshot: Snapshot, call: ToolCall, open_call: OpenCall | None, tool: Tool, needs_grant: bool
+    ) -> str | None:
+        """Why there is no unused grant for exactly this call of this tool; None where there is one, which is
+        used up: one grant, one run. A call that needs none is refused where it was approved for another
+        definition: then a person was asked, and about something else."""
+        is_granted = open_call is not None and open_call.ruling == "run" and open_call.decided_at
+        if open_call is None or not is_granted or open_call.outcome is not None:
+            return NOT_APPROVED if needs_grant else None
+        definition = describe_definition(tool)
+        grant = self._create_grant(open_call)
+        if not grant.covers_definition(definition) and (needs_grant or grant.definition is not None):
+            return f"{NOT_APPROVED}: {grant.describe_changes(definition)}"
+        if not needs_grant:
+            return None
+        reply = (snapshot.turn, snapshot.replies)
+        if self._used_grants[0] != reply:
+            self._used_grants = (reply, set())
+        used_calls = self._used_grants[1]
+        now = _parse_time(snapshot.now)
+        if grant.call_id in used_calls or not grant.covers(self._conversation, call, now):
+            return NOT_APPROVED
+        if self._policy.require_signatures and not grant.is_signed(call, self._policy.approvers, now):
+            return NOT_APPROVED
+        used_calls.add(grant.call_id)
+        return None
+
+    def _create_grant(self, open_call: OpenCall) -> Grant:
+        """The grant that the decision about a call gave: for the arguments that were approved, until the time
+        that the rule about the call sets, or the signature names, whichever is first."""
+        call, signature = open_call.call, open_call.signature
+        tool = self._registry.get(call.name)
+        rule = self._policy.find_rule(tool, call.arguments or {}) if tool else None
+        decided_at = _parse_time(open_call.decided_at)
+        ends = []
+        if decided_at is not None and rule is not None and rule.expires_s is not None:
+            ends.append(decided_at + timedelta(seconds=rule.expires_s))
+        if signature is not None and signature.expires_at:
+            ends.append(datetime.fromisoformat(signature.expires_at))
+        return Grant(
+            conversation=self._conversation,
+            effect=open_call.decided_effect,
+            call_id=call.id,
+            tool=call.name,
+            arguments=encode_call_arguments(call),
+            approver=open_call.decided_by,
+            decided_at=decided_at,
+            expires_at=min(ends) if ends else None,
+            signature=signature,
+            definition=open_call.definition,
+        )
+
+
+def _parse_time(text: str) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def find_turn_start(snapshot: Snapshot) -> int:
+    """Index of a message behind which all tool output is of this turn.
+
+    User messages do not tell, because the user may send more of them during a turn.
+    """
+    index, remaining = len(snapshot.messages), len(snapshot.tracked_calls)
+    while remaining and index:
+        index -= 1
+        remaining -= snapshot.messages[index].role == "tool"
+    return index

@@ -1,8 +1,11 @@
-"""The tool executor: reviews calls (`call_review.py`), runs them, and turns every outcome into a result.
+"""The tool executor: reviews calls, runs them, and turns every outcome into a result.
 
 The order of the checks is always the same: known, allowed, parsed, valid, approved. Then the call runs, and
 the text for the model is cut to its limit. Repeated calls and budgets are the chart's business: what reaches
 the executor runs. No exception leaves the executor except a cancellation.
+
+Which tools the model was offered, and how the call was judged earlier, never decide whether it may run: all
+checks are made again just before the run.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, NamedTuple, cast
-from weakref import WeakValueDictionary
+from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.content import ContentPart
@@ -25,23 +28,29 @@ from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.approval import Policy
 from toolchart.tools.definition import Tool, ToolFailure, ToolRaised, ToolTimeout
-from toolchart.tools.execution.context import NO_CONVERSATION, CallContext, CallContextBuilder, FindResult
+from toolchart.tools.execution.context import (
+    NO_CONVERSATION,
+    CallContext,
+    CallContextBuilder,
+    FindResult,
+    UseGrant,
+)
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.execution.results import (
     OutputLimits,
     ResultTooLarge,
     build_tool_finished,
+    compute_least_characters,
     compute_max_characters,
     convert_result,
     explain_max_characters,
-    fits_every_limit,
     limit_model_text,
-    split_parts,
 )
 from toolchart.tools.execution.runs import run_tool
 from toolchart.tools.questions import CallQuestion
 from toolchart.tools.registry import Registry
-from toolchart.tools.schemas.examination import ArgumentExaminer
+from toolchart.tools.schemas.checks import SchemaCheck, check_schema
+from toolchart.tools.schemas.examination import ArgumentExaminer, Examination
 from toolchart.tools.schemas.repair import repair_json_text
 from toolchart.tools.whole_definition import digest_definition
 
@@ -51,14 +60,113 @@ NOT_EXECUTED = "not executed"
 """The model hears it first of a denied call, whatever reason a person gave."""
 
 
+class ConcurrencyLimiter:
+    """At most `width` tools of a conversation run at once, some only alone.
+
+    Calls are admitted in the order in which they arrive. A call that must run alone waits for all calls
+    before it, and all calls after it wait for it. So the calls of one reply start in the model's order. A
+    limiter serves one event loop: one whose loop was closed while calls ran would never admit another call.
+    """
+
+    def __init__(self, width: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.running_calls = 0
+        self._width = width
+        self._loop = loop
+        self._runs_alone = False
+        self._waiting_calls: deque[tuple[asyncio.Future[None], bool]] = deque()
+
+    def get_own(self) -> ConcurrencyLimiter:
+        """This limiter, or a new one where it is not the one of the running event loop."""
+        loop = asyncio.get_running_loop()
+        return self if self._loop is loop else ConcurrencyLimiter(self._width, loop)
+
+    def take_slot(self, alone: bool) -> bool:
+        """Take a slot, which the caller must release; false where there is none now."""
+        if self._waiting_calls or not self._has_slot(alone):
+            return False
+        self.running_calls += 1
+        self._runs_alone = alone
+        return True
+
+    async def wait_for_slot(self, alone: bool) -> None:
+        """Wait for a slot, which the caller must release; a cancelled wait leaves nothing to release."""
+        admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting_calls.append((admission, alone))
+        try:
+            await admission
+        except asyncio.CancelledError:
+            if admission.done() and not admission.cancelled():
+                self.release_slot()  # admitted at the moment of the cancellation
+            else:
+                self._admit_waiting_calls()  # the first that waits may have waited for this one
+            raise
+
+    def release_slot(self) -> None:
+        """Release a slot and admit the calls that may run now."""
+        self.running_calls -= 1
+        self._runs_alone = False
+        if self._waiting_calls:
+            self._admit_waiting_calls()
+
+    def _has_slot(self, alone: bool) -> bool:
+        if self._runs_alone:
+            return False
+        return self.running_calls == 0 if alone else self.running_calls < self._width
+
+    def _admit_waiting_calls(self) -> None:
+        while self._waiting_calls:
+            admission, alone = self._waiting_calls[0]
+            if not admission.done():  # one whose wait was cancelled stays in the queue until it is the first
+                if not self._has_slot(alone):
+                    return
+                self.running_calls += 1
+                self._runs_alone = alone
+                admission.set_result(None)
+            self._waiting_calls.popleft()
+
+
+class CallJudgement(msgspec.Struct, frozen=True, gc=False):
+    """Whether a call is good, with which arguments it would run, and what the policy says of it."""
+
+    tool: Tool | None
+    arguments: dict[str, Any]
+    """Repaired, and without parameters that the tool does not have."""
+    notes: tuple[str, ...]
+    """What was repaired or dropped."""
+    outcome: Outcome | None
+    """How the call ends without a run; None where the call is good."""
+    reason: str
+    """Why it does not run, in words for the model."""
+    ruling: Ruling = "run"
+    """What the approval policy says of a good call."""
+    ruling_reason: str | None = None
+
+
+class _ToolChecks(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checks of each call need of a tool; made at its first call."""
+
+    tool: Tool
+    name: str
+    examiner: ArgumentExaminer
+    fits: SchemaCheck | None
+    """`ArgumentExaminer.fits`."""
+    ruling: tuple[Ruling, str | None] | None
+    """The policy's ruling on each call that stands in no text; None where a rule reads its arguments."""
+    least_characters: int
+    """Characters of a result that a model sees, however much of the limits the turn has used."""
+
+
 class ToolExecutor:
-    """Runs the tools of a registry.
+    """Reviews and runs the calls of a registry's tools.
 
     Args:
         policy: which calls a person decides about, beside the tools' own flags.
         output: how much of a result the model sees.
         parallel: calls of one conversation that run at the same time.
         dependencies: objects of the program that tools get by their `ToolContext`.
+
+    Raises:
+        SpecError: the schema of a tool is not valid.
     """
 
     def __init__(
@@ -73,12 +181,17 @@ class ToolExecutor:
         self.registry = registry
         self.policy = policy or Policy()
         self.output = output or OutputLimits()
-        self._reviewer = CallReviewer(registry, self.policy)
         self.parallel = parallel
-        self._limiters = ConcurrencyLimiters(parallel)
+        self._has_slow_rules = self.policy.has_slow_patterns
+        self.limiter = ConcurrencyLimiter(parallel)
         self._cache = ResultCache()
         self._dependencies = dependencies
         self._fetch_tools = tuple(tool.name for tool in registry if tool.reads_results)
+        self._checks: dict[str, _ToolChecks] = {}
+        """By name and alias, for the tools that were called."""
+        for tool in registry:
+            if tool.kind != "builtin":
+                check_schema(tool.definition.parameters, tool.name)
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Every tool's definition for the model, in order."""
@@ -90,7 +203,7 @@ class ToolExecutor:
         Raises:
             SpecError: its schema is not valid.
         """
-        self._reviewer.examine_by(tool)
+        check_schema(tool.definition.parameters, tool.name)
         self.registry.change(tool)
 
     def bind(
@@ -105,18 +218,6 @@ class ToolExecutor:
         contexts = CallContextBuilder(self.registry, self.policy, conversation, get_snapshot, find_result)
         return ConversationExecutor(self, contexts)
 
-    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
-        """Decide what happens to a call; see `CallReviewer.review`."""
-        return self._reviewer.review(call, allowed_tools)
-
-    def may_wait(self, call: ToolCall) -> bool:
-        """Whether a review of the call may wait for a worker, so that it belongs in a thread."""
-        return self._reviewer.may_wait(call)
-
-    def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:
-        """Judge a call without the approval policy; see `CallReviewer.judge_call`."""
-        return self._reviewer.judge_call(call, allowed_tools)
-
     def describe_tool(self, name: str) -> dict[str, str] | None:
         """The whole definition of a tool; see `Registry.describe_tool`."""
         return self.registry.describe_tool(name)
@@ -125,6 +226,116 @@ class ToolExecutor:
         """What a person is asked about a call outside any conversation."""
         return CallQuestion(definition=self.describe_tool(call.name) or {})
 
+    # -- the checks: the same in a review and just before the run --------------------------------
+
+    def review(
+        self, call: ToolCall, allowed_tools: Sequence[str], contexts: CallContextBuilder | None = None
+    ) -> Verdict:
+        """Decide what happens to a call: it runs, needs approval, is denied or is invalid.
+
+        Never raises, and takes a limited time.
+
+        Args:
+            contexts: of its conversation, where a call is denied whose tool needs others first.
+        """
+        return self._build_verdict(call, self.judge_call(call, allowed_tools), contexts)
+
+    def review_at_once(
+        self, call: ToolCall, allowed_tools: Sequence[str], contexts: CallContextBuilder | None = None
+    ) -> Verdict | None:
+        """As `review`; None where that would wait for a worker, which the event loop must not."""
+        judgement = self._judge(call, allowed_tools, may_wait=False)
+        return None if judgement is None else self._build_verdict(call, judgement, contexts)
+
+    def _build_verdict(
+        self, call: ToolCall, judgement: CallJudgement, contexts: CallContextBuilder | None
+    ) -> Verdict:
+        tool, ruling = judgement.tool, judgement.ruling
+        if tool is None or judgement.outcome is not None:
+            ruling = "denied" if judgement.outcome == "denied" else "invalid"
+            return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)
+        if tool.needs and contexts is not None and ruling != "denied":
+            missing_need = contexts.find_missing_need(tool)
+            if missing_need is not None:
+                return Verdict(call_id=call.id, ruling="denied", reason=missing_need)
+        return Verdict(
+            call_id=call.id,
+            ruling=ruling,
+            reason=judgement.ruling_reason,
+            arguments=judgement.arguments if judgement.notes else None,
+            notes=judgement.notes,
+            may_repeat=tool.repeatable,
+            definition=self.registry.describe_tool(tool.name) if ruling == "needs_approval" else None,
+        )
+
+    def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:
+        """Check a call: known, allowed, readable, valid. Arguments are repaired at most once.
+
+        The policy is asked too, but decides nothing here.
+        """
+        judgement = self._judge(call, allowed_tools, may_wait=True)
+        assert judgement is not None, "a judgement that may wait is made"
+        return judgement
+
+    def _judge(self, call: ToolCall, allowed_tools: Sequence[str], may_wait: bool) -> CallJudgement | None:
+        """The checks in their order; None where they must wait for a worker and may not.
+
+        They are made anew for each run, and no earlier judgement is kept. Between the review and the run a
+        person may edit the arguments, a tool may be replaced, and whoever observes the turn holds the same
+        mutable arguments. For arguments that fit, all of it costs about a microsecond.
+        """
+        checks = self._checks.get(call.name)
+        if checks is None or self.registry.tools.get(checks.name) is not checks.tool:
+            checks = self._prepare_checks(call.name)
+            if checks is None:
+                name = shorten_name(call.name)
+                reason = f"Tool {name!r} not found; {self.registry.suggest_name(name)}"
+                return CallJudgement(None, {}, (), "failed", reason)
+        tool = checks.tool
+        if call.name not in allowed_tools and not _is_allowed(tool, allowed_tools):
+            allowed_names = ", ".join(allowed_tools) or "none"
+            reason = f"Tool {call.name!r} is not allowed here; allowed: {allowed_names}"
+            return CallJudgement(tool, {}, (), "denied", reason)
+        arguments: dict[str, Any] = call.arguments or {}
+        notes: tuple[str, ...] = ()
+        try:
+            is_fit = call.arguments is not None and checks.fits is not None and checks.fits(arguments)
+        except Exception:  # too deep for a schema that refers to itself, or a schema that cannot be used
+            is_fit = False
+        if not is_fit:
+            if not may_wait and not checks.examiner.is_cheap(arguments):
+                return None
+            arguments, notes, problem = _examine(checks.examiner, call)
+            if problem is not None:
+                reason = f"Invalid arguments for {call.name!r}: {problem}"
+                return CallJudgement(tool, {}, (), "failed", reason)
+        if checks.ruling is not None and not call.is_from_text:
+            ruling, ruling_reason = checks.ruling
+        elif self._has_slow_rules and not may_wait:
+            return None
+        else:
+            ruling, ruling_reason = self.policy.find_ruling(tool, arguments, is_from_text=call.is_from_text)
+        return CallJudgement(tool, arguments, notes, None, "", ruling, ruling_reason)
+
+    def _prepare_checks(self, name: str) -> _ToolChecks | None:
+        """The checks of the tool with that name or alias; None where there is no such tool."""
+        tool = self.registry.get(name)
+        if tool is None:
+            return None
+        examiner = ArgumentExaminer(tool.definition.parameters, tool.name, is_trusted=True)
+        is_in_rules = any(rule.names_tool(tool) for rule in self.policy.rules)
+        checks = self._checks[name] = _ToolChecks(
+            tool=tool,
+            name=tool.name,
+            examiner=examiner,
+            fits=examiner.fits,
+            ruling=None if is_in_rules else self.policy.find_ruling(tool, {}),
+            least_characters=compute_least_characters(self.output, tool),
+        )
+        return checks
+
+    # -- the run ---------------------------------------------------------------------------------
+
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """Build the result of a call that does not run; what was denied says that it was not executed."""
         if outcome == "denied" and not reason.startswith(NOT_EXECUTED):
@@ -132,44 +343,45 @@ class ToolExecutor:
         return build_tool_finished(call, shorten_name(call.name), cast(Outcome, outcome), reason, 0.0)
 
     async def run(
-        self, call: ToolCall, allowed_tools: Sequence[str], context: CallContext = NO_CONVERSATION
+        self,
+        call: ToolCall,
+        allowed_tools: Sequence[str],
+        context: CallContext = NO_CONVERSATION,
+        owner: ConversationExecutor | None = None,
     ) -> ToolFinished:
         """Run one call within its time, and return how it ended.
+
+        Args:
+            owner: whose limiter admits the call; None: that of this executor.
 
         Raises:
             ToolPending: its outcome comes later, from outside.
         """
-        judge, may_wait = self._reviewer.judge_call, self._reviewer.may_wait(call)
-        tool, arguments, notes, outcome, reason = (
-            await asyncio.to_thread(judge, call, allowed_tools) if may_wait else judge(call, allowed_tools)
-        )
-        if outcome is not None or tool is None:
-            return self.refuse(call, outcome or "failed", reason)
-        if context is not NO_CONVERSATION:
-            find_ruling, is_text = self.policy.find_ruling, call.is_from_text
-            if may_wait:
-                ruling = await asyncio.to_thread(find_ruling, tool, arguments, is_from_text=is_text)
-            else:
-                ruling = find_ruling(tool, arguments, is_from_text=is_text)
-            denial = _find_denial(tool, *ruling, context)
+        judgement = self._judge(call, allowed_tools, False)
+        if judgement is None:
+            judgement = await asyncio.to_thread(self.judge_call, call, allowed_tools)
+        tool, arguments, notes = judgement.tool, judgement.arguments, judgement.notes
+        if judgement.outcome is not None or tool is None:
+            return self.refuse(call, judgement.outcome or "failed", judgement.reason)
+        use_grant = context.use_grant
+        if use_grant is not None and (context.is_decided or judgement.ruling != "run"):
+            denial = _find_denial(judgement, tool, use_grant)
             if denial is not None:
                 return self.refuse(call, "denied", denial)
         if tool.needs_context:
             context = self._complete_context(tool, call, context)
+        limits = owner or self
+        limiter = limits.limiter = limits.limiter.get_own()
         if tool.cacheable:
-            event = await self._answer_from_cache(tool, call, arguments, context, notes)
+            event, size = await self._answer_from_cache(tool, call, arguments, context, notes, limiter)
         else:
-            event = await self._start_run(tool, call, arguments, context, notes)
+            event, size = await _run_call(tool, call, arguments, context, notes, limiter)
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
-        if notice is None and fits_every_limit(event, self.output, tool):
+        if notice is None and size <= self._checks[call.name].least_characters:
             return event
-        use = context.measure_use()
-        size = compute_max_characters(self.output, tool, use)
-        fetch_tool = self._find_fetch_tool(allowed_tools)
-        explain_size = partial(explain_max_characters, self.output, tool, use)
-        return limit_model_text(event, size, (notice,) if notice else (), fetch_tool, explain_size)
+        return self._limit_text(event, tool, allowed_tools, context, notice)
 
     def _complete_context(self, tool: Tool, call: ToolCall, context: CallContext) -> CallContext:
         """The context of a call as its tool gets it."""
@@ -181,11 +393,21 @@ class ToolExecutor:
             dependencies=self._dependencies,
         )
 
-    def _find_fetch_tool(self, allowed_tools: Sequence[str]) -> str | None:
-        """Name of an offered tool that gives more of earlier results."""
-        if not self._fetch_tools:
-            return None
-        return next((name for name in self._fetch_tools if name in allowed_tools), None)
+    def _limit_text(
+        self,
+        event: ToolFinished,
+        tool: Tool,
+        allowed_tools: Sequence[str],
+        context: CallContext,
+        notice: str | None,
+    ) -> ToolFinished:
+        """The end of a call with what the model sees of it, where that is less or more than the result."""
+        use = context.measure_use()
+        size = compute_max_characters(self.output, tool, use)
+        # An offered tool that gives more of earlier results.
+        fetch_tool = next((name for name in self._fetch_tools if name in allowed_tools), None)
+        explain_size = partial(explain_max_characters, self.output, tool, use)
+        return limit_model_text(event, size, (notice,) if notice else (), fetch_tool, explain_size)
 
     async def _answer_from_cache(
         self,
@@ -194,47 +416,19 @@ class ToolExecutor:
         arguments: dict[str, Any],
         context: CallContext,
         notes: tuple[str, ...],
-    ) -> ToolFinished:
+        limiter: ConcurrencyLimiter,
+    ) -> tuple[ToolFinished, int]:
         """Answer from the cache, else run and store a result that succeeded."""
         definition = digest_definition(self.registry.describe_tool(tool.name) or {})
         key = self._cache.make_key(tool, definition, arguments, context)
         entry = self._cache.find_result(key, tool)
         if entry is not None:
             notes = (*notes, f"cached: the answer of call {entry.call_id}")
-            return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes)
-        event = await self._start_run(tool, call, arguments, context, notes)
+            return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes), entry.size
+        event, size = await _run_call(tool, call, arguments, context, notes, limiter)
         if event.outcome == "succeeded" and not event.parts:
-            self._cache.store_result(key, event.result["result"], call.id)
-        return event
-
-    def _start_run(
-        self,
-        tool: Tool,
-        call: ToolCall,
-        arguments: dict[str, Any],
-        context: CallContext,
-        notes: tuple[str, ...],
-    ) -> Coroutine[Any, Any, ToolFinished]:
-        """Run with a slot, or without one where no other call of the conversation runs or waits and the
-        tool is inline, so that none can begin before it has ended."""
-        if tool.execution_mode == "inline" and not self._limiters.has_limiter(context.conversation):
-            return _run_call(tool, call, arguments, context, notes)
-        return self._run_in_slot(tool, call, arguments, context, notes)
-
-    async def _run_in_slot(
-        self,
-        tool: Tool,
-        call: ToolCall,
-        arguments: dict[str, Any],
-        context: CallContext,
-        notes: tuple[str, ...],
-    ) -> ToolFinished:
-        limiter = self._limiters.get_limiter(context.conversation)
-        await limiter.acquire_slot(alone=not tool.parallel)
-        try:
-            return await _run_call(tool, call, arguments, context, notes)
-        finally:
-            limiter.release_slot()
+            self._cache.store_result(key, event.result["result"], size, call.id)
+        return event, size
 
 
 class ConversationExecutor:
@@ -243,69 +437,97 @@ class ConversationExecutor:
     def __init__(self, executor: ToolExecutor, contexts: CallContextBuilder) -> None:
         self._executor = executor
         self._contexts = contexts
-
-    def definitions(self) -> tuple[ToolDefinition, ...]:
-        """Every tool's definition for the model, in order."""
-        return self._executor.definitions()
+        self.limiter = ConcurrencyLimiter(executor.parallel)
+        self.definitions = executor.definitions
+        self.describe_tool = executor.describe_tool
+        self.refuse = executor.refuse
 
     def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
         """As `ToolExecutor.review`; a call whose tool needs others first is denied."""
-        verdict = self._executor.review(call, allowed_tools)
-        if verdict.ruling not in ("run", "needs_approval"):
-            return verdict
-        reason = self._contexts.find_missing_need(call)
-        return verdict if reason is None else Verdict(call_id=call.id, ruling="denied", reason=reason)
+        return self._executor.review(call, allowed_tools, self._contexts)
 
-    def may_wait(self, call: ToolCall) -> bool:
-        """As `ToolExecutor.may_wait`."""
-        return self._executor.may_wait(call)
-
-    def describe_tool(self, name: str) -> dict[str, str] | None:
-        """As `ToolExecutor.describe_tool`."""
-        return self._executor.describe_tool(name)
-
-    def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
-        """As `ToolExecutor.refuse`."""
-        return self._executor.refuse(call, outcome, reason)
+    def review_at_once(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict | None:
+        """As `review`; None where that would wait for a worker."""
+        return self._executor.review_at_once(call, allowed_tools, self._contexts)
 
     def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""
-        return self._executor.run(call, allowed_tools, self._contexts.build_context(call))
+        return self._executor.run(call, allowed_tools, self._contexts.build_context(call), self)
 
 
-def _find_denial(tool: Tool, ruling: Ruling, reason: str | None, context: CallContext) -> str | None:
-    """Why a valid call does not run: a rule denies it, or it needs an approval that it does not have, or it
+def shorten_name(name: str) -> str:
+    """A tool name for a result text; a model may invent a name of any length."""
+    return name if len(name) <= 100 else name[:97] + "..."
+
+
+def _is_allowed(tool: Tool, allowed_tools: Sequence[str]) -> bool:
+    """Whether the list holds the tool's name, its alias, or a glob that matches one of them."""
+    names = (tool.name, tool.alias) if tool.alias else (tool.name,)
+    return any(fnmatchcase(name, glob) for glob in allowed_tools for name in names)
+
+
+def _examine(examiner: ArgumentExaminer, call: ToolCall) -> Examination:
+    """Read the arguments where that was not possible yet, and examine them."""
+    if call.arguments is not None:
+        return examiner.examine(call.arguments)
+    repaired_json = repair_json_text(call.raw)
+    if repaired_json is None:
+        return Examination({}, (), call.problem or "they could not be read")
+    arguments, repair = repaired_json
+    examination = examiner.examine(arguments)
+    return examination._replace(notes=(str(repair), *examination.notes))
+
+
+def _find_denial(judgement: CallJudgement, tool: Tool, use_grant: UseGrant) -> str | None:
+    """Why a good call does not run: a rule denies it, or it needs an approval that it does not have, or it
     has one for another definition of its tool."""
-    if context.use_grant is None:
-        return None
-    if ruling == "denied":
-        return reason or "not executed: this call has not been approved"
-    return context.use_grant(tool, ruling != "run")
+    if judgement.ruling == "denied":
+        return judgement.ruling_reason or "not executed: this call has not been approved"
+    return use_grant(tool, judgement.ruling != "run")
 
 
 async def _run_call(
-    tool: Tool, call: ToolCall, arguments: dict[str, Any], context: CallContext, notes: tuple[str, ...]
-) -> ToolFinished:
-    """Run the tool, measure the time, and turn its failure into a result."""
-    start = time.perf_counter()
+    tool: Tool,
+    call: ToolCall,
+    arguments: dict[str, Any],
+    context: CallContext,
+    notes: tuple[str, ...],
+    limiter: ConcurrencyLimiter,
+) -> tuple[ToolFinished, int]:
+    """Run the tool in a slot of its conversation, measure the time, and turn its failure into a result.
+
+    Returns:
+        The end of the call, and at most how many characters its result or error has.
+    """
+    # Where no call runs, an inline tool needs no slot: none can begin before it has ended.
+    needs_slot = limiter.running_calls > 0 or tool.execution_mode != "inline"
+    if needs_slot and not limiter.take_slot(not tool.parallel):
+        await limiter.wait_for_slot(not tool.parallel)
     parts: tuple[ContentPart, ...] = ()
     is_raised = False
+    start = time.perf_counter()
     try:
-        value, parts = split_parts(await run_tool(tool, arguments, context))
-        value, conversion_notes = convert_result(value)
+        value = await run_tool(tool, arguments, context)
+        value, parts, conversion_note, size = convert_result(value)
+        outcome: Outcome = "succeeded"
+        if conversion_note is not None:
+            notes = (*notes, conversion_note)
     except ToolTimeout:
-        outcome: Outcome = "timed_out"
+        outcome = "timed_out"
         value = f"Tool execution timed out after {round(tool.timeout_s * 1000)} ms"
     except (ToolFailure, ResultTooLarge) as failure:
-        outcome, value, parts = "failed", str(failure) or "the tool failed without an error text", ()
+        outcome, value = "failed", str(failure) or "the tool failed without an error text"
         is_raised = isinstance(failure, ToolRaised)
     except (RecursionError, MemoryError) as error:
         outcome, value = "failed", f"the result cannot be recorded: {type(error).__name__}"
-    else:
-        outcome, notes = "succeeded", (*notes, *conversion_notes)
+    finally:
+        if needs_slot:
+            limiter.release_slot()
+    if outcome != "succeeded":
+        size = len(value)
     ms = round((time.perf_counter() - start) * 1000, 3)
     event = build_tool_finished(call, tool.name, outcome, value, ms, notes, parts)
-    return replace(event, raised=True) if is_raised else event
+    return (replace(event, raised=True) if is_raised else event), size
 
 
 def _log_run(tool: Tool, arguments: Mapping[str, Any], event: ToolFinished) -> None:
@@ -331,201 +553,3 @@ def _find_repetition_notice(tool: Tool, context: CallContext) -> str | None:
     if limit is None or tool.repeatable or count < limit:
         return None
     return _REPETITION_NOTICE.format(times=count)
-
-
-class CallJudgement(NamedTuple):
-    """Whether a call is good, and with which arguments it would run."""
-
-    tool: Tool | None
-    arguments: dict[str, Any]
-    """Repaired, and without parameters that the tool does not have."""
-    notes: tuple[str, ...]
-    """What was repaired or dropped."""
-    outcome: Outcome | None
-    """How the call ends without a run; None where the call is good."""
-    reason: str
-    """Why it does not run, in words for the model."""
-
-
-class CallReviewer:
-    """Judges calls against a registry's tools and schemas, and against the approval policy."""
-
-    def __init__(self, registry: Registry, policy: Policy) -> None:
-        self._registry = registry
-        self._policy = policy
-        self._has_slow_patterns = policy.has_slow_patterns
-        self._examiners: dict[str, ArgumentExaminer] = {}
-        for tool in registry:
-            self.examine_by(tool, is_trusted=tool.kind == "builtin")
-
-    def examine_by(self, tool: Tool, *, is_trusted: bool = False) -> None:
-        """Check arguments by the schema of this tool from now on.
-
-        Raises:
-            SpecError: the schema is not valid.
-        """
-        self._examiners[tool.name] = ArgumentExaminer(
-            tool.definition.parameters, tool.name, is_trusted=is_trusted
-        )
-
-    def may_wait(self, call: ToolCall) -> bool:
-        """Whether judging the call may wait for a worker; the event loop must not wait meanwhile."""
-        examiner = self._examiners.get(call.name)
-        if examiner is None:
-            tool = self._registry.get(call.name)  # by its alias
-            if tool is None:
-                return False
-            examiner = self._examiners[tool.name]
-        return self._has_slow_patterns or not examiner.is_cheap(call.arguments or {})
-
-    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
-        """Decide what happens to a call: it runs, needs approval, is denied or is invalid.
-
-        Never raises, and takes a limited time.
-        """
-        judgement = self.judge_call(call, allowed_tools)
-        if judgement.outcome is not None:
-            ruling = "denied" if judgement.outcome == "denied" else "invalid"
-            return Verdict(call_id=call.id, ruling=ruling, reason=judgement.reason)  # type: ignore[arg-type]
-        assert judgement.tool is not None, "a good call has a tool"
-        policy_ruling, reason = self._policy.find_ruling(
-            judgement.tool, judgement.arguments, is_from_text=call.is_from_text
-        )
-        return Verdict(
-            call_id=call.id,
-            ruling=policy_ruling,
-            reason=reason,
-            arguments=judgement.arguments if judgement.notes else None,
-            notes=judgement.notes,
-            may_repeat=judgement.tool.repeatable,
-            definition=(
-                self._registry.describe_tool(judgement.tool.name)
-                if policy_ruling == "needs_approval"
-                else None
-            ),
-        )
-
-    def judge_call(self, call: ToolCall, allowed_tools: Sequence[str]) -> CallJudgement:
-        """Check that the tool is known and allowed and that the arguments can be read and are valid.
-
-        Arguments are repaired at most once.
-        """
-        tool = self._registry.get(call.name)
-        if tool is None:
-            name = shorten_name(call.name)
-            reason = f"Tool {name!r} not found; {self._registry.suggest_name(name)}"
-            return CallJudgement(None, {}, (), "failed", reason)
-        if call.name not in allowed_tools and not _is_allowed(tool, allowed_tools):
-            allowed_names = ", ".join(allowed_tools) or "none"
-            reason = f"Tool {call.name!r} is not allowed here; allowed: {allowed_names}"
-            return CallJudgement(tool, {}, (), "denied", reason)
-        arguments = call.arguments
-        notes: tuple[str, ...] = ()
-        if arguments is None:
-            repaired_json = repair_json_text(call.raw)
-            if repaired_json is None:
-                problem = call.problem or "they could not be read"
-                return _judge_invalid(tool, call, problem)
-            arguments, notes = repaired_json[0], (str(repaired_json[1]),)
-        return self._judge_arguments(tool, call, arguments, notes)
-
-    def _judge_arguments(
-        self, tool: Tool, call: ToolCall, arguments: dict[str, Any], notes: tuple[str, ...]
-    ) -> CallJudgement:
-        """Validate the arguments; repair them once and drop unknown parameters where needed."""
-        examination = self._examiners[tool.name].examine(arguments)
-        if examination.problem is not None:
-            return _judge_invalid(tool, call, examination.problem)
-        return CallJudgement(tool, examination.arguments, (*notes, *examination.notes), None, "")
-
-
-def _judge_invalid(tool: Tool, call: ToolCall, problem: str) -> CallJudgement:
-    reason = f"Invalid arguments for {call.name!r}: {problem}"
-    return CallJudgement(tool, {}, (), "failed", reason)
-
-
-def shorten_name(name: str) -> str:
-    """A tool name for a result text; a model may invent a name of any length."""
-    return name if len(name) <= 100 else name[:97] + "..."
-
-
-def _is_allowed(tool: Tool, allowed_tools: Sequence[str]) -> bool:
-    """Whether the list holds the tool's name, its alias, or a glob that matches one of them."""
-    names = (tool.name, tool.alias) if tool.alias else (tool.name,)
-    return any(fnmatchcase(name, glob) for glob in allowed_tools for name in names)
-
-
-class ConcurrencyLimiter:
-    """Admits the tool calls of one conversation."""
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._running_calls = 0
-        self._runs_alone = False
-        self._waiting_calls: deque[tuple[asyncio.Future[None], bool]] = deque()
-
-    async def acquire_slot(self, *, alone: bool = False) -> None:
-        """Wait for a slot, which the caller must release; a cancelled wait leaves nothing to release."""
-        if not self._waiting_calls and self._has_slot(alone):
-            self._occupy_slot(alone)
-            return
-        admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting_calls.append((admission, alone))
-        try:
-            await admission
-        except asyncio.CancelledError:
-            if admission.done() and not admission.cancelled():
-                self.release_slot()  # admitted at the moment of the cancellation
-            else:
-                self._waiting_calls = deque(
-                    entry for entry in self._waiting_calls if entry[0] is not admission
-                )
-                self._admit_waiting_calls()
-            raise
-
-    def release_slot(self) -> None:
-        """Release a slot and admit the calls that may run now."""
-        self._running_calls -= 1
-        self._runs_alone = False
-        self._admit_waiting_calls()
-
-    def _has_slot(self, alone: bool) -> bool:
-        if self._runs_alone:
-            return False
-        return self._running_calls == 0 if alone else self._running_calls < self._width
-
-    def _occupy_slot(self, alone: bool) -> None:
-        self._running_calls += 1
-        self._runs_alone = alone
-
-    def _admit_waiting_calls(self) -> None:
-        while self._waiting_calls:
-            admission, alone = self._waiting_calls[0]
-            if not admission.done():  # a cancelled call may still be in the queue
-                if not self._has_slot(alone):
-                    return
-                self._occupy_slot(alone)
-                admission.set_result(None)
-            self._waiting_calls.popleft()
-
-
-class ConcurrencyLimiters:
-    """One limiter per conversation and event loop, kept only while it is in use."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self._limiters: WeakValueDictionary[tuple[int, str], ConcurrencyLimiter] = WeakValueDictionary()
-
-    def has_limiter(self, conversation: str) -> bool:
-        """Whether a call of the conversation runs or waits on the running event loop."""
-        if not self._limiters:  # the common case, and a cheap test
-            return False
-        return (id(asyncio.get_running_loop()), conversation) in self._limiters
-
-    def get_limiter(self, conversation: str) -> ConcurrencyLimiter:
-        """The limiter of a conversation on the running event loop; made where there is none."""
-        key = (id(asyncio.get_running_loop()), conversation)
-        limiter = self._limiters.get(key)
-        if limiter is None:
-            limiter = self._limiters[key] = ConcurrencyLimiter(self.width)
-        return limiter

@@ -23,6 +23,8 @@ class CachedResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one call that ran."""
 
     value: Any
+    size: int
+    """Characters of the value as a text, at most."""
     call_id: str
     """The call that ran."""
     stored_at: float
@@ -65,9 +67,9 @@ class ResultCache:
         self._entries.move_to_end(key)
         return entry
 
-    def store_result(self, key: CacheKey, value: Any, call_id: str) -> None:
+    def store_result(self, key: CacheKey, value: Any, size: int, call_id: str) -> None:
         """Store a result; the least recently used one is dropped where the cache is full."""
-        self._entries[key] = CachedResult(value=value, call_id=call_id, stored_at=time.monotonic())
+        self._entries[key] = CachedResult(value=value, size=size, call_id=call_id, stored_at=time.monotonic())
         self._entries.move_to_end(key)
         while len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)

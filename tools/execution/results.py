@@ -67,14 +67,47 @@ def build_tool_finished(
     return ToolFinished(call_id=call.id, outcome=outcome, result=result, notes=notes, parts=parts)
 
 
-def split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
-    """What a tool returned, with a description in place of each picture, file and sound; and these parts.
+def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None, int]:
+    """Convert what a tool returned to JSON data.
+
+    Returns:
+        The data, with a description in place of each picture, file and sound; these parts; a note where the
+        conversion changed something; and at most how many characters the data has as a text, which is 0 for
+        what is never cut: a number, true, false and null.
 
     Raises:
-        ResultTooLarge: the parts hold more than `MAX_PART_BYTES` together.
+        ResultTooLarge: it is longer than `MAX_RESULT_CHARACTERS`, or its parts than `MAX_PART_BYTES`.
     """
-    if type(value) in _PARTLESS_TYPES:
-        return value, ()
+    kind = type(value)
+    if kind is str:
+        _check_size(len(value))
+        if value.isascii():
+            return value, (), None, len(value)
+        text = value.encode("utf-8", "replace").decode("utf-8")
+        return text, (), None if text == value else _CONVERSION_NOTE, len(text)
+    if value is None or kind is bool or (kind is int and -(2**53) <= value <= 2**53):
+        return value, (), None, 0
+    if kind is float and math.isfinite(value):
+        return value, (), None, 0
+    parts: tuple[ContentPart, ...] = ()
+    if kind not in _PARTLESS_TYPES:
+        value, parts = _split_parts(value)
+    try:
+        encoded_value = orjson.dumps(value)
+        is_plain = orjson.loads(encoded_value) == value
+    except (TypeError, ValueError):
+        encoded_value, is_plain = b"", False
+    if is_plain:
+        _check_size(len(encoded_value))
+        return value, parts, None, len(encoded_value)
+    converted_value = make_json_safe(to_json_data(value))
+    size = len(orjson.dumps(converted_value))
+    _check_size(size)
+    return converted_value, parts, _CONVERSION_NOTE, size
+
+
+def _split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
+    """What a tool returned, with a description in place of each picture, file and sound; and these parts."""
     items = value if isinstance(value, (list, tuple)) else [value]
     parts = tuple(item for item in items if isinstance(item, ImagePart | FilePart | AudioPart))
     if not parts:
@@ -87,34 +120,6 @@ def split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
         for item in items
     ]
     return (described if items is value else described[0]), parts
-
-
-def convert_result(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Convert what a tool returned to JSON data, with a note where that changed it.
-
-    Raises:
-        ResultTooLarge: it is longer than `MAX_RESULT_CHARACTERS`.
-    """
-    kind = type(value)
-    if kind is str:
-        text = value.encode("utf-8", "replace").decode("utf-8") if not value.isascii() else value
-        _check_size(len(value))
-        return text, () if text is value or text == value else (_CONVERSION_NOTE,)
-    if value is None or kind is bool or (kind is int and -(2**53) <= value <= 2**53):
-        return value, ()
-    if kind is float and math.isfinite(value):
-        return value, ()
-    try:
-        encoded_value = orjson.dumps(value)
-        is_plain = orjson.loads(encoded_value) == value
-    except (TypeError, ValueError):
-        encoded_value, is_plain = b"", False
-    if is_plain:
-        _check_size(len(encoded_value))
-        return value, ()
-    converted_value = make_json_safe(to_json_data(value))
-    _check_size(len(orjson.dumps(converted_value)))
-    return converted_value, (_CONVERSION_NOTE,)
 
 
 def _check_size(size: int) -> None:
@@ -187,17 +192,12 @@ def _compute_share(limits: OutputLimits, use: OutputUse) -> int:
     return max(0, limits.total - use.characters_shown) // max(1, use.calls_in_reply)
 
 
-def fits_every_limit(event: ToolFinished, limits: OutputLimits, tool: Tool) -> bool:
-    """Whether the model sees a whole result, however much of the limits the turn has used: most results."""
-    value = event.result.get("result") if event.outcome == "succeeded" else event.result["error"]
-    if value is None or isinstance(value, (int, float)):
-        return True
-    if not isinstance(value, str):
-        return False
+def compute_least_characters(limits: OutputLimits, tool: Tool) -> int:
+    """Characters of one call's result that the model sees, however much of the limits the turn has used."""
     if tool.max_result_size is not None:
-        return len(value) <= tool.max_result_size
+        return tool.max_result_size
     sizes = [size for _, size in limits.per_tool_after]
-    return len(value) <= min(limits.least, limits.listing if tool.listing else limits.per_tool, *sizes)
+    return min(limits.least, limits.listing if tool.listing else limits.per_tool, *sizes)
 
 
 def explain_max_characters(limits: OutputLimits, tool: Tool, use: OutputUse) -> str:

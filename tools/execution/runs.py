@@ -24,12 +24,12 @@ import contextvars
 import inspect
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from toolchart.tools.definition import Tool, ToolFailure, ToolPending, ToolRaised, ToolTimeout
+from toolchart.tools.definition import ExecutionMode, Tool, ToolFailure, ToolPending, ToolRaised, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 
 CLEANUP_S = 1.0
@@ -43,7 +43,7 @@ _PLAIN_TYPES = frozenset({str, int, float, bool, type(None), dict, list})
 """Types that are certainly not awaitable: a cheap test, made before `inspect.isawaitable`."""
 
 
-async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Any:
+def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Coroutine[Any, Any, Any]:
     """Run a tool and return what it returned.
 
     Raises:
@@ -52,34 +52,30 @@ async def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContex
         ToolPending: its outcome comes later.
     """
     parameters = (arguments, context) if tool.needs_context else (arguments,)
-    match tool.execution_mode:
-        case "inline":
-            value = _run_inline(tool, parameters)
-            # A builtin may return an awaitable for the rare input that takes long.
-            if type(value) in _PLAIN_TYPES or not inspect.isawaitable(value):
-                return value
-            return await _run_as_task(lambda: value, tool.timeout_s)
-        case "async":
-            return await _run_as_task(partial(tool.run, *parameters), tool.timeout_s)
-        case "thread":
-            return await _run_in_thread(tool, parameters)
-        case "process":
-            from toolchart.tools.execution.isolation import run_in_process
-
-            return await run_in_process(tool, arguments)
+    return _RUN_BY_MODE[tool.execution_mode](tool, parameters)
 
 
-def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+async def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
     """Run on the event loop: nothing else runs until it returns, and no timeout can end it.
 
     Only a KeyboardInterrupt passes: here it comes from a person who wants to stop the program.
     """
     try:
-        return contextvars.copy_context().run(tool.run, *parameters)
+        value = contextvars.copy_context().run(tool.run, *parameters)
     except (ToolFailure, ToolPending, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise ToolRaised(describe_error(error)) from error
+    # A builtin may return an awaitable for the rare input that takes long.
+    if type(value) in _PLAIN_TYPES or not inspect.isawaitable(value):
+        return value
+    return await _await_as_task(lambda: value, tool.timeout_s)
+
+
+async def _run_in_process(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+    from toolchart.tools.execution.isolation import run_in_process
+
+    return await run_in_process(tool, parameters[0])
 
 
 def describe_error(error: BaseException) -> str:
@@ -114,7 +110,11 @@ def _make_failure(error: BaseException) -> _Failure:
 # -- as a task -----------------------------------------------------------------------------------
 
 
-async def _run_as_task(start_work: Callable[[], Any], timeout_s: float) -> Any:
+async def _run_as_task(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+    return await _await_as_task(partial(tool.run, *parameters), tool.timeout_s)
+
+
+async def _await_as_task(start_work: Callable[[], Any], timeout_s: float) -> Any:
     """Await in a task of its own, since a tool may ignore its cancellation and then run on.
 
     The task itself sets the future that is awaited here: `asyncio.wait` needs a further future and a
@@ -197,8 +197,10 @@ async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...]) -> Any:
     run = _ThreadRun(tool, parameters)
     timer = run.loop.call_later(tool.timeout_s, run.end_as_timed_out)
     try:
-        run.start()  # as late as possible: the worker needs the interpreter's lock, which is held here
+        start_job(run)  # as late as possible: the worker needs the interpreter's lock, which is held here
         value, failure = await run.end
+    except RuntimeError as error:
+        raise ToolFailure(f"not started: {error}") from None
     except asyncio.CancelledError:
         run.mark_late()
         raise
@@ -223,17 +225,6 @@ class _ThreadRun:
         self._failure: _Failure | None = None
         self._is_late = False
         self._is_finished = False
-
-    def start(self) -> None:
-        """Start in a worker thread.
-
-        Raises:
-            ToolFailure: the system cannot start another thread.
-        """
-        try:
-            start_job(self)
-        except RuntimeError as error:
-            raise ToolFailure(f"not started: {error}") from None
 
     def run(self) -> None:
         """Run the function and keep its result; called in the worker thread."""
@@ -351,3 +342,11 @@ def count_idle_workers() -> int:
 if hasattr(os, "register_at_fork"):
     # A forked child has no thread but the one that forked: a job for an idle worker would never run.
     os.register_at_fork(after_in_child=_idle_workers.clear)
+
+
+_RUN_BY_MODE: dict[ExecutionMode, Callable[[Tool, tuple[Any, ...]], Coroutine[Any, Any, Any]]] = {
+    "inline": _run_inline,
+    "async": _run_as_task,
+    "thread": _run_in_thread,
+    "process": _run_in_process,
+}

@@ -7,6 +7,7 @@ and error texts name the parameter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
@@ -42,10 +43,40 @@ class _UnsupportedSchema(Exception):
     """The schema uses something that is not compiled here."""
 
 
-def compile_schema(schema: Any) -> SchemaCheck | None:
-    """Compile a schema to a predicate; None where only `jsonschema` can validate it."""
+_OPEN_SCHEMA_KEYWORDS = frozenset(
+    {
+        "additionalProperties",
+        "patternProperties",
+        "unevaluatedProperties",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "$ref",
+        "if",
+    }
+)
+"""Keywords that may allow parameters beside those listed in `properties`."""
+
+
+def allows_unknown_parameters(schema: Mapping[str, Any]) -> bool:
+    """Whether arguments may have parameters beside those that the schema lists.
+
+    JSON Schema allows them where it says nothing. A tool has none that its schema does not speak of.
+    """
+    return "properties" not in schema or not _OPEN_SCHEMA_KEYWORDS.isdisjoint(schema)
+
+
+def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck | None:
+    """Compile a schema to a predicate; None where only `jsonschema` can validate it.
+
+    Args:
+        allows_unknown: whether it is true for parameters that a tool with this schema does not have.
+    """
+    root = schema
+    if not allows_unknown and not allows_unknown_parameters(schema):
+        schema = {**schema, "additionalProperties": False}
     try:
-        return _SchemaCompiler(schema).compile_node(schema)
+        return _SchemaCompiler(root).compile_node(schema)
     except (_UnsupportedSchema, RecursionError, ValueError):
         return None
 
@@ -75,15 +106,19 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-_TYPES: dict[str, SchemaCheck] = {
-    "string": lambda value: isinstance(value, str),
-    "integer": is_integer,
-    "number": is_number,
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-    "array": lambda value: isinstance(value, list),
-    "object": lambda value: isinstance(value, dict),
+_TYPES: dict[str, tuple[tuple[type, ...], SchemaCheck]] = {
+    "string": ((str,), lambda value: isinstance(value, str)),
+    "integer": ((int,), is_integer),
+    "number": ((int, float), is_number),
+    "boolean": ((bool,), lambda value: isinstance(value, bool)),
+    "null": ((type(None),), lambda value: value is None),
+    "array": ((list,), lambda value: isinstance(value, list)),
+    "object": ((dict,), lambda value: isinstance(value, dict)),
 }
+"""By type of JSON Schema: the Python types whose values certainly have it, and whether any value has it."""
+
+_OBJECT_KEYWORDS = frozenset({"properties", "required", "additionalProperties"})
+"""Keywords that are checked together, and with them `type: object`."""
 
 
 class _SchemaCompiler:
@@ -100,90 +135,86 @@ class _SchemaCompiler:
             _UnsupportedSchema: it has a keyword that is not compiled here.
         """
         if isinstance(schema, bool):
-            return (lambda value: True) if schema else (lambda value: False)
+            return lambda value: schema
         if not isinstance(schema, dict):
             raise _UnsupportedSchema
-        checks = [
-            check for key in schema if (check := self._compile_keyword(key, schema[key], schema)) is not None
-        ]
+        checks: list[SchemaCheck] = []
+        keywords = schema.keys() - _ANNOTATIONS
+        if not keywords.isdisjoint(_OBJECT_KEYWORDS):
+            checks.append(self._compile_object(schema))
+            keywords -= _OBJECT_KEYWORDS
+            if schema.get("type") == "object":
+                keywords.remove("type")
+        for key in schema:
+            if key in keywords:
+                if key not in _KEYWORDS:
+                    raise _UnsupportedSchema
+                checks.append(_KEYWORDS[key](self, schema[key], schema))
         if not checks:
             return lambda value: True
-        if len(checks) == 1:
-            return checks[0]
-        if len(checks) == 2:  # most objects have two: their type and their properties
-            first, second = checks
-            return lambda value: first(value) and second(value)
-        return lambda value: all(check(value) for check in checks)
+        return checks[0] if len(checks) == 1 else lambda value: all(check(value) for check in checks)
 
-    def _compile_keyword(self, key: str, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck | None:
-        if key in _ANNOTATIONS:
-            return None
-        match key:
-            case "type":
-                return _compile_type(operand)
-            case "properties" | "required" | "additionalProperties":
-                return self._compile_object(key, schema)
-            case "enum":
-                return _compile_enum(operand)
-            case "const":
-                return lambda value: is_json_equal(value, operand)
-            case "items":
-                return self._compile_items(operand, schema)
-            case "anyOf":
-                options = [self.compile_node(option) for option in operand]
-                return lambda value: any(option(value) for option in options)
-            case "allOf":
-                checks = [self.compile_node(part) for part in operand]
-                return lambda value: all(check(value) for check in checks)
-            case "oneOf":
-                choices = [self.compile_node(choice) for choice in operand]
-                return lambda value: sum(choice(value) for choice in choices) == 1
-            case "not":
-                negated_check = self.compile_node(operand)
-                return lambda value: not negated_check(value)
-            case "$ref":
-                return self._compile_reference(operand)
-        return _compile_bound(key, operand)
+    def _compile_object(self, schema: Mapping[str, Any]) -> SchemaCheck:
+        """One closure for the keywords of an object.
 
-    def _compile_object(self, key: str, schema: Mapping[str, Any]) -> SchemaCheck | None:
-        """One closure for the three object keywords together, made for the first of them."""
-        if key != next(k for k in schema if k in ("properties", "required", "additionalProperties")):
-            return None
+        Most values have exactly the one type that their schema asks for, and it asks for nothing else. They
+        pass by a test on their type; another value is looked at by the schema's own predicate.
+        """
         if "patternProperties" in schema:
             raise _UnsupportedSchema
-        property_checks = {
-            name: self.compile_node(part) for name, part in schema.get("properties", {}).items()
-        }
+        properties = schema.get("properties", {})
+        certain_types = {name: find_certain_types(part) for name, part in properties.items()}
+        property_checks = {name: self.compile_node(part) for name, part in properties.items()}
         required_names = tuple(schema.get("required", ()))
-        check_additional = self.compile_node(schema.get("additionalProperties", True))
-        allows_any = schema.get("additionalProperties", True) is True
+        additional = schema.get("additionalProperties", True)
+        check_additional = None if additional is True else self.compile_node(additional)
+        must_be_object = schema.get("type") == "object"
 
         def check_object(value: Any) -> bool:
             if not isinstance(value, dict):
-                return True
+                return not must_be_object
             for name in required_names:
                 if name not in value:
                     return False
             for name, item in value.items():
-                check_property = property_checks.get(name)
-                if check_property is not None:
-                    if not check_property(item):
+                if type(item) not in certain_types.get(name, ()):
+                    check = property_checks.get(name, check_additional)
+                    if check is not None and not check(item):
                         return False
-                elif not allows_any and not check_additional(item):
-                    return False
             return True
 
         return check_object
 
-    def _compile_items(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+    def compile_items(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        """A predicate for `items`."""
         if "prefixItems" in schema or isinstance(operand, list):
             raise _UnsupportedSchema
         check_item = self.compile_node(operand)
         return lambda value: not isinstance(value, list) or all(map(check_item, value))
 
-    def _compile_reference(self, target: Any) -> SchemaCheck:
-        """A check that looks its target up when it is first called, so that a schema may refer to
-        itself."""
+    def compile_any(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        """A predicate for `anyOf`."""
+        options = [self.compile_node(option) for option in operand]
+        return lambda value: any(option(value) for option in options)
+
+    def compile_all(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        """A predicate for `allOf`."""
+        checks = [self.compile_node(part) for part in operand]
+        return lambda value: all(check(value) for check in checks)
+
+    def compile_one(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        """A predicate for `oneOf`."""
+        choices = [self.compile_node(choice) for choice in operand]
+        return lambda value: sum(choice(value) for choice in choices) == 1
+
+    def compile_not(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        """A predicate for `not`."""
+        negated_check = self.compile_node(operand)
+        return lambda value: not negated_check(value)
+
+    def compile_reference(self, target: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        """A predicate for `$ref`. It looks its target up when it is first called, so that a schema may refer
+        to itself."""
         if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
             raise _UnsupportedSchema
         slot = self._references.get(target)
@@ -204,51 +235,85 @@ class _SchemaCompiler:
         return node
 
 
-def _compile_type(operand: Any) -> SchemaCheck:
+def find_certain_types(schema: Any) -> tuple[type, ...]:
+    """Python types whose values fit a part of a schema, whatever they are; none where it has a condition."""
+    keywords = schema.keys() - _ANNOTATIONS if isinstance(schema, dict) else set()
+    if keywords == {"anyOf"}:
+        return tuple(kind for option in schema["anyOf"] for kind in find_certain_types(option))
+    if keywords != {"type"}:
+        return ()
+    names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return tuple(kind for name in names if name in _TYPES for kind in _TYPES[name][0])
+
+
+def _compile_type(compiler: _SchemaCompiler, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
     names = operand if isinstance(operand, list) else [operand]
     if not all(name in _TYPES for name in names):
         raise _UnsupportedSchema
-    checks = [_TYPES[name] for name in names]
-    if len(checks) == 1:
-        return checks[0]
-    return lambda value: any(check(value) for check in checks)
+    checks = [_TYPES[name][1] for name in names]
+    return checks[0] if len(checks) == 1 else lambda value: any(check(value) for check in checks)
 
 
-def _compile_enum(choices: Any) -> SchemaCheck:
+def _compile_enum(compiler: _SchemaCompiler, choices: Any, schema: Mapping[str, Any]) -> SchemaCheck:
     texts = frozenset(choice for choice in choices if isinstance(choice, str))
     others = [choice for choice in choices if not isinstance(choice, str)]
-    if not others:
-        return lambda value: isinstance(value, str) and value in texts
     return lambda value: (
         value in texts if isinstance(value, str) else any(is_json_equal(value, other) for other in others)
     )
 
 
-def _compile_bound(key: str, limit: Any) -> SchemaCheck:
-    match key:
-        case "minimum":
-            return lambda value: not is_number(value) or not value < limit
-        case "maximum":
-            return lambda value: not is_number(value) or not value > limit
-        case "exclusiveMinimum":
-            return lambda value: not is_number(value) or not value <= limit
-        case "exclusiveMaximum":
-            return lambda value: not is_number(value) or not value >= limit
-        case "minLength":
-            return lambda value: not isinstance(value, str) or len(value) >= limit
-        case "maxLength":
-            return lambda value: not isinstance(value, str) or len(value) <= limit
-        case "minItems":
-            return lambda value: not isinstance(value, list) or len(value) >= limit
-        case "maxItems":
-            return lambda value: not isinstance(value, list) or len(value) <= limit
-        case "pattern":
-            pattern = get_pattern(limit)
-            if not pattern.is_linear:
-                raise _UnsupportedSchema
-            return lambda value: not isinstance(value, str) or pattern.occurs_in(value)
-    raise _UnsupportedSchema
+def _compile_const(compiler: _SchemaCompiler, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+    return lambda value: is_json_equal(value, operand)
 
+
+def _compile_pattern(compiler: _SchemaCompiler, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+    pattern = get_pattern(operand)
+    if not pattern.is_linear:
+        raise _UnsupportedSchema
+    return lambda value: not isinstance(value, str) or pattern.occurs_in(value)
+
+
+_KeywordCompiler = Callable[[_SchemaCompiler, Any, Mapping[str, Any]], SchemaCheck]
+"""From the keyword's operand, and the schema in which it stands, to a predicate."""
+
+
+def _bound(is_bounded: SchemaCheck, keeps: Callable[[Any, Any], bool]) -> _KeywordCompiler:
+    """The compiler of a keyword that bounds values of one type.
+
+    Args:
+        keeps: whether a value keeps within a limit. Written so that NaN, of which every comparison is false,
+            keeps within all, as it does for `jsonschema`.
+    """
+
+    def compile_bound(compiler: _SchemaCompiler, limit: Any, schema: Mapping[str, Any]) -> SchemaCheck:
+        return lambda value: not is_bounded(value) or keeps(value, limit)
+
+    return compile_bound
+
+
+_is_text, _is_list = _TYPES["string"][1], _TYPES["array"][1]
+
+_KEYWORDS: dict[str, _KeywordCompiler] = {
+    "type": _compile_type,
+    "enum": _compile_enum,
+    "const": _compile_const,
+    "pattern": _compile_pattern,
+    "items": _SchemaCompiler.compile_items,
+    "anyOf": _SchemaCompiler.compile_any,
+    "allOf": _SchemaCompiler.compile_all,
+    "oneOf": _SchemaCompiler.compile_one,
+    "not": _SchemaCompiler.compile_not,
+    "$ref": _SchemaCompiler.compile_reference,
+    "minimum": _bound(is_number, lambda value, limit: not value < limit),
+    "maximum": _bound(is_number, lambda value, limit: not value > limit),
+    "exclusiveMinimum": _bound(is_number, lambda value, limit: not value <= limit),
+    "exclusiveMaximum": _bound(is_number, lambda value, limit: not value >= limit),
+    "minLength": _bound(_is_text, lambda value, limit: len(value) >= limit),
+    "maxLength": _bound(_is_text, lambda value, limit: len(value) <= limit),
+    "minItems": _bound(_is_list, lambda value, limit: len(value) >= limit),
+    "maxItems": _bound(_is_list, lambda value, limit: len(value) <= limit),
+}
+"""Every keyword that is compiled, beside those of objects."""
 
 MAX_PROBLEMS = 3
 """Problems of one call that its error text lists."""
@@ -331,19 +396,80 @@ def check_schema(schema: Any, tool: str) -> None:
     Raises:
         SpecError: they are not, with the path inside the schema.
     """
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
     hint = "write JSON Schema: {type: object, properties: {name: {type: string}}, required: [name]}"
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        path = "/".join(["parameters", *map(str, error.absolute_path)])
-        problem = _shorten_message(error.message)
-        message = f"the parameters of tool {tool!r} are not a JSON Schema: {problem}"
-        raise SpecError(message, path=path, hint=hint) from None
+    # Checking against the metaschema takes a millisecond, and importing `jsonschema` many more.
+    if not _is_plain_schema(schema):
+        from jsonschema import Draft202012Validator
+        from jsonschema.exceptions import SchemaError
+
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            path = "/".join(["parameters", *map(str, error.absolute_path)])
+            problem = _shorten_message(error.message)
+            message = f"the parameters of tool {tool!r} are not a JSON Schema: {problem}"
+            raise SpecError(message, path=path, hint=hint) from None
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise SpecError(f"the parameters of tool {tool!r} are not an object", hint=hint)
+
+
+def _is_plain_schema(schema: Any) -> bool:
+    """Whether a schema has only keywords whose operands are looked at here, and all of them are valid.
+
+    It is then valid by the metaschema too. Of a schema for which it is false nothing is known.
+    """
+    if type(schema) is bool:
+        return True
+    return type(schema) is dict and all(
+        key in _PLAIN_OPERANDS and _PLAIN_OPERANDS[key](operand) for key, operand in schema.items()
+    )
+
+
+def _are_plain_schemas(operand: Any) -> bool:
+    return type(operand) is list and len(operand) > 0 and all(map(_is_plain_schema, operand))
+
+
+def _are_named_plain_schemas(operand: Any) -> bool:
+    return (
+        type(operand) is dict
+        and all(type(name) is str for name in operand)
+        and all(map(_is_plain_schema, operand.values()))
+    )
+
+
+def _are_different_texts(operand: Any) -> bool:
+    is_list = type(operand) is list and all(type(item) is str for item in operand)
+    return is_list and len(set(operand)) == len(operand)
+
+
+def _are_types(operand: Any) -> bool:
+    if type(operand) is str:
+        return operand in _TYPES
+    return bool(operand) and _are_different_texts(operand) and all(name in _TYPES for name in operand)
+
+
+def _is_size(operand: Any) -> bool:
+    return type(operand) is int and operand >= 0
+
+
+_LOCAL_REFERENCE = re.compile(r"#(/[A-Za-z0-9_$.-]+)*")
+
+_PLAIN_OPERANDS: dict[str, SchemaCheck] = {
+    **dict.fromkeys(("title", "description", "format", "$comment"), _is_text),
+    **dict.fromkeys(("deprecated", "readOnly", "writeOnly"), _TYPES["boolean"][1]),
+    **dict.fromkeys(("default", "const"), lambda operand: True),
+    **dict.fromkeys(("enum", "examples"), _is_list),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), is_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_size),
+    **dict.fromkeys(("items", "not", "additionalProperties"), _is_plain_schema),
+    **dict.fromkeys(("anyOf", "allOf", "oneOf"), _are_plain_schemas),
+    **dict.fromkeys(("properties", "$defs"), _are_named_plain_schemas),
+    "type": _are_types,
+    "required": _are_different_texts,
+    "$ref": lambda operand: _is_text(operand) and _LOCAL_REFERENCE.fullmatch(operand) is not None,
+}
+"""By keyword: whether its operand certainly is as the metaschema demands. `pattern` is not here, because the
+metaschema demands a regular expression."""
 
 
 def _describe_schema_error(error: Any) -> str:

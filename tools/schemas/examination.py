@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from toolchart.tools.schemas.checks import ArgumentCheck
+from toolchart.tools.schemas.checks import (
+    ArgumentCheck,
+    SchemaCheck,
+    allows_unknown_parameters,
+    compile_schema,
+    find_certain_types,
+)
 
 MAX_COST = 20_000
 """Schema nodes times value nodes that are examined in this process."""
@@ -22,18 +28,6 @@ _FLAT_TYPES = frozenset({str, int, float, bool, type(None)})
 """Types of JSON values that hold no others."""
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if"})
-
-_OPEN_SCHEMA_KEYWORDS = (
-    "additionalProperties",
-    "patternProperties",
-    "unevaluatedProperties",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "$ref",
-    "if",
-)
-"""Keywords that may allow parameters beside those listed in `properties`."""
 
 
 class Examination(NamedTuple):
@@ -61,6 +55,11 @@ class ArgumentExaminer:
         self._check = ArgumentCheck(schema, tool, is_trusted=is_trusted)
         self._weight = measure_weight(schema) if self._check.is_compiled else None
         """Most schema nodes that one node of a value is compared with; None without a bound."""
+        self.fits: SchemaCheck | None = None
+        """Whether arguments are valid and name known parameters only; None where that may take long. Most
+        schemas have it, and most calls fit: then there is nothing to examine. It may raise."""
+        if self._weight == 1:
+            self.fits = compile_schema(schema, allows_unknown=False)
 
     def is_cheap(self, arguments: dict[str, Any]) -> bool:
         """Whether they are examined here, and not in a worker."""
@@ -68,13 +67,6 @@ class ArgumentExaminer:
 
     def examine(self, arguments: dict[str, Any]) -> Examination:
         """Validate the arguments; repair them once and drop unknown parameters where needed. Never raises."""
-        schema, weight = self._check.schema, self._weight
-        if (
-            weight == 1
-            and not _find_unknown_parameters(arguments, schema)
-            and self._check.is_valid(arguments)
-        ):
-            return Examination(arguments, (), None)  # most calls: no need to count
         if self.is_cheap(arguments):
             try:
                 return _examine_with(self._check, arguments)
@@ -85,7 +77,7 @@ class ArgumentExaminer:
         work = Work(
             module=__name__,
             function="examine_in_worker",
-            arguments={"schema": schema, "arguments": arguments},
+            arguments={"schema": self._check.schema, "arguments": arguments},
             preload=(__name__,),
         )
         try:
@@ -125,11 +117,9 @@ def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examinatio
 
 def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Parameters that the tool does not have; none where the schema may allow further ones."""
-    properties = schema.get("properties")
-    if properties is None or arguments.keys() <= properties.keys():
+    if allows_unknown_parameters(schema):
         return ()
-    unknown_names = tuple(name for name in arguments if name not in properties)
-    return () if any(keyword in schema for keyword in _OPEN_SCHEMA_KEYWORDS) else unknown_names
+    return tuple(name for name in arguments if name not in schema["properties"])
 
 
 # -- cost ----------------------------------------------------------------------------------------
@@ -170,12 +160,20 @@ def _has_combinator(schema: Any) -> bool:
     while pending:
         node = pending.pop()
         if isinstance(node, Mapping):
-            if not _COMBINATORS.isdisjoint(node):
+            if not _COMBINATORS.isdisjoint(node) and not _has_few_plain_options(node):
                 return True
             pending += node.values()
         elif isinstance(node, list):
             pending += node
     return False
+
+
+def _has_few_plain_options(node: Mapping[str, Any]) -> bool:
+    """Whether its only alternatives are a few types, as in an optional parameter: no part stands inside."""
+    options = node.get("anyOf")
+    if not isinstance(options, list) or len(options) > 4 or len(_COMBINATORS & node.keys()) > 1:
+        return False
+    return all(map(find_certain_types, options))
 
 
 def _measure_node(node: Any, root: Any, sizes: dict[str, int | None]) -> int | None:
