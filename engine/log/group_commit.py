@@ -21,6 +21,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -63,14 +64,10 @@ class LogWriter:
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._job_count = 0
+        self.job_count = 0
+        """How many jobs are waiting or being done."""
         if isinstance(store, UpkeepStore):
             store.take_over_upkeep()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether jobs are waiting or being done."""
-        return self._job_count > 0
 
     def submit(self, work: RecordBatch | Callable[[], Any]) -> asyncio.Future[Any]:
         """Add a job; its future belongs to the running loop.
@@ -80,7 +77,7 @@ class LogWriter:
         """
         job = _Job(work, asyncio.get_running_loop().create_future())
         with self._lock:
-            self._job_count += 1
+            self.job_count += 1
             self._jobs.put(job)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="toolchart-log", daemon=True)
@@ -90,7 +87,7 @@ class LogWriter:
     def drain(self) -> None:
         """Wait until every job is done; for a caller that closes the store."""
         thread = self._thread
-        while self.is_busy and thread is not None and thread.is_alive():
+        while self.job_count and thread is not None and thread.is_alive():
             thread.join(0.005)
 
     def _run(self) -> None:
@@ -99,7 +96,7 @@ class LogWriter:
                 job = self._jobs.get(timeout=_IDLE_S)
             except queue.Empty:
                 with self._lock:
-                    if not self._job_count:
+                    if not self.job_count:
                         self._thread = None
                         return
                 continue
@@ -156,7 +153,7 @@ class LogWriter:
         for entry in results:
             by_loop.setdefault(entry[0].done.get_loop(), []).append(entry)
         with self._lock:
-            self._job_count -= len(results)
+            self.job_count -= len(results)
         for loop, entries in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
                 loop.call_soon_threadsafe(_finish_jobs, entries)
@@ -194,35 +191,26 @@ _POLL_S = 0.2
 
 _numbers = itertools.count(1)
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def read_clock_s() -> float:
-    """Seconds that also pass while the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
+read_clock_s = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+"""Seconds that also pass while the machine sleeps: its leases run out elsewhere meanwhile."""
 
 
 # -- leases that this engine holds ---------------------------------------------------------------
 
 
-class HeldLease:
+class HeldLease(msgspec.Struct, eq=False):
     """A lease that this engine holds now."""
 
-    __slots__ = ("is_ending", "is_lost", "lease", "loop", "safe_until_s")
-
-    def __init__(self, lease: Lease, safe_until_s: float, loop: asyncio.AbstractEventLoop) -> None:
-        self.lease = lease
-        self.loop = loop
-        """The event loop in which the conversation is worked on; it looks after the lease."""
-        self.safe_until_s = safe_until_s
-        """Until when effects may begin, by `read_clock_s`."""
-        self.is_lost = False
-        self.is_ending = False
-        """Whether it is being given back: that it cannot be prolonged any more is no loss."""
-
-    def has_margin(self) -> bool:
-        """Whether enough of the lease is left for an effect to begin."""
-        return not self.is_lost and read_clock_s() < self.safe_until_s
+    lease: Lease
+    safe_until_s: float
+    """Until when effects may begin, by `read_clock_s`."""
+    loop: asyncio.AbstractEventLoop
+    """The event loop in which the conversation is worked on; it looks after the lease."""
+    names: list[str]
+    """The conversations that it covers: its own, and children of it."""
+    is_lost: bool = False
+    is_ending: bool = False
+    """Whether it is being given back: that it cannot be prolonged any more is no loss."""
 
 
 class LeaseKeeper:
@@ -238,10 +226,15 @@ class LeaseKeeper:
         self._store = store
         self._writer = writer
         self._lease_s = lease_s
+        # Seconds after the request for a lease until which effects may begin. They count from the request:
+        # the store grants it somewhat later, so it never runs out earlier than this engine believes.
+        self._safe_s = lease_s * (1 - _MARGIN_SHARE)
         self._number = next(_numbers)
-        self._held: dict[str, HeldLease] = {}
+        self.held: dict[str, HeldLease] = {}
         """By conversation; those of children are the one of their root."""
         self._roots: dict[str, HeldLease] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, dict[str, HeldLease]] = {}
+        """The same by event loop."""
         self._timers: dict[asyncio.AbstractEventLoop, asyncio.TimerHandle] = {}
         self.on_entries: Callable[[Sequence[InboxEntry]], None] | None = None
         """Called in the event loop with entries for conversations that are held."""
@@ -250,7 +243,7 @@ class LeaseKeeper:
 
     def find(self, conversation: str) -> HeldLease | None:
         """The lease that covers a conversation; None where this engine has none."""
-        return self._held.get(conversation)
+        return self.held.get(conversation)
 
     async def acquire(self, conversation: str) -> None:
         """Take the lease of a conversation.
@@ -259,14 +252,14 @@ class LeaseKeeper:
             LeaseHeld: another worker, or another engine of this process, works on it.
         """
         worker, asked_at = name_worker(self._number), read_clock_s()
-
-        def take(wait: bool) -> Lease:
-            return self._store.acquire_lease(conversation, worker, self._lease_s, wait=wait)
-
+        take = partial(self._store.acquire_lease, conversation, worker, self._lease_s)
         lease = await self.call_store(take, on_abandon=self._return_lease)
-        held = HeldLease(lease, self._compute_safe_time(asked_at), asyncio.get_running_loop())
-        self._held[conversation] = self._roots[conversation] = held
-        self._start_timer()
+        loop = asyncio.get_running_loop()
+        held = HeldLease(lease, asked_at + self._safe_s, loop, [conversation])
+        self.held[conversation] = self._roots[conversation] = held
+        self._by_loop.setdefault(loop, {})[conversation] = held
+        if loop not in self._timers:
+            self._start_timer(loop)
 
     def _return_lease(self, taken: asyncio.Future[Lease]) -> None:
         """Give a lease back that was taken for somebody who was cancelled meanwhile."""
@@ -282,12 +275,10 @@ class LeaseKeeper:
 
     def share(self, child: str, parent: str) -> None:
         """Let a child be covered by the lease of its parent."""
-        held = self._held.get(parent)
+        held = self.held.get(parent)
         if held is not None:
-            self._held[child] = held
-
-    def _compute_safe_time(self, asked_at: float) -> float:
-        return asked_at + self._lease_s * (1 - _MARGIN_SHARE)
+            self.held[child] = held
+            held.names.append(child)
 
     async def release(self, conversation: str, *, is_open: bool, due: float | None) -> bool:
         """Give a lease back; false where the inbox has entries, and it is kept.
@@ -301,24 +292,29 @@ class LeaseKeeper:
         held.is_ending = True
         try:
             is_released = await self.call_store(
-                lambda wait: self._store.release_lease(held.lease, is_open=is_open, due=due, wait=wait)
+                partial(self._store.release_lease, held.lease, is_open=is_open, due=due)
             )
         finally:
             held.is_ending = False
         if is_released:
-            self._forget(conversation)
+            self.abandon(conversation)
             if held.is_lost:
                 raise LeaseLost(f"conversation {conversation}: its lease was taken over by another worker")
         return is_released
 
     def abandon(self, conversation: str) -> None:
         """Keep a lease no longer: it expires, and another worker takes it."""
-        self._forget(conversation)
-
-    def _forget(self, conversation: str) -> None:
         held = self._roots.pop(conversation, None)
-        self._held = {name: other for name, other in self._held.items() if other is not held}
-        if held is not None and not self._list_roots(held.loop):
+        if held is None:
+            return
+        # What this costs does not grow with the number of other leases.
+        for name in held.names:
+            if self.held.get(name) is held:
+                del self.held[name]
+        roots = self._by_loop[held.loop]
+        del roots[conversation]
+        if not roots:
+            del self._by_loop[held.loop]
             timer = self._timers.pop(held.loop, None)
             if timer is not None:
                 timer.cancel()
@@ -329,7 +325,7 @@ class LeaseKeeper:
         Raises:
             LeaseLost: another worker has taken it.
         """
-        if held.has_margin():
+        if not held.is_lost and read_clock_s() < held.safe_until_s:
             return
         await self._renew([held])
         if held.is_lost:
@@ -343,27 +339,27 @@ class LeaseKeeper:
         answers = await self._writer.submit(lambda: self._store.renew_leases(values, self._lease_s))
         for held, is_held in zip(leases, answers, strict=True):
             if is_held:
-                held.safe_until_s = self._compute_safe_time(asked_at)
+                held.safe_until_s = asked_at + self._safe_s
             elif not held.is_lost and not held.is_ending:
                 held.is_lost = True
                 if self.on_loss is not None and held.lease.conversation in self._roots:
                     self.on_loss(held.lease.conversation)
 
     async def call_store(
-        self, work: Callable[[bool], Value], on_abandon: Callable[[asyncio.Future[Value]], None] | None = None
+        self, work: Callable[..., Value], on_abandon: Callable[[asyncio.Future[Value]], None] | None = None
     ) -> Value:
         """Call the store at once where that waits for nothing, else in the writer's thread.
 
         Args:
-            work: gets whether it may wait.
+            work: gets whether it may `wait`.
             on_abandon: gets the finished work where the caller was cancelled while it was done.
         """
-        if getattr(self._store, "commits_at_once", False) and not self._writer.is_busy:
+        if getattr(self._store, "commits_at_once", False) and not self._writer.job_count:
             try:
-                return work(False)
+                return work(wait=False)
             except LogBusy:
                 pass
-        done: asyncio.Future[Value] = self._writer.submit(lambda: work(True))
+        done: asyncio.Future[Value] = self._writer.submit(partial(work, wait=True))
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -371,17 +367,11 @@ class LeaseKeeper:
                 done.add_done_callback(on_abandon)
             raise
 
-    def _list_roots(self, loop: asyncio.AbstractEventLoop) -> list[tuple[str, HeldLease]]:
-        """The conversations that are worked on in an event loop, with their leases."""
-        return [(name, held) for name, held in list(self._roots.items()) if held.loop is loop]
-
-    def _start_timer(self) -> None:
-        """Look after the leases of the running event loop from time to time, as long as there are any."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._timers:
-            for other in [other for other in list(self._timers) if other.is_closed()]:
-                self._timers.pop(other, None)
-            self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
+    def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look after the leases of an event loop from time to time, as long as there are any."""
+        for other in [other for other in list(self._timers) if other.is_closed()]:
+            self._timers.pop(other, None)
+        self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timers.pop(loop, None)
@@ -391,18 +381,18 @@ class LeaseKeeper:
     async def _look_after_leases(self, loop: asyncio.AbstractEventLoop) -> None:
         """Prolong leases that have run for a while, and hand on what the inboxes have."""
         try:
-            early = read_clock_s() + self._lease_s * (1 - _MARGIN_SHARE) / 2
-            roots = self._list_roots(loop)
-            aging = [held for _, held in roots if held.safe_until_s < early and not held.is_lost]
+            early = read_clock_s() + self._safe_s / 2
+            roots = list(self._by_loop.get(loop, {}).values())
+            aging = [held for held in roots if held.safe_until_s < early and not held.is_lost]
             if aging:
                 await self._renew(aging)
-            names = [name for name, _ in self._list_roots(loop)]
+            names = list(self._by_loop.get(loop, ()))
             if names and self.on_entries is not None:
                 entries = await self._writer.submit(lambda: self._store.read_inbox(names))
                 if entries:
                     self.on_entries(entries)
         finally:
-            if self._list_roots(loop) and loop not in self._timers:
+            if loop in self._by_loop and loop not in self._timers:
                 self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
 
 
@@ -435,13 +425,15 @@ class GroupCommit:
 
     def __init__(self, store: Store, *, lease_s: float = LEASE_S) -> None:
         self._plain_store = store
-        self._keeps_checkpoints = isinstance(store, CheckpointStore)
+        self.keeps_checkpoints = isinstance(store, CheckpointStore)
+        """Whether the store keeps checkpoints."""
         self._store = store if isinstance(store, GroupCommitStore) else None
         self._writer = LogWriter(self._store) if self._store is not None else None
         self.leases: LeaseKeeper | None = None
         """The leases of conversations; None where the store keeps none."""
         if self._writer is not None and isinstance(store, SharedStore):
             self.leases = LeaseKeeper(store, self._writer, lease_s)
+        self._held = self.leases.held if self.leases is not None else {}
         self._needs_upkeep = getattr(store, "needs_upkeep", None)
         self._commits_at_once = self._store is not None and self._store.commits_at_once
         self._open_turns = 0
@@ -461,18 +453,13 @@ class GroupCommit:
 
     def get_lease_token(self, conversation: str) -> int:
         """Fencing token of the lease that covers a conversation now; 0 where there is none."""
-        held = self.leases.find(conversation) if self.leases is not None else None
+        held = self._held.get(conversation)
         return held.lease.token if held is not None else 0
 
     def cover_child(self, child: str, parent: str) -> None:
         """Let the lease of a conversation cover a child of it."""
         if self.leases is not None:
             self.leases.share(child, parent)
-
-    @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether the store keeps checkpoints."""
-        return self._keeps_checkpoints
 
     async def append(
         self,
@@ -497,14 +484,31 @@ class GroupCommit:
             self._append_plainly(conversation, first_seq, lines, checkpoint)
             self._tell_listeners(conversation)
             return
-        held = self.leases.find(conversation) if self.leases is not None else None
-        lease = held.lease if held is not None else None
-        batch = RecordBatch(conversation, first_seq, lines, lease, checkpoint, taken)
-        if not self._append_at_once(batch):
+        assert self._writer is not None
+        held = self._held.get(conversation)
+        batch = RecordBatch(
+            conversation, first_seq, lines, None if held is None else held.lease, checkpoint, taken
+        )
+        # With one open turn nothing is gained by waiting for others, and a commit that waits for no disk
+        # costs a third of a hop to the thread. Not while anything else waits: appends keep their order.
+        is_alone = self._open_turns <= 1 and not self._pending and not self._writer.job_count
+        if not (self._commits_at_once and is_alone):
             await self._append_later(batch)
+        else:
+            try:
+                (fault,) = self._store.append_many((batch,), wait=False)
+            except LogBusy:
+                await self._append_later(batch)
+            else:
+                if fault is not None:
+                    raise fault
+                if self._needs_upkeep is not None and self._needs_upkeep():
+                    self._writer.submit(_do_nothing)
         if self.listeners:
             self._tell_listeners(conversation)
-        if held is not None and not held.has_margin():
+        # After the commit: the record is safe under the lease that the store has checked, but an effect that
+        # follows it must not begin when another worker may soon take the lease.
+        if held is not None and (held.is_lost or read_clock_s() >= held.safe_until_s):
             await self._ensure_margin(held)
 
     def _tell_listeners(self, conversation: str) -> None:
@@ -521,31 +525,11 @@ class GroupCommit:
             with contextlib.suppress(LogUnavailable):  # the records are safe; an older checkpoint serves
                 store.write_checkpoint(conversation, *checkpoint)
 
-    def _append_at_once(self, batch: RecordBatch) -> bool:
-        """Append a batch, if that waits for nothing and no other turn is open; whether it was."""
-        assert self._store is not None
-        assert self._writer is not None
-        if not self._commits_at_once or self._open_turns > 1 or self._pending or self._writer.is_busy:
-            return False
-        try:
-            (fault,) = self._store.append_many((batch,), wait=False)
-        except LogBusy:
-            return False
-        if fault is not None:
-            raise fault
-        self._let_upkeep_be_done()
-        return True
-
-    def _let_upkeep_be_done(self) -> None:
-        if self._needs_upkeep is not None and self._needs_upkeep():
-            assert self._writer is not None
-            self._writer.submit(lambda: None)
-
     async def _append_later(self, batch: RecordBatch) -> None:
         """Append a batch together with others."""
         assert self._writer is not None
         done: asyncio.Future[None]
-        if self._commits_at_once and not self._writer.is_busy:
+        if self._commits_at_once and not self._writer.job_count:
             loop = asyncio.get_running_loop()
             done = loop.create_future()
             if loop not in self._pending:
@@ -576,8 +560,8 @@ class GroupCommit:
             await asyncio.shield(done)
         elif done is not None:  # of another event loop, which may be dead
             await asyncio.to_thread(self.drain)
-        held = self.leases.find(conversation) if self.leases is not None else None
-        if held is not None and not held.has_margin():
+        held = self._held.get(conversation)
+        if held is not None:
             await self._ensure_margin(held)
 
     async def _ensure_margin(self, held: HeldLease) -> None:
@@ -592,7 +576,8 @@ class GroupCommit:
         faults: Sequence[BaseException | None]
         try:
             faults = self._store.append_many([entry.batch for entry in pending], wait=False)
-            self._let_upkeep_be_done()
+            if self._needs_upkeep is not None and self._needs_upkeep():
+                self._writer.submit(_do_nothing)
         except LogBusy:
             for entry in pending:
                 _pass_result_on(self._writer.submit(entry.batch), entry.done)
@@ -606,6 +591,10 @@ class GroupCommit:
         """Wait until everything that was handed over is written; for a caller that closes the store."""
         if self._writer is not None:
             self._writer.drain()
+
+
+def _do_nothing() -> None:
+    """A job after which the writer's thread looks whether there is upkeep to do."""
 
 
 def _pass_result_on(source: asyncio.Future[Any], target: asyncio.Future[None]) -> None:

@@ -97,9 +97,13 @@ def name_worker(number: int = 0) -> str:
     Args:
         number: tells apart the engines of one process.
     """
-    pid = os.getpid()
-    start = _read_start_time(pid) or ""
-    return f"{platform.node()}:{pid}/{_read_machine()}.{start}.{number}"
+    return f"{_name_process(os.getpid())}.{number}"
+
+
+@lru_cache(maxsize=1)
+def _name_process(pid: int) -> str:
+    """The name of this process. It is read once: a forked child asks with another id, and reads its own."""
+    return f"{platform.node()}:{pid}/{_read_machine()}.{_read_start_time(pid) or ''}"
 
 
 def is_dead(worker: str) -> bool:

@@ -51,6 +51,9 @@ CHANGE_WARNING = (
 
 _HASH_TAIL = len(b',"hash":""}') + 64
 
+CHECKPOINT_EVERY = 1000
+"""A checkpoint is written after at most so many records, and a few more where they share a commit."""
+
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The keys of one line of the log, in their order. Empty lists and objects are left out."""
@@ -191,6 +194,9 @@ def encode_record(
 ) -> tuple[bytes, str]:
     """The line of a step's record, and its hash.
 
+    The event goes in as the bytes that it was made of: what is recorded, what the core acted on and what is
+    hashed are one encoding. Keys stand in the order of `RecordLine`, so equal steps give equal bytes.
+
     Args:
         event: JSON of the event.
         prev: hash of the record before.
@@ -199,6 +205,9 @@ def encode_record(
         salt: random, so that what is erased later cannot be guessed from the hash.
     """
     snapshot = step.snapshot
+    asks = []
+    for effect in step.effects:
+        asks.append(describe_ask(effect, snapshot, sent))
     body = _LineBody(
         seq,
         at,
@@ -209,7 +218,7 @@ def encode_record(
         step.target,
         step.fired,
         step.guards,
-        [describe_ask(effect, snapshot, sent) for effect in step.effects],
+        asks,
         step.cancels,
         step.is_late,
         step.is_untaken,
@@ -221,9 +230,10 @@ def encode_record(
         prev,
     )
     try:
-        return seal_line(_encode_json(body))
+        data = _encode_json(body)
     except UnicodeEncodeError:  # a lone surrogate in an answer: escaped
-        return seal_line(_escape_surrogates(body, event))
+        data = _escape_surrogates(body, event)
+    return seal_line(data)
 
 
 class _LineBody(msgspec.Struct, omit_defaults=True, gc=False):
@@ -265,7 +275,170 @@ def _escape_surrogates(body: _LineBody, event: bytes) -> bytes:
 def seal_line(body: bytes) -> tuple[bytes, str]:
     """A JSON object with its hash as the last key; and the hash."""
     digest = hashlib.sha256(body).hexdigest()
-    return b'%b,"hash":"%b"}' % (body[:-1], digest.encode()), digest
+    # One copy: the body may have a result of a megabyte, and `body[:-1]` would be another one.
+    return b"".join((memoryview(body)[:-1], b',"hash":"', digest.encode(), b'"}')), digest
+
+
+# -- the journal ---------------------------------------------------------------------------------
+
+_CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
+_WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
+
+
+class Journal:
+    """Appends records to one conversation; each driver has its own.
+
+    Args:
+        seq: number of the next record.
+        prev: hash of the record before it.
+        basis: what checkpoints refer to, from `ReplayedConversation.basis`. Without it, checkpoints begin
+            with the next `configured` record.
+    """
+
+    def __init__(
+        self,
+        log: GroupCommit,
+        conversation: str,
+        *,
+        seq: int = 0,
+        prev: str = GENESIS,
+        basis: CheckpointBasis | None = None,
+    ) -> None:
+        self.conversation = conversation
+        self._log = log
+        self._seq = seq
+        self._prev = prev
+        self._pending_lines: list[bytes] = []
+        self._taken: list[int] = []
+        """Numbers of inbox entries that became pending records."""
+        self._basis = basis or CheckpointBasis()
+        newest = self._basis.newest
+        self._unnamed_digest = newest.digest if newest is not None and newest.seq == seq - 1 else ""
+        """Digest of a checkpoint that no record names yet."""
+        self.checkpoint_seq = newest.seq if newest is not None else seq - 1
+        """Number of the record of the newest checkpoint."""
+        self._newest: Snapshot | None = None
+        """The snapshot after the newest record that is not committed."""
+        self._failure: Exception | None = None
+        """Why a commit failed: what was added is ahead of the log from then on."""
+
+    @property
+    def next_seq(self) -> int:
+        """Number of the next record."""
+        return self._seq + len(self._pending_lines)
+
+    @property
+    def head(self) -> str:
+        """Hash of the newest record."""
+        return self._prev
+
+    def add_record(self, at: str, event: bytes, step: Step, sent: Mapping[int, str] | None = None) -> bytes:
+        """Add the record of a step; it is appended by the next `commit`. Returns its line.
+
+        Args:
+            at: time of the event.
+            event: JSON of the event.
+            sent: keyed digests of the requests that are sent, by effect id, where the log is redacted.
+        """
+        seq = self._seq + len(self._pending_lines)
+        line, digest = encode_record(
+            seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent, salt=generate_salt()
+        )
+        self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
+        self._pending_lines.append(line)
+        if event.startswith(_WITH_VERSIONS):
+            place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
+            is_configured = event.startswith(_CONFIGURED)
+            configured = place if is_configured else self._basis.configured
+            self._basis = replace(self._basis, configured=configured, versions=place)
+        return line
+
+    async def commit(self) -> None:
+        """Append the added records; they are durable on return.
+
+        After a commit that failed each one fails with its error: no effect may begin whose record is missing.
+
+        Raises:
+            LogConflict: another writer was first; nothing was appended.
+            LogUnavailable: the store cannot be written; nothing was appended.
+        """
+        if self._failure is not None:
+            raise self._failure
+        lines, first, snapshot = self._pending_lines, self._seq, self._newest
+        if not lines:
+            # Another task of the conversation may be appending the record that asks for this work.
+            await self._log.wait_until_written(self.conversation)
+            return
+        assert snapshot is not None, "it came with the lines"
+        # Cleared before the await: a commit after a cancelled one must not append the lines again.
+        seq = first + len(lines)
+        self._pending_lines, self._seq, self._newest = [], seq, None
+        taken, self._taken = self._taken, []
+        # At the end of a turn, because going on begins there most often; and within a long turn, so that
+        # going on never derives many records.
+        is_due = seq - 1 - self.checkpoint_seq >= CHECKPOINT_EVERY or (snapshot.turn > 0 and snapshot.is_over)
+        checkpoint = self._build_checkpoint(snapshot, seq - 1) if is_due else None
+        try:
+            await self._log.append(self.conversation, first, lines, checkpoint=checkpoint, taken=taken)
+        except Exception as error:
+            # The journal is ahead of the log now: a record that came next would leave a gap before it.
+            self._failure = error
+            raise
+
+    def check_failure(self) -> None:
+        """Return where every commit so far has succeeded.
+
+        Raises:
+            LogConflict, LogUnavailable: the error of the commit that failed.
+        """
+        if self._failure is not None:
+            raise self._failure
+
+    def add_taken_entry(self, number: int) -> None:
+        """Mark an entry of the inbox as taken, together with the records of the next commit."""
+        self._taken.append(number)
+
+    def _build_checkpoint(self, snapshot: Snapshot, seq: int) -> tuple[int, bytes] | None:
+        """Number and data of a checkpoint of the newest record; None where none can be kept."""
+        if self._basis.configured is None or not self._log.keeps_checkpoints:
+            return None
+        data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
+        self._basis = replace(self._basis, newest=mark)
+        self._unnamed_digest, self.checkpoint_seq = mark.digest, seq
+        return seq, data
+
+
+# -- salts ---------------------------------------------------------------------------------------
+#
+# A record's hash stays in the log after its content was erased: the records after it cover it. Somebody who
+# guesses the content could check the guess against that hash. The salt is a part of what the hash covers and
+# is erased with the content, so a guess would need 132 random bits too.
+
+SALT_CHARACTERS = 22
+"""132 random bits."""
+
+_DRAWN_AT_ONCE = 64
+
+_ready_salts: list[str] = []
+"""Salts that no record has yet. One `pop` takes each, which is atomic: no two threads get the same."""
+
+
+def generate_salt() -> str:
+    """A random text of 22 characters that nothing else has had."""
+    try:
+        return _ready_salts.pop()
+    except IndexError:
+        # Many at once: to ask the system for each record would cost a twentieth of an iteration.
+        data = urlsafe_b64encode(os.urandom(_DRAWN_AT_ONCE * SALT_CHARACTERS * 3 // 4)).decode()
+        salts = [data[start : start + SALT_CHARACTERS] for start in range(0, len(data), SALT_CHARACTERS)]
+        salt = salts.pop()
+        _ready_salts.extend(salts)
+        return salt
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child would give its records the salts of its parent's, and erasing one side would not help.
+    os.register_at_fork(after_in_child=_ready_salts.clear)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -373,165 +546,3 @@ def _decode_line(line: bytes) -> RecordLine:
         raise
     except msgspec.DecodeError:  # it may have an escaped lone surrogate, which only Python's own reader takes
         return msgspec.convert(read_json(line), RecordLine)
-
-
-SALT_CHARACTERS = 22
-"""132 random bits."""
-
-_DRAWN_AT_ONCE = 64
-
-_ready_salts: list[str] = []
-"""Salts that no record has yet. One `pop` takes each, which is atomic: no two threads get the same."""
-
-
-def generate_salt() -> str:
-    """A random text of 22 characters that nothing else has had.
-
-    The system is asked for many at once: a call of it for each record would cost a twentieth of an iteration.
-    """
-    try:
-        return _ready_salts.pop()
-    except IndexError:
-        salts = _draw_salts()
-        salt = salts.pop()
-        _ready_salts.extend(salts)
-        return salt
-
-
-def _draw_salts() -> list[str]:
-    text = urlsafe_b64encode(os.urandom(_DRAWN_AT_ONCE * SALT_CHARACTERS * 3 // 4)).decode()
-    return [text[start : start + SALT_CHARACTERS] for start in range(0, len(text), SALT_CHARACTERS)]
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked child would give its records the salts of its parent's, and erasing one side would not help.
-    os.register_at_fork(after_in_child=_ready_salts.clear)
-
-
-CHECKPOINT_EVERY = 1000
-"""A checkpoint is written after at most so many records, and a few more where they share a commit."""
-
-_CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
-_WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
-
-
-class Journal:
-    """Appends records to one conversation; each driver has its own.
-
-    Args:
-        seq: number of the next record.
-        prev: hash of the record before it.
-        basis: what checkpoints refer to, from `ReplayedConversation.basis`. Without it, checkpoints begin
-            with the next `configured` record.
-    """
-
-    def __init__(
-        self,
-        log: GroupCommit,
-        conversation: str,
-        *,
-        seq: int = 0,
-        prev: str = GENESIS,
-        basis: CheckpointBasis | None = None,
-    ) -> None:
-        self.conversation = conversation
-        self._log = log
-        self._seq = seq
-        self._prev = prev
-        self._pending_lines: list[bytes] = []
-        self._taken: list[int] = []
-        """Numbers of inbox entries that became pending records."""
-        self._basis = basis or CheckpointBasis()
-        newest = self._basis.newest
-        self._unnamed_digest = newest.digest if newest is not None and newest.seq == seq - 1 else ""
-        """Digest of a checkpoint that no record names yet."""
-        self.checkpoint_seq = newest.seq if newest is not None else seq - 1
-        """Number of the record of the newest checkpoint."""
-        self._newest: Snapshot | None = None
-        """The snapshot after the newest record that is not committed."""
-        self._failure: Exception | None = None
-        """Why a commit failed: what was added is ahead of the log from then on."""
-
-    @property
-    def next_seq(self) -> int:
-        """Number of the next record."""
-        return self._seq + len(self._pending_lines)
-
-    @property
-    def head(self) -> str:
-        """Hash of the newest record."""
-        return self._prev
-
-    def add_record(self, at: str, event: bytes, step: Step, sent: Mapping[int, str] | None = None) -> bytes:
-        """Add the record of a step; it is appended by the next `commit`. Returns its line.
-
-        Args:
-            at: time of the event.
-            event: JSON of the event.
-            sent: keyed digests of the requests that are sent, by effect id, where the log is redacted.
-        """
-        seq = self._seq + len(self._pending_lines)
-        line, digest = encode_record(
-            seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent, salt=generate_salt()
-        )
-        self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
-        self._pending_lines.append(line)
-        if event.startswith(_WITH_VERSIONS):
-            place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
-            is_configured = event.startswith(_CONFIGURED)
-            configured = place if is_configured else self._basis.configured
-            self._basis = replace(self._basis, configured=configured, versions=place)
-        return line
-
-    async def commit(self) -> None:
-        """Append the added records; they are durable on return.
-
-        After a commit that failed each one fails with its error: no effect may begin whose record is missing.
-
-        Raises:
-            LogConflict: another writer was first; nothing was appended.
-            LogUnavailable: the store cannot be written; nothing was appended.
-        """
-        self.check_failure()
-        lines, first = self._pending_lines, self._seq
-        if not lines:
-            # Another task of the conversation may be appending the record that asks for this work.
-            await self._log.wait_until_written(self.conversation)
-            return
-        # Cleared before the await: a commit after a cancelled one must not append the lines again.
-        self._pending_lines, self._seq = [], first + len(lines)
-        taken, self._taken = self._taken, []
-        checkpoint = self._build_due_checkpoint()
-        try:
-            await self._log.append(self.conversation, first, lines, checkpoint=checkpoint, taken=taken)
-        except Exception as error:
-            self._failure = error
-            raise
-
-    def check_failure(self) -> None:
-        """Return where every commit so far has succeeded.
-
-        Raises:
-            LogConflict, LogUnavailable: the error of the commit that failed.
-        """
-        if self._failure is not None:
-            raise self._failure
-
-    def add_taken_entry(self, number: int) -> None:
-        """Mark an entry of the inbox as taken, together with the records of the next commit."""
-        self._taken.append(number)
-
-    def _build_due_checkpoint(self) -> tuple[int, bytes] | None:
-        """Number and data of a checkpoint of the newest record, where one is due."""
-        snapshot, seq = self._newest, self._seq - 1
-        self._newest = None
-        if snapshot is None:
-            return None
-        if seq - self.checkpoint_seq < CHECKPOINT_EVERY and not (snapshot.is_over and snapshot.turn > 0):
-            return None
-        if self._basis.configured is None or not self._log.keeps_checkpoints:
-            return None
-        data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
-        self._basis = replace(self._basis, newest=mark)
-        self._unnamed_digest, self.checkpoint_seq = mark.digest, seq
-        return seq, data

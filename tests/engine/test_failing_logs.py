@@ -223,7 +223,7 @@ async def test_whatever_a_store_does_its_callers_hear_of_it(fault: Any) -> None:
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert [isinstance(outcome, BaseException) for outcome in outcomes] == [True, True]
         assert await writer.submit(lambda: "done") == "done"
-    assert not writer.is_busy
+    assert not writer.job_count
 
 
 def test_a_connection_that_stands_in_a_failed_transaction_is_not_used_again(postgres: str) -> None:

@@ -37,7 +37,7 @@ async def test_a_turn_cancelled_while_its_lease_is_taken_gives_it_back(tmp_path:
     other.execute("BEGIN IMMEDIATE")
     turn = asyncio.ensure_future(first.arun("go", conversation="c"))
     writer: Any = first._log._writer
-    await wait_until(lambda: writer.is_busy)
+    await wait_until(lambda: writer.job_count)
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn

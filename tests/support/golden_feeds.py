@@ -122,7 +122,7 @@ class _Nonces:
 def _submit_inline(log_writer: Any, work: Any) -> asyncio.Future[Any]:
     """Do a job of the log's writer at once, in place of in its thread."""
     job = group_commit._Job(work, asyncio.get_running_loop().create_future())
-    log_writer._job_count += 1
+    log_writer.job_count += 1
     log_writer._do_jobs([job])
     return job.done
 

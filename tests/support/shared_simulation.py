@@ -132,12 +132,7 @@ class SimulatedWriter:
     def __init__(self, store: FaultySharedLog) -> None:
         self._store = store
         self._free_at_s = 0.0
-        self._job_count = 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether jobs are waiting or being done."""
-        return self._job_count > 0
+        self.job_count = 0
 
     def submit(self, work: RecordBatch | Callable[[], Any]) -> asyncio.Future[Any]:
         """Add a job; a future of its result."""
@@ -145,12 +140,12 @@ class SimulatedWriter:
         done = loop.create_future()
         delay_s = self._store.draw_delay()
         self._free_at_s = max(self._free_at_s, loop.time()) + delay_s
-        self._job_count += 1
+        self.job_count += 1
         loop.call_at(self._free_at_s, self._do_job, work, done)
         return done
 
     def _do_job(self, work: RecordBatch | Callable[[], Any], done: asyncio.Future[Any]) -> None:
-        self._job_count -= 1
+        self.job_count -= 1
         result, fault = None, None
         try:
             if isinstance(work, RecordBatch):

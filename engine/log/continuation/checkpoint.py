@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -50,6 +51,8 @@ _STORED_APART = ("tools", "texts", "messages", "shown", "open_effects", "offered
 
 _PLAIN_FIELDS = [field for field in msgspec.structs.fields(SnapshotFields) if field.name not in _STORED_APART]
 
+_read_plain_fields = attrgetter(*[field.name for field in _PLAIN_FIELDS])
+
 if TYPE_CHECKING:
     StoredContext = Snapshot
 else:
@@ -60,7 +63,6 @@ else:
             for field in _PLAIN_FIELDS
         ],
         forbid_unknown_fields=True,
-        kw_only=True,
     )
 """The other fields of a snapshot, as they are."""
 
@@ -173,7 +175,7 @@ def build_checkpoint(
     assert basis.versions is not None, "`configured` names the versions"
     before = basis.newest
     first_message = before.message_count if before is not None else 0
-    call_count = len(snapshot.tracked_calls)
+    call_count, shown = len(snapshot.tracked_calls), snapshot.shown
     is_same_turn = before is not None and before.turn == snapshot.turn
     first_call = before.call_count if before is not None and is_same_turn and call_count else 0
     checkpoint = Checkpoint(
@@ -183,8 +185,8 @@ def build_checkpoint(
         record=record,
         configured=basis.configured,
         versions=basis.versions,
-        context=StoredContext(**{field.name: getattr(snapshot, field.name) for field in _PLAIN_FIELDS}),
-        effects=[store_effect(effect) for effect in snapshot.open_effects],
+        context=StoredContext(*_read_plain_fields(snapshot)),
+        effects=list(map(store_effect, snapshot.open_effects)),
         message_count=len(snapshot.messages),
         message_digest=snapshot.messages.digest,
         first_message=first_message,
@@ -193,7 +195,9 @@ def build_checkpoint(
         first_call=first_call,
         calls=_list_calls(snapshot, first_call) if call_count else [],
         previous=before.digest if before is not None else "",
-        shown=_store_shown_messages(snapshot.shown),
+        shown=None
+        if shown is None
+        else StoredShownMessages(view=shown.view, count=len(shown), digest=shown.digest),
     )
     data, digest = _seal_checkpoint(checkpoint)
     return data, CheckpointMark(
@@ -203,12 +207,6 @@ def build_checkpoint(
         turn=snapshot.turn,
         call_count=call_count,
     )
-
-
-def _store_shown_messages(shown: ShownMessages | None) -> StoredShownMessages | None:
-    if shown is None:
-        return None
-    return StoredShownMessages(view=shown.view, count=len(shown), digest=shown.digest)
 
 
 def _list_calls(snapshot: Snapshot, start: int) -> list[TrackedCallEntry]:
