@@ -35,7 +35,7 @@ from toolchart.engine.durable.stretches import (
     plan_next,
 )
 from toolchart.engine.durable.supervisor import Supervisor
-from toolchart.engine.log.stores.access.postgres_sessions import shares_sessions
+from toolchart.engine.log.stores.postgres_sessions import shares_sessions
 from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError
 from toolchart.states.ports import SharedStore

@@ -45,7 +45,7 @@ def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> N
     assert "3 of 3 seals are valid" in run_in_log("verify", "--seal", "seals").err
     with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
         database.execute("DELETE FROM records WHERE id >= (2 << 32) + 4 AND id < 3 << 32")
-        database.execute("DELETE FROM checkpoints WHERE conversation = 2 AND seq >= 4")
+        database.execute("DELETE FROM small_values WHERE conversation = 'time' AND key >= '000000000004'")
     assert run_in_log("verify").code == 0, "the chain alone cannot tell"
     result = run_in_log("verify", "--seal", "seals")
     assert result.code == 5
@@ -106,7 +106,7 @@ def test_a_seal_journal_with_keys_and_tombstones(run_in_log: RunCli, work_dir: P
     assert run_in_log(*words, "--key", "seal.pub").code == 0
     assert run_in_log("seal", "--to", "seals", "--key-file", "seal.pem").code == 0
     with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
-        for table in ("conversations", "records", "checkpoints", "parts"):
+        for table in ("conversations", "records", "small_values", "parts"):
             database.execute(f"DELETE FROM {table}")
     assert run_in_log("verify").code == 0
     assert "gone, without a tombstone" in run_in_log(*words, "--key", "seal.pub").err

@@ -297,7 +297,7 @@ def forge_chart(work_dir: Path, old: str, new: str) -> None:
         prev = hashlib.sha256(body).hexdigest()
         line = body[:-1] + f',"hash":"{prev}"}}'.encode()
         database.execute("UPDATE records SET line = ? WHERE id & 0xffffffff = ?", (line, seq))
-    database.execute("DELETE FROM checkpoints")
+    database.execute("DELETE FROM small_values WHERE kind = 'checkpoint'")
     database.execute("DELETE FROM parts")  # the new lines hold everything themselves
     database.commit()
     database.close()

@@ -11,7 +11,7 @@ import pytest
 from pgbouncer import run_pgbouncer
 from postgres_database import create_database
 
-from toolchart.engine.log.stores.access.postgres_sessions import shares_sessions
+from toolchart.engine.log.stores.postgres_sessions import shares_sessions
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra `postgres`")
 

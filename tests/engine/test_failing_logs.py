@@ -10,8 +10,8 @@ import pytest
 from paying_agent import make_engine, read_waiting_calls
 
 from toolchart.engine.log.group_commit import LogWriter
-from toolchart.engine.log.stores.access.postgres_tables import Channel
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.postgres import Channel
 from toolchart.states.errors import LogUnavailable
 from toolchart.states.events import Decided
 from toolchart.states.ports import RecordBatch

@@ -17,8 +17,10 @@ from toolchart.states.ports import Lease, RecordBatch
 
 psycopg = pytest.importorskip("psycopg", reason="needs the extra `postgres`")
 
-TAKE_OVER = "UPDATE toolchart_leases SET token = token + 1, worker = 'another' WHERE conversation = 'c'"
-APPEND = "INSERT INTO toolchart_records SELECT number, 1, 'x' FROM toolchart_conversations WHERE id = 'c'"
+TAKE_OVER = "UPDATE toolchart_small_values SET data = '2 another' WHERE conversation = 'c' AND kind = 'lease'"
+APPEND = (
+    "INSERT INTO toolchart_records SELECT (number << 32) + 1, 'x' FROM toolchart_conversations WHERE id = 'c'"
+)
 IS_WAITING = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )

@@ -39,35 +39,3 @@ def test_numbers_are_never_used_again(tmp_path: Path) -> None:
         store.delete(name)
     assert len(set(numbers)) == 3
     store.close()
-
-
-OLD_CONVERSATIONS = """
-CREATE TABLE old_conversations (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
-INSERT INTO old_conversations SELECT number, id FROM conversations;
-DROP TABLE conversations;
-ALTER TABLE old_conversations RENAME TO conversations;
-DROP TABLE leases;
-DROP TABLE inbox;
-PRAGMA user_version = 4;
-"""
-
-
-def test_a_file_of_schema_version_4_gets_such_numbers(tmp_path: Path) -> None:
-    """A file that an earlier release wrote is upgraded as it is opened: the records stay, and the number of a
-    conversation that is deleted afterwards is not used again."""
-    path = tmp_path / "log.db"
-    store = SqliteStore(path)
-    store.append("a", 0, [b"one"])
-    store.append("b", 0, [b"two"])
-    store.write_checkpoint("b", 0, b"{}")
-    store.close()
-    with sqlite3.connect(path) as database:
-        database.executescript(OLD_CONVERSATIONS)
-    store = SqliteStore(path)
-    assert [list(store.read_lines(name)) for name in ("a", "b")] == [[b"one"], [b"two"]]
-    assert list(store.read_checkpoints("b")) == [(0, b"{}")]
-    store.delete("b")
-    store.append("c", 0, [b"three"])
-    with sqlite3.connect(path) as database:
-        assert dict(database.execute("SELECT id, number FROM conversations")) == {"a": 1, "c": 3}
-    store.close()

@@ -234,7 +234,7 @@ class ServerCopy:
     a new one; after any other the rows are put back.
     """
 
-    TABLES = ("conversations", "records", "parts", "checkpoints")
+    TABLES = ("conversations", "records", "parts", "small_values")
 
     def __init__(self, server: str, source: str) -> None:
         self._server = server
@@ -292,7 +292,7 @@ def change_server_rows(dice: random.Random, address: str) -> str:
 
     with psycopg.connect(address, autocommit=True) as db:
         db.execute("SET session_replication_role = replica")
-        table = dice.choice(("conversations", "records", "records", "parts", "checkpoints"))
+        table = dice.choice(("conversations", "records", "records", "parts", "small_values"))
         cursor = db.execute(f"SELECT * FROM toolchart_{table}".encode())
         columns = [column.name for column in cursor.description or ()]
         rows = cursor.fetchall()

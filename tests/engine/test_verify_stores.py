@@ -178,20 +178,19 @@ def test_a_folder_without_write_permission(write: Callable[[Path], None], tmp_pa
     assert list_files(folder) == before
 
 
-def test_an_older_schema_is_read_without_upgrading_it(tmp_path: Path) -> None:
-    """A log of an older schema is verified from a private copy; the file stays as it is."""
+@pytest.mark.parametrize("statement", ["PRAGMA user_version = 4", "CREATE TABLE leases (conversation TEXT)"])
+def test_a_file_of_an_earlier_form_is_refused(statement: str, tmp_path: Path) -> None:
+    """A log that an earlier form of the schema has is refused for reading and for writing, with what to do;
+    the file stays as it is."""
     path = tmp_path / "log.db"
     write_sqlite_log(path)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript(
-            "ALTER TABLE records RENAME TO new; CREATE TABLE records (conversation INTEGER NOT NULL, "
-            "seq INTEGER NOT NULL, line BLOB NOT NULL, PRIMARY KEY (conversation, seq)) WITHOUT ROWID;"
-            "INSERT INTO records SELECT id >> 32, id & 0xffffffff, line FROM new; DROP TABLE new; "
-            "DROP TABLE leases; DROP TABLE inbox;"
-            "PRAGMA user_version = 3; PRAGMA journal_mode = DELETE;"
-        )
+        db.execute(statement)
+        db.execute("PRAGMA journal_mode = DELETE")
     before = list_files(tmp_path)
-    assert [type(outcome) for outcome in verify_path(path)] == [VerifiedConversation] * 2
+    for opener in (SqliteStore, open_store_for_reading):
+        with pytest.raises(LogUnavailable, match="use the release that wrote it, or begin a new log"):
+            opener(path)
     assert list_files(tmp_path) == before
 
 
@@ -206,13 +205,13 @@ SQLITE_DAMAGE = {
     "DELETE FROM parts": "parts that records use",
     "DELETE FROM records WHERE id & 0xffffffff = 3": "it is missing",
     "INSERT INTO conversations (id) VALUES ('empty')": "it has no records",
-    "INSERT INTO checkpoints VALUES (99, 1, x'00')": "checkpoints of conversations that it does not have",
-    "UPDATE checkpoints SET data = x'7b2261223a22ff227d'": "its checkpoint is damaged",
+    "INSERT INTO small_values VALUES (99, 'no', 'checkpoint', '1', x'00', 0)": "checkpoints of conversations",
+    "UPDATE small_values SET data = x'7b2261223a22ff227d' WHERE key != ''": "its checkpoint is damaged",
     "UPDATE sqlite_sequence SET seq = 1 WHERE name = 'conversations'": "would be given again",
     "UPDATE conversations SET number = -4294967295 WHERE id = 'a'": "has a number that no log has",
     "CREATE TABLE extra (x)": "which no log has",
     "CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END": "which no log has",
-    "DROP TABLE checkpoints": "lacks its table 'checkpoints'",
+    "DROP TABLE small_values": "lacks its table 'small_values'",
     "DROP TABLE records": "lacks tables of a log",
     "PRAGMA user_version = 0": "or its version",
 }
@@ -238,10 +237,8 @@ POSTGRES_DAMAGE = {
     "UPDATE toolchart_parts SET uses = 1": "not counted as often as records use it",
     "UPDATE toolchart_parts SET data = data || 'x'": "was changed",
     "DELETE FROM toolchart_parts": "parts that records use",
-    "DELETE FROM toolchart_records WHERE seq = 3": "missing",
-    "ALTER TABLE toolchart_records DROP CONSTRAINT toolchart_records_conversation_fkey; "
-    "ALTER TABLE toolchart_checkpoints DROP CONSTRAINT toolchart_checkpoints_conversation_fkey; "
-    "DELETE FROM toolchart_conversations WHERE id = 'a'": "which it does not have",
+    "DELETE FROM toolchart_records WHERE id & 4294967295 = 3": "missing",
+    "DELETE FROM toolchart_conversations WHERE id = 'a'": "records of a conversation that it does not have",
     "INSERT INTO toolchart_conversations (id) VALUES ('empty')": "it has no records",
     "DROP TABLE toolchart_parts": "lacks",
 }

@@ -106,7 +106,7 @@ SQLITE_TRIGGER = """
 CREATE TABLE appends (conversation TEXT, seq INTEGER, writer TEXT, holder TEXT);
 CREATE TRIGGER note_append AFTER INSERT ON records BEGIN
     INSERT INTO appends SELECT id, new.id & 4294967295, process_name(),
-        (SELECT worker FROM leases WHERE conversation = conversations.id)
+        (SELECT CAST(data AS TEXT) FROM small_values WHERE kind = 'lease' AND conversation = conversations.id)
     FROM conversations WHERE number = new.id >> 32;
 END;
 """
@@ -114,9 +114,10 @@ END;
 POSTGRES_TRIGGER = """
 CREATE TABLE appends (conversation TEXT, seq BIGINT, writer TEXT, holder TEXT);
 CREATE FUNCTION note_append() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO appends SELECT id, new.seq, current_setting('application_name'),
-        (SELECT worker FROM toolchart_leases WHERE conversation = id)
-    FROM toolchart_conversations WHERE number = new.conversation;
+    INSERT INTO appends SELECT c.id, new.id & 4294967295, current_setting('application_name'),
+        (SELECT convert_from(data, 'UTF8') FROM toolchart_small_values
+            WHERE kind = 'lease' AND conversation = c.id)
+    FROM toolchart_conversations c WHERE number = new.id >> 32;
     RETURN NULL;
 END $$;
 CREATE TRIGGER note_append AFTER INSERT ON toolchart_records FOR EACH ROW EXECUTE FUNCTION note_append();

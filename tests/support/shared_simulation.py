@@ -31,7 +31,7 @@ from toolchart.engine.log import group_commit, leases
 from toolchart.engine.log import record as records
 from toolchart.engine.log.group_commit import finish_future
 from toolchart.engine.log.replay import load_conversation, replay
-from toolchart.engine.log.stores.access import postgres_tables
+from toolchart.engine.log.stores import postgres
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.specs.loader import load_spec
@@ -478,7 +478,7 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
         patch.object(group_commit, "name_worker", lambda number: f"w{number}"),
         patch.object(group_commit, "_numbers", numbers),
         patch.object(leases, "is_dead", fleet.dead_names.__contains__),
-        patch.object(postgres_tables, "read_time", lambda _: fleet.read_time()),
+        patch.object(postgres, "read_time", lambda _: fleet.read_time()),
         _patch_added_clock(fleet),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
         patch.object(records, "generate_salt", lambda: f"salt {next(salts)}"),

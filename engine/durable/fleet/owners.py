@@ -5,7 +5,7 @@ Source: the table `dbos.workflow_status`, which DBOS documents. Nothing of DBOS 
 
 from __future__ import annotations
 
-from toolchart.engine.log.stores.access.postgres_sessions import connect
+from toolchart.engine.log.stores.postgres_sessions import connect
 from toolchart.states.errors import LogUnavailable, SpecError, format_install
 
 APPLICATION = "toolchart"

@@ -6,7 +6,7 @@ Source: the table `dbos.workflow_status`, which DBOS documents; times are millis
 from __future__ import annotations
 
 from toolchart.engine.durable.fleet.metrics import QueueFigures
-from toolchart.engine.log.stores.access.postgres_sessions import connect
+from toolchart.engine.log.stores.postgres_sessions import connect
 
 _STATES = {"ENQUEUED": "waiting", "DELAYED": "delayed", "PENDING": "running"}
 

@@ -80,6 +80,16 @@ class ValueCheck(msgspec.Struct, frozen=True, gc=False):
     beginning: bytes | None
     """The data begins with these bytes; None: there is no such value."""
 
+    def fits(self, data: bytes | None) -> bool:
+        """Whether a value with this data is what the change needs.
+
+        Args:
+            data: None where there is no value.
+        """
+        if data is None or self.beginning is None:
+            return data is self.beginning
+        return data.startswith(self.beginning)
+
 
 class Change(msgspec.Struct, frozen=True, gc=False):
     """What is written to one conversation, all or nothing."""

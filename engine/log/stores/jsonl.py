@@ -42,9 +42,8 @@ from toolchart.engine.log.stores.access.jsonl_files import (
 from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
 from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
 from toolchart.engine.log.stores.access.jsonl_rewriting import NEW, write_anew
-from toolchart.engine.log.stores.access.replaced_files import LOOK_EVERY_S, ReplacementNotice, get_identity
-from toolchart.engine.log.stores.access.sqlite_connection import build_os_failure
-from toolchart.engine.log.stores.access.sqlite_schema import create_private_folder
+from toolchart.engine.log.stores.private_files import build_os_failure, create_private_folder
+from toolchart.engine.log.stores.replaced_files import LOOK_EVERY_S, ReplacementNotice, get_identity
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 

@@ -46,9 +46,7 @@ class MemoryStore(StoreBase):
         conversation, check = change.conversation, change.check
         if check is not None:
             data = self._values.get(check.conversation, {}).get((check.kind, check.key))
-            if data is not check.beginning and (
-                data is None or check.beginning is None or not data.startswith(check.beginning)
-            ):
+            if not check.fits(data):
                 return build_value_conflict(check)
         if change.is_deletion:
             self._delete(conversation)

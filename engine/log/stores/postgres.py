@@ -1,33 +1,253 @@
-"""The PostgreSQL store (`postgresql://...`): a log that several machines can write."""
+"""The PostgreSQL store (`postgresql://...`): a log that several machines can write.
+
+One connection writes and another one reads, so that a reader never waits for a commit. Nothing is set for
+longer than a transaction: behind a pooler the session is that of others too (`postgres_sessions.py`).
+
+An append costs messages to the server before anything else. So it is tried in one message where a batch is
+alone, and in two for a group: one statement checks the lease and the number of the next record, and inserts
+where both fit. Where one does not fit, nothing of the group is written, and the careful way of `sql.py` says
+what is wrong with which. Both take the same locks: a lease cannot be taken over before the transaction ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolchart.engine.log.leases import build_child_lease, find_lease_fault
-from toolchart.engine.log.reading.listing import SAMPLE_SIZE
-from toolchart.engine.log.stores.access import postgres_tables as tables
-from toolchart.engine.log.stores.access.postgres_appends import INSERT_PART, append_quickly
-from toolchart.engine.log.stores.large_parts import join_large_parts, list_part_digests, split_large_parts
-from toolchart.engine.log.stores.postgres_checks import check_tables, find_postgres_damage
-from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
-from toolchart.states.ports import InboxEntry, Lease, RecordBatch
+from toolchart.engine.log.stores.base import Change, ValueCheck
+from toolchart.engine.log.stores.large_parts import split_large_parts
+from toolchart.engine.log.stores.postgres_sessions import connect
+from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
+from toolchart.states.errors import (
+    ForeignLog,
+    LogConflict,
+    LogDamaged,
+    LogUnavailable,
+    StorageFailure,
+    ToolchartError,
+    format_install,
+)
 
 if TYPE_CHECKING:
     import psycopg
 
+    Connection = psycopg.Connection[Any]
+
 Value = TypeVar("Value")
 
-_PAGE_SIZE = 256
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS toolchart_conversations (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE
+);
+CREATE TABLE IF NOT EXISTS toolchart_records (
+    id BIGINT PRIMARY KEY,
+    line BYTEA NOT NULL
+);
+CREATE TABLE IF NOT EXISTS toolchart_parts (
+    digest BYTEA PRIMARY KEY,
+    data BYTEA NOT NULL,
+    uses BIGINT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS toolchart_small_values (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    conversation TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT COLLATE "C" NOT NULL,
+    data BYTEA NOT NULL,
+    is_listed BOOLEAN NOT NULL,
+    UNIQUE (conversation, kind, key)
+);
+CREATE INDEX IF NOT EXISTS toolchart_listed_values ON toolchart_small_values (kind, conversation)
+    WHERE is_listed;
+"""
+
+_TABLES = {
+    "toolchart_conversations": {"number", "id"},
+    "toolchart_records": {"id", "line"},
+    "toolchart_parts": {"digest", "data", "uses"},
+    "toolchart_small_values": {"number", "conversation", "kind", "key", "data", "is_listed"},
+}
+"""The columns of each table."""
+
+QUERIES = Queries(
+    Dialect(
+        prefix="toolchart_",
+        mark="%s",
+        has_nul=r"position('\x00'::bytea in line) > 0",
+        begins="starts_with(id, ?) AND ?::text <> ''",
+        write_value="INSERT INTO {p}small_values (conversation, kind, key, data, is_listed) "
+        "VALUES (?, ?, ?, ?, ?) ON CONFLICT (conversation, kind, key) DO UPDATE SET "
+        "number = DEFAULT, data = excluded.data, is_listed = excluded.is_listed",
+        lock=" FOR UPDATE",
+        share=" FOR SHARE",
+    )
+)
+
+_INSERT_CONVERSATION = "INSERT INTO toolchart_conversations (id) VALUES (%s) ON CONFLICT DO NOTHING"
+
+_INSERT_LINES = f"""
+WITH place AS (
+    SELECT own.number << {SEQ_BITS} AS first_id
+    FROM toolchart_conversations AS own, toolchart_small_values AS held
+    WHERE own.id = %s AND held.conversation = %s AND kind = %s AND key = %s
+    AND substring(data from 1 for %s) = %s
+    AND (SELECT coalesce(max(r.id) - (own.number << {SEQ_BITS}) + 1, 0) FROM toolchart_records r
+        WHERE r.id BETWEEN (own.number << {SEQ_BITS}) AND (own.number << {SEQ_BITS}) + {LAST_SEQ}) = %s
+    FOR UPDATE OF own FOR SHARE OF held
+)
+INSERT INTO toolchart_records
+SELECT first_id + added.seq, added.line FROM place, (VALUES {{}}) AS added (seq, line)
+"""
+
+_SCHEMA_LOCK = 0x746F6F6C
+"""Key of the advisory lock for creating the tables, so that two processes do not collide."""
+
+_LIMITS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Of a connection, where the address names no other: a server that vanishes without a word is given up within
+half a minute. By the system's own limits a turn would wait for it for up to two hours."""
 
 
-class PostgresStore:
-    """Keeps records and checkpoints in tables of a database; reconnects after a broken connection.
+class Channel:
+    """A connection that one thread uses at a time; opened when it is needed, and again after it broke.
 
-    One connection writes and another one reads, so that a reader never waits for a commit.
+    Nothing is set for longer than a transaction: behind a pooler the session is that of others too.
+
+    Args:
+        read_only: whether the server refuses every write.
+    """
+
+    def __init__(self, address: str, *, read_only: bool = False) -> None:
+        self._address = address
+        self._read_only = read_only
+        self._lock = threading.RLock()
+        self._db: psycopg.Connection[Any] | None = None
+
+    def _get_connection(self) -> psycopg.Connection[Any]:
+        """The open connection; a new one where there is none or it broke."""
+        if self._db is None or self._db.closed or self._db.broken:
+            limits: dict[str, Any] = {
+                name: n for name, n in _LIMITS.items() if f"{name}=" not in self._address
+            }
+            try:
+                self._db = connect(self._address, **limits)
+            except ImportError:
+                raise LogUnavailable(f"PostgreSQL needs an extra\n  {format_install('postgres')}") from None
+            self._db.read_only = True if self._read_only else None  # of the transactions that it begins
+        return self._db
+
+    def run(self, work: Callable[[psycopg.Connection[Any]], Value]) -> Value:
+        """Run `work` with an open connection; once more with a new one where the connection broke.
+
+        Repeating is safe: a read changes nothing, and an append that did go through the first time is
+        refused the second time by its number.
+        """
+        with self._lock:
+            for is_last_try in (False, True):
+                try:
+                    db = self._get_connection()
+                    with db.transaction() if self._read_only else nullcontext():
+                        return work(db)
+                except ToolchartError:
+                    raise
+                except Exception as error:
+                    names = {kind.__name__ for kind in type(error).__mro__}
+                    if "UniqueViolation" in names:
+                        raise LogConflict("another writer appended to this conversation first") from None
+                    if names & {"DiskFull", "IoError"}:
+                        message = f"the PostgreSQL server cannot store the log: {error}"
+                        raise StorageFailure(message) from None
+                    self.drop()  # whatever it is, the connection may stand in a transaction that failed
+                    if is_last_try or "OperationalError" not in names:
+                        raise LogUnavailable(f"the PostgreSQL log cannot be used: {error}") from None
+        raise AssertionError("two tries end in a value or an error")
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator[psycopg.Connection[Any]]:
+        """The open connection, for reads that take long; nobody else uses it in the block."""
+        with self._lock:
+            yield self._get_connection()
+
+    def drop(self) -> None:
+        """Close the connection; the next use opens another."""
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
+    def close(self) -> None:
+        """Close the connection; safe to call twice."""
+        with self._lock:
+            self.drop()
+
+
+def prepare_schema(db: Connection) -> None:
+    """Create the tables where they are missing.
+
+    Raises:
+        LogDamaged, LogUnavailable: see `check_tables`.
+    """
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
+        if _read_columns(db):
+            check_tables(db)
+        db.execute(_SCHEMA)
+
+
+def _read_columns(db: Connection) -> list[tuple[str, str]]:
+    """The tables of a log in this database with their columns."""
+    return db.execute(
+        "SELECT table_name, column_name FROM information_schema.columns "
+        "WHERE table_schema = ANY(current_schemas(false)) AND table_name LIKE 'toolchart\\_%'"
+    ).fetchall()
+
+
+def check_tables(db: Connection) -> None:
+    """Check that the database has a log of this release.
+
+    Raises:
+        ForeignLog: it has no table of one.
+        LogUnavailable: an earlier draft wrote it.
+        LogDamaged: tables or columns are missing.
+    """
+    columns = _read_columns(db)
+    tables = {table for table, _ in columns}
+    if not tables & _TABLES.keys():
+        raise ForeignLog("there is no log of Toolchart in this database")
+    if "toolchart_leases" in tables:
+        raise LogUnavailable(
+            "the log in this database was written by a draft of Toolchart, in an earlier form\n"
+            "  this one cannot read it: use the release that wrote it, or begin a new log"
+        )
+    for table, expected in _TABLES.items():
+        missing = expected - {column for name, column in columns if name == table}
+        if missing:
+            raise LogDamaged(f"the table {table} lacks {', '.join(sorted(missing))}")
+
+
+def begin_unsynced(db: Connection) -> None:
+    """Let the present transaction end without waiting for the disk: the log of the server is in order."""
+    db.execute("SET LOCAL synchronous_commit = off")
+
+
+def read_time(db: Connection) -> float:
+    """The time of the server, which all workers share: seconds since 1970."""
+    row = db.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+class PostgresStore(SqlStore):
+    """Keeps a log in tables of a database; reconnects after a broken connection.
 
     Args:
         address: `postgresql://...`.
@@ -38,321 +258,128 @@ class PostgresStore:
         LogUnavailable: the extra `postgres` is not installed, or the server cannot be reached.
     """
 
-    commits_at_once = False
+    queries = QUERIES
 
     def __init__(self, address: str, *, durable: bool = True, read_only: bool = False) -> None:
+        super().__init__("the database")
         self._durable = durable
-        self._writing = tables.Channel(address, read_only=read_only)
-        self._reading = tables.Channel(address, read_only=read_only)
+        self._writing = Channel(address, read_only=read_only)
+        self._reading = Channel(address, read_only=read_only)
         if read_only:
             self._reading.run(check_tables)
         else:
-            self._writing.run(tables.prepare_schema)
+            self._writing.run(prepare_schema)
 
-    @contextlib.contextmanager
-    def _begin_write(self, db: psycopg.Connection[Any]) -> Iterator[None]:
-        """A transaction whose end waits for the disk where the store is durable."""
-        with db.transaction():
-            if not self._durable:
-                tables.begin_unsynced(db)
-            yield
+    def read_time(self) -> float:
+        """The clock of the server, which all workers share."""
+        return self._reading.run(read_time)
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append lines, all or none; committed on return."""
-        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
-        if fault is not None:
-            raise fault
+    def _fetch(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
+        def fetch(db: Connection) -> list[Any]:
+            return db.execute(query.encode(), parameters).fetchall()
 
-    def append_many(
-        self, batches: Sequence[RecordBatch], *, wait: bool = True
-    ) -> Sequence[ToolchartError | None]:
-        """Append several batches in one transaction; why each was refused, or None."""
+        try:
+            return self._reading.run(fetch)
+        except UnicodeEncodeError:  # a name that the database cannot hold
+            return []
+
+    def _iterate(self, query: str) -> Iterator[Any]:
+        with self._reading.use() as db, db.transaction(), db.cursor(name="toolchart_rows") as rows:
+            rows.itersize = 16
+            yield from rows.execute(query.encode())
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def commit(
+        self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
+    ) -> Sequence[LogConflict | None]:
+        """Make changes in one transaction."""
         attempts = 0
 
-        def append_batches(db: psycopg.Connection[Any]) -> list[ToolchartError | None]:
-            """One attempt at all batches; on a retry, lines that are already there are a success."""
+        def attempt(db: Connection) -> list[LogConflict | None]:
+            """One attempt at all changes; on a retry, lines that are already there are a success."""
             nonlocal attempts
             attempts += 1
-            if attempts == 1 and append_quickly(db, batches, durable=self._durable):
-                return [None] * len(batches)
-            with self._begin_write(db):
-                return [self._try_append(db, batch, is_retry=attempts > 1) for batch in batches]
-
-        return self._writing.run(append_batches)
-
-    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
-        """Append a batch and replace earlier lines; the server frees the old rows with its next `VACUUM`."""
-
-        def rewrite(db: psycopg.Connection[Any]) -> None:
-            """One attempt; on a retry, lines that are already there are a success."""
-            with self._begin_write(db):
-                if not self._has_lines(db, batch):
-                    self._append_batch(db, batch)
-                    tables.replace_lines(db, batch.conversation, lines)
-
-        self._writing.run(rewrite)
-
-    def _try_append(
-        self, db: psycopg.Connection[Any], batch: RecordBatch, *, is_retry: bool
-    ) -> ToolchartError | None:
-        """Append one batch in a savepoint, so that its conflict does not affect the others."""
-        try:
+            if attempts == 1 and self._append_quickly(db, changes, sync=sync and self._durable):
+                return [None] * len(changes)
             with db.transaction():
-                self._append_batch(db, batch)
-        except LogConflict as error:
-            return None if is_retry and self._has_lines(db, batch) else error
-        return None
+                if not (sync and self._durable):
+                    begin_unsynced(db)
+                conflicts = self._make_changes(db, changes)
+                if attempts > 1:
+                    pairs = zip(changes, conflicts, strict=True)
+                    conflicts = [None if self._has_lines(db, change) else fault for change, fault in pairs]
+                return conflicts
 
-    def _append_batch(self, db: psycopg.Connection[Any], batch: RecordBatch) -> None:
-        """Append lines after checking the lease, and that the first number is the next one."""
-        conversation, first_seq, lease = batch.conversation, batch.first_seq, batch.lease
-        root = conversation if lease is None else lease.conversation
-        newest = tables.find_lease(db, root, b" FOR SHARE")
-        if newest is not None or lease is not None:
-            fault = find_lease_fault(conversation, newest, lease, tables.read_time(db))
-            if fault is not None:
-                raise fault
-        number = self._find_place(db, batch, root)
-        split_lines = [split_large_parts(line) for line in batch.lines]
-        with db.cursor() as cursor:
-            # Sorted by digest, so that two writers with common parts cannot deadlock.
-            if parts := sorted(part for _, parts in split_lines for part in parts.items()):
-                cursor.executemany(INSERT_PART, parts)
-            cursor.executemany(
-                "INSERT INTO toolchart_records VALUES (%s, %s, %s)",
-                [(number, first_seq + offset, line) for offset, (line, _) in enumerate(split_lines)],
-            )
-        if batch.checkpoint is not None:
-            self._insert_checkpoint(db, number, *batch.checkpoint)
-        if batch.taken:
-            tables.mark_taken(db, batch.taken)
+        return self._writing.run(attempt)
 
-    def _find_place(self, db: psycopg.Connection[Any], batch: RecordBatch, root: str) -> int:
-        """The number of a conversation, which is begun where the batch is its first, and locked.
+    def _find_checked(self, db: Any, check: ValueCheck) -> Any:
+        if check.beginning is None:
+            # There is no row to lock: two that expect none, and write one, wait for each other here.
+            place = f"{check.conversation} {check.kind} {check.key}"
+            db.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (place,))
+        return super()._find_checked(db, check)
+
+    def _insert_conversation(self, db: Any, conversation: str) -> int | None:
+        db.execute(_INSERT_CONVERSATION, (conversation,))
+        number, newest = db.execute(self.queries.find_end + " FOR UPDATE", (conversation,)).fetchone()
+        return int(number) if newest is None else None
+
+    def _has_lines(self, db: Connection, change: Change) -> bool:
+        """Whether the newest records are exactly the lines of a change."""
+        if not change.lines:
+            return False
+        place = (change.conversation, change.first_seq, change.conversation, len(change.lines) + 1)
+        rows = db.execute(self.queries.read_page.encode(), place).fetchall()
+        return [bytes(line) for _, line in rows] == [split_large_parts(line)[0] for line in change.lines]
+
+    def _append_quickly(self, db: Connection, changes: Sequence[Change], *, sync: bool) -> bool:
+        """Append in one or two messages; false, with nothing written, where one does not fit, or is no append
+        under a lease.
+
+        Args:
+            sync: whether the commit waits for the disk.
 
         Raises:
-            LogConflict: the batch does not begin with the next record.
+            psycopg.Error: the connection broke; the changes may have been made.
         """
-        conversation = batch.conversation
-        if batch.first_seq == 0:
-            db.execute(
-                "INSERT INTO toolchart_conversations (id) VALUES (%s) ON CONFLICT DO NOTHING", (conversation,)
-            )
-        row = db.execute(
-            "SELECT number, (SELECT max(seq) FROM toolchart_records WHERE conversation = number) "
-            "FROM toolchart_conversations WHERE id = %s FOR UPDATE",
-            (conversation,),
-        ).fetchone()
-        next_seq = 0 if row is None or row[1] is None else row[1] + 1
-        if row is None or next_seq != batch.first_seq:
-            raise LogConflict(
-                f"conversation {conversation}: record {batch.first_seq} cannot be appended, "
-                f"the log has {next_seq}"
-            )
-        if batch.first_seq == 0 and root != conversation:
-            tables.write_lease(db, build_child_lease(conversation))
-        return int(row[0])
+        if not all(_is_plain_append(change) for change in changes):
+            return False
+        split_lines = [[split_large_parts(line) for line in change.lines] for change in changes]
+        try:
+            if sync and _is_one_statement(changes, split_lines):
+                return _insert_lines(db, changes[0], split_lines[0]).rowcount == len(changes[0].lines)
+            return self._append_group(db, changes, split_lines, sync=sync)
+        except Exception as error:
+            names = {kind.__name__ for kind in type(error).__mro__}
+            if not names & {"UniqueViolation", "NotSupportedError"}:
+                raise
+            db.rollback()  # another writer was there first, or an old library cannot send a group at once
+            return False
 
-    def _has_lines(self, db: psycopg.Connection[Any], batch: RecordBatch) -> bool:
-        """Whether the newest records are exactly the lines of a batch."""
-        rows = self._read_page(db, batch.conversation, batch.first_seq, len(batch.lines) + 1)
-        return [bytes(line) for _, line in rows] == [split_large_parts(line)[0] for line in batch.lines]
-
-    @staticmethod
-    def _read_page(
-        db: psycopg.Connection[Any], conversation: str, start: int, limit: int
-    ) -> list[tuple[int, bytes]]:
-        """Numbers and stored lines from a number on, at most `limit`."""
-        return db.execute(
-            "SELECT seq, line FROM toolchart_records JOIN toolchart_conversations "
-            "ON conversation = number WHERE id = %s AND seq >= %s ORDER BY seq LIMIT %s",
-            (conversation, start, limit),
-        ).fetchall()
-
-    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The lines from number `start` on, read page by page."""
-        while True:
-            rows = self._reading.run(
-                partial(self._read_page, conversation=conversation, start=start, limit=_PAGE_SIZE)
-            )
-            for seq, line in rows:
-                if seq != start:
-                    raise LogDamaged("it is missing", conversation=conversation, seq=start)
-                yield self._join_parts(bytes(line), conversation, seq)
-                start += 1
-            if len(rows) < _PAGE_SIZE:
-                return
-
-    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
-        """Number and line of the newest record."""
-        row = self._reading.run(
-            lambda db: db.execute(
-                "SELECT seq, line FROM toolchart_records JOIN toolchart_conversations "
-                "ON conversation = number WHERE id = %s ORDER BY seq DESC LIMIT 1",
-                (conversation,),
-            ).fetchone()
-        )
-        return (row[0], self._join_parts(bytes(row[1]), conversation, row[0])) if row else None
-
-    def _join_parts(self, line: bytes, conversation: str, seq: int) -> bytes:
-        """The original line of a stored one."""
-        joined_line = join_large_parts(line, self._read_part)
-        if joined_line is None:
-            raise LogDamaged("a part of it is missing", conversation=conversation, seq=seq)
-        return joined_line
-
-    def _read_part(self, digest: bytes) -> bytes | None:
-        """The large part with this digest; None where it is missing."""
-        query = "SELECT data FROM toolchart_parts WHERE digest = %s"
-        row = self._reading.run(lambda db: db.execute(query, (digest,)).fetchone())
-        return bytes(row[0]) if row else None
-
-    def list_conversations(self) -> Iterable[str]:
-        """The ids of all conversations, the oldest first."""
-        rows = self._reading.run(
-            lambda db: db.execute("SELECT id FROM toolchart_conversations ORDER BY number").fetchall()
-        )
-        return [str(row[0]) for row in rows]
-
-    def list_page(self, limit: int, before: str | None = None) -> Sequence[str]:
-        """The ids of the newest conversations, the newest first."""
-        query = b"SELECT id FROM toolchart_conversations ORDER BY number DESC LIMIT %s"
-        parameters: tuple[Any, ...] = (limit,)
-        if before is not None:
-            query = (
-                b"SELECT id FROM toolchart_conversations WHERE number < "
-                b"(SELECT number FROM toolchart_conversations WHERE id = %s) ORDER BY number DESC LIMIT %s"
-            )
-            parameters = (before, limit)
-        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=parameters))
-        return [str(row[0]) for row in rows]
-
-    def list_sample(self) -> Sequence[str]:
-        """The ids of the newest conversations and of the oldest one."""
-        query = b"SELECT id FROM toolchart_conversations ORDER BY number LIMIT %s"
-        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=(1,)))
-        return [*self.list_page(SAMPLE_SIZE), *(str(row[0]) for row in rows)]
-
-    def list_last_worked_on(self, limit: int) -> Sequence[str]:
-        """Ids of conversations, the one whose lease was taken last first."""
-        query = b"SELECT conversation FROM toolchart_leases WHERE token > 0 ORDER BY since DESC LIMIT %s"
-        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=(limit,)))
-        return [str(row[0]) for row in rows]
-
-    def find_names(self, beginning: str, limit: int) -> Sequence[str]:
-        """The ids that begin with a text, sorted."""
-        query = b"SELECT id FROM toolchart_conversations WHERE starts_with(id, %s) ORDER BY id LIMIT %s"
-        rows = self._reading.run(partial(_fetch_rows, query=query, parameters=(beginning, limit)))
-        return [str(row[0]) for row in rows]
-
-    def delete(self, conversation: str) -> None:
-        """Delete a whole conversation."""
-        self.delete_many([conversation])
-
-    def delete_many(self, conversations: Sequence[str]) -> None:
-        """Delete whole conversations in one transaction."""
-
-        def delete_all(db: psycopg.Connection[Any]) -> None:
-            """Delete the records, and the parts that no other record uses."""
-            with self._begin_write(db):
-                for conversation in conversations:
-                    _delete_rows(db, conversation)
-                db.execute("DELETE FROM toolchart_parts WHERE uses < 1")
-
-        self._writing.run(delete_all)
-
-    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Keep the checkpoint of a record; it is on the disk with the next append, or earlier."""
-
-        def write_row(db: psycopg.Connection[Any]) -> None:
-            """Write without waiting for the disk: the log of the server is written in order."""
-            with db.transaction():
-                tables.begin_unsynced(db)
-                query = "SELECT number FROM toolchart_conversations WHERE id = %s"
-                row = db.execute(query, (conversation,)).fetchone()
-                if row is not None:
-                    self._insert_checkpoint(db, row[0], seq, data)
-
-        self._writing.run(write_row)
-
-    @staticmethod
-    def _insert_checkpoint(db: psycopg.Connection[Any], number: int, seq: int, data: bytes) -> None:
-        db.execute(
-            "INSERT INTO toolchart_checkpoints VALUES (%s, %s, %s) "
-            "ON CONFLICT (conversation, seq) DO UPDATE SET data = excluded.data",
-            (number, seq, data),
-        )
-
-    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """The checkpoints, the newest first: one, and then page by page, because most readers want one."""
-        before, limit = newest + 1 if newest is not None else 2**62, 1
-        query = (
-            b"SELECT seq, data FROM toolchart_checkpoints JOIN toolchart_conversations "
-            b"ON conversation = number WHERE id = %s AND seq < %s ORDER BY seq DESC LIMIT %s"
-        )
-        while True:
-            rows = self._reading.run(
-                partial(_fetch_rows, query=query, parameters=(conversation, before, limit))
-            )
-            for seq, data in rows:
-                yield seq, bytes(data)
-            if len(rows) < limit:
-                return
-            before, limit = rows[-1][0], _PAGE_SIZE
-
-    def check_storage(self) -> Iterator[LogDamaged]:
-        """Everything in the tables that is not as a store leaves it."""
-        return iter(self._reading.run(lambda db: list(find_postgres_damage(db))))
-
-    # -- leases and inboxes ------------------------------------------------------------------------
-
-    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
-        """Take the lease of a conversation."""
-        return self._writing.run(lambda db: tables.acquire_lease(db, conversation, worker, seconds))
-
-    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
-        """Prolong leases; of each, whether it was still held."""
-        return self._writing.run(lambda db: [tables.renew_lease(db, lease, seconds) for lease in leases])
-
-    def release_lease(
-        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
+    def _append_group(
+        self, db: Connection, changes: Sequence[Change], split_lines: Sequence[_SplitLines], *, sync: bool
     ) -> bool:
-        """End a lease, unless the inbox has entries."""
-        return self._writing.run(lambda db: tables.release_lease(db, lease, is_open=is_open, due=due))
-
-    def find_lease(self, conversation: str) -> Lease | None:
-        """The newest lease of a conversation."""
-        return self._reading.run(lambda db: tables.find_lease(db, conversation))
-
-    def list_leases(self) -> Sequence[Lease]:
-        """The leases that are held now, the oldest first."""
-        return self._reading.run(tables.list_leases)
-
-    def list_unfinished(self) -> Iterable[str]:
-        """The conversations that a worker may go on with now."""
-        return self._reading.run(tables.list_unfinished)
-
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
-        """Add an entry to an inbox, unless its key is known; durable on return."""
-
-        def post(db: psycopg.Connection[Any]) -> bool:
-            with self._begin_write(db):
-                return tables.post(db, conversation, key, data)
-
-        return self._writing.run(post)
-
-    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
-        """The entries that are not taken yet, the oldest first."""
-        return self._reading.run(lambda db: tables.read_inbox(db, conversations))
-
-    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
-        """Mark entries as taken."""
-
-        def mark(db: psycopg.Connection[Any]) -> None:
-            with self._begin_write(db):
-                tables.mark_taken(db, numbers)
-
-        self._writing.run(mark)
+        with db.pipeline() as pipeline:
+            db.execute("BEGIN")
+            if not sync:
+                begin_unsynced(db)
+            # Sorted by digest, so that two writers with common parts cannot deadlock.
+            if parts := sorted(part for lines in split_lines for _, parts in lines for part in parts.items()):
+                db.cursor().executemany(self.queries.write_part.encode(), parts)
+            cursors = []
+            for change, lines in zip(changes, split_lines, strict=True):
+                if change.first_seq == 0:
+                    db.execute(_INSERT_CONVERSATION, (change.conversation,))
+                cursors.append(_insert_lines(db, change, lines))
+                for value in change.values:
+                    row = (value.conversation, value.kind, value.key, value.data, value.is_listed)
+                    db.execute(self.queries.write_value.encode(), row)
+            pipeline.sync()
+            counts = [cursor.rowcount for cursor in cursors]
+            fits = counts == [len(change.lines) for change in changes]
+            db.execute("COMMIT" if fits else "ROLLBACK")
+        return fits
 
     def close(self) -> None:
         """Close the connections; safe to call twice."""
@@ -360,32 +387,36 @@ class PostgresStore:
         self._reading.close()
 
 
-def _delete_rows(db: psycopg.Connection[Any], conversation: str) -> None:
-    """Delete a conversation; its parts are counted down."""
-    newest = tables.find_lease(db, conversation, b" FOR UPDATE")
-    fault = find_lease_fault(conversation, newest, None, tables.read_time(db))
-    if fault is not None:
-        raise fault
-    tables.delete_rows(db, conversation)
-    query = "SELECT number FROM toolchart_conversations WHERE id = %s"
-    row = db.execute(query, (conversation,)).fetchone()
-    if row is None:
-        return
-    rows = db.execute(
-        "SELECT line FROM toolchart_records WHERE conversation = %s AND position('\\x00'::bytea in line) > 0",
-        row,
-    ).fetchall()
-    digests = sorted((digest,) for (line,) in rows for digest in list_part_digests(bytes(line)))
-    with db.cursor() as cursor:
-        cursor.executemany("UPDATE toolchart_parts SET uses = uses - 1 WHERE digest = %s", digests)
-    db.execute("DELETE FROM toolchart_checkpoints WHERE conversation = %s", row)
-    db.execute("DELETE FROM toolchart_records WHERE conversation = %s", row)
-    db.execute("DELETE FROM toolchart_conversations WHERE number = %s", row)
+_SplitLines = list[tuple[bytes, Mapping[bytes, bytes]]]
+"""The stored lines of a change, each with its large parts."""
 
 
-def _fetch_rows(db: psycopg.Connection[Any], query: bytes, parameters: tuple[Any, ...]) -> list[Any]:
-    """The rows of a query."""
-    return db.execute(query, parameters).fetchall()
+def _is_plain_append(change: Change) -> bool:
+    """Whether a change only appends, where the value of its check has a beginning."""
+    has_beginning = change.check is not None and change.check.beginning is not None
+    return has_beginning and bool(change.lines) and change.replaced is None
+
+
+def _is_one_statement(changes: Sequence[Change], split_lines: Sequence[_SplitLines]) -> bool:
+    """Whether there is nothing to write but the lines of one change of a known conversation."""
+    (change, *others), parts = changes, [parts for _, parts in split_lines[0] if parts]
+    return not (others or parts or change.values) and change.first_seq > 0
+
+
+def _insert_lines(db: Connection, change: Change, lines: _SplitLines) -> psycopg.Cursor[Any]:
+    """Insert the lines of a change where its check and its number fit."""
+    check = change.check
+    assert check is not None
+    beginning = check.beginning or b""
+    place = (check.conversation, check.kind, check.key, len(beginning), beginning, change.first_seq)
+    rows = [value for number, (line, _) in enumerate(lines, change.first_seq) for value in (number, line)]
+    return db.execute(_build_insert(len(lines)), (change.conversation, *place, *rows))
+
+
+@cache
+def _build_insert(count: int) -> bytes:
+    """The statement that inserts so many lines."""
+    return _INSERT_LINES.format(", ".join(["(%s::bigint, %s::bytea)"] * count)).encode()
 
 
 def open_postgres_store(address: str, *, create: bool = True, durable: bool = True) -> PostgresStore:

@@ -1,38 +1,111 @@
-"""The SQLite store: the reads and writes of a log in one SQLite file.
+"""The SQLite store: the connections, transactions and upkeep of a log in one SQLite file.
 
-The file uses SQLite's write-ahead log. With `full` durability each commit is synced before it returns. One
-connection writes and another one reads, so that a reader never waits for a writer.
+The file uses SQLite's write-ahead log (WAL). With `full` durability each commit is synced before it returns.
+One connection writes and another one reads, so that a reader never waits for a writer. What is written and
+read stands in `sql.py`.
+
+Three facts about SQLite shape this module:
+
+- A commit in WAL mode appends to `-wal`; a checkpoint copies that into the file. A commit that finds the
+  write-ahead log long does so itself, which takes milliseconds, so the writer's thread does it in between.
+- What is deleted stays in free pages, and in `-wal`, until it is overwritten: `secure_delete` writes zeros,
+  and erasing empties `-wal` too.
+- The file is written in order. So a commit that is not synced is durable before any later one that is.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from toolchart.engine.log.leases import build_child_lease, find_lease_fault
-from toolchart.engine.log.stores.access import sqlite_leases
-from toolchart.engine.log.stores.access.replaced_files import LOOK_EVERY_S, SqliteWatch
-from toolchart.engine.log.stores.access.sqlite_connection import (
-    BUSY_TIMEOUT_S,
-    ErrorTranslation,
-    Transaction,
-    connect,
+from toolchart.engine.log.stores.base import Change, ValueCheck
+from toolchart.engine.log.stores.private_files import build_os_failure, create_private_file
+from toolchart.engine.log.stores.replaced_files import LOOK_EVERY_S, ReplacementNotice, SqliteWatch
+from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
+from toolchart.states.errors import (
+    ForeignLog,
+    LogBusy,
+    LogConflict,
+    LogDamaged,
+    LogUnavailable,
+    NewerLog,
+    StorageFailure,
 )
-from toolchart.engine.log.stores.access.sqlite_queries import SqliteQueries, get_id_range
-from toolchart.engine.log.stores.access.sqlite_rewriting import replace_lines
-from toolchart.engine.log.stores.access.sqlite_schema import (
-    SCHEMA_VERSION,
-    SEQ_BITS,
-    create_private_file,
-    read_schema_version,
-    upgrade_schema,
+
+SCHEMA_VERSION = 5
+"""Version of the schema, in `PRAGMA user_version`."""
+
+SCHEMA = """
+CREATE TABLE conversations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE
+);
+CREATE TABLE parts (
+    digest BLOB PRIMARY KEY,
+    data BLOB NOT NULL,
+    uses INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY,
+    line BLOB NOT NULL
+);
+CREATE TABLE small_values (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    conversation TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    data BLOB NOT NULL,
+    is_listed INTEGER NOT NULL,
+    UNIQUE (conversation, kind, key)
+);
+CREATE INDEX listed_values ON small_values (kind, conversation) WHERE is_listed;
+"""
+"""`AUTOINCREMENT`: the number of a deleted conversation is never used again. Records carry numbers only, so a
+process that still knew it would write into another conversation."""
+
+QUERIES = Queries(
+    Dialect(
+        prefix="",
+        mark="?",
+        has_nul="instr(line, x'00')",
+        begins="id >= ? AND id < ?",
+        write_value="INSERT OR REPLACE INTO small_values (conversation, kind, key, data, is_listed) "
+        "VALUES (?, ?, ?, ?, ?)",
+    )
 )
-from toolchart.engine.log.stores.large_parts import list_part_digests, split_large_parts
-from toolchart.engine.log.stores.sqlite_checks import check_identity
-from toolchart.states.errors import LogConflict, LogUnavailable, ToolchartError
-from toolchart.states.ports import Lease, RecordBatch
+
+_FIND_PLACE = f"""
+SELECT (SELECT data FROM small_values WHERE conversation = ? AND kind = ? AND key = ?), number,
+    (SELECT max(r.id) FROM records r
+        WHERE r.id BETWEEN number << {SEQ_BITS} AND (number << {SEQ_BITS}) + {LAST_SEQ})
+FROM (SELECT 1) LEFT JOIN conversations ON id = ?
+"""
+"""All that a change is compared with, in one query."""
+
+BUSY_TIMEOUT_S = 10.0
+"""Seconds to wait while another process writes."""
+
+_MAX_FINDINGS = 20
+"""Findings of SQLite itself that are reported."""
+
+_FIRST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.02
+
+_DAMAGE_MESSAGES = (
+    "malformed",
+    "not a database",
+    "Could not decode",
+    "unsupported file format",
+    "no such column",
+    "no such table",
+)
+"""Parts of the error messages by which SQLite and its Python module report a damaged file."""
+
+_FAILURE_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM)
 
 _UPKEEP_BYTES = 4 << 20
 """After so many bytes of records the write-ahead log is written back into the file."""
@@ -40,18 +113,266 @@ _UPKEEP_BYTES = 4 << 20
 _LONG_WAL_BYTES = 64 << 20
 """A write-ahead log of this size is written back as a whole, while nobody else writes."""
 
-_FIND_END = f"""
-SELECT number,
-    (SELECT max(id) FROM records
-        WHERE id BETWEEN number << {SEQ_BITS} AND (number << {SEQ_BITS}) + {2**SEQ_BITS - 1}),
-    (SELECT worker || ' ' || token FROM leases WHERE conversation = ?2)
-FROM (SELECT 1) LEFT JOIN conversations ON id = ?1
-"""
-"""Number and newest row of a conversation, and who has its lease."""
+
+def connect(path: Path, *, reads_only: bool = False) -> sqlite3.Connection:
+    """A connection in autocommit mode that several threads may use, one at a time.
+
+    Args:
+        reads_only: whether it refuses to write. It waits for a lock then; one that writes never does:
+            `Transaction` waits.
+    """
+    timeout_s = BUSY_TIMEOUT_S if reads_only else 0.0
+    db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+    if reads_only:
+        db.execute("PRAGMA query_only = ON")
+    return db
 
 
-class SqliteStore(SqliteQueries):
-    """Keeps records in a SQLite file; the file and its folder are created when they are missing, readable for
+def is_busy(error: BaseException) -> bool:
+    """Whether another connection holds the lock."""
+    return (
+        isinstance(error, sqlite3.OperationalError)
+        and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    )
+
+
+# Classes, not generator context managers: an append is short, and the generator would double its cost.
+
+
+class ErrorTranslation:
+    """A block that converts SQLite's exceptions into errors of the log.
+
+    Args:
+        notice: refuses the block where the file was found replaced.
+    """
+
+    __slots__ = ("_notice", "_path")
+
+    def __init__(self, path: Path, notice: ReplacementNotice | None = None) -> None:
+        self._path = path
+        self._notice = notice
+
+    def __enter__(self) -> None:
+        if self._notice is not None:
+            self._notice.check()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        match error:
+            case None:
+                return
+            case sqlite3.IntegrityError():
+                raise LogConflict(f"another writer appended to this conversation first ({error})") from None
+            case sqlite3.DatabaseError() if any(sign in str(error) for sign in _DAMAGE_MESSAGES):
+                raise LogDamaged(f"{self._path} cannot be read as a SQLite file: {error}") from None
+            case OverflowError():
+                raise LogDamaged(f"{self._path} has a number that no log has: {error}") from None
+            case UnicodeDecodeError():
+                raise LogDamaged(f"{self._path} holds text that is not UTF-8: {error}") from None
+            case sqlite3.DatabaseError() if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FAILURE_CODES:
+                raise StorageFailure(
+                    f"the log {self._path} cannot be read or written: {error}\n"
+                    "  records that were acknowledged are intact; free space or mend the disk, then go on"
+                ) from None
+            case sqlite3.DatabaseError():
+                raise LogUnavailable(f"the log {self._path} cannot be used: {error}") from None
+            case OSError():
+                raise build_os_failure(error, f"the log {self._path} cannot be used: {error}") from None
+
+
+class Transaction:
+    """A transaction: takes the connection and the lock of the file, commits at the end of its block, rolls
+    back after an exception.
+
+    Before it begins, and after its commit, it looks whether the file is still the one at its path. So nothing
+    is written to a file that was found replaced, and nothing is acknowledged that went to one.
+
+    Args:
+        wait_s: how long it waits for another process that writes.
+        watch: looks at the file.
+        is_unsynced: whether its commit does not wait for the disk, in a file whose other commits do.
+    """
+
+    __slots__ = ("_db", "_is_unsynced", "_lock", "_wait_s", "_watch")
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        lock: threading.Lock,
+        wait_s: float,
+        watch: SqliteWatch | None = None,
+        *,
+        is_unsynced: bool = False,
+    ) -> None:
+        self._db = db
+        self._lock = lock
+        self._wait_s = wait_s
+        self._watch = watch
+        self._is_unsynced = is_unsynced
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=self._wait_s > 0):
+            raise LogBusy("another thread writes to the log")
+        try:
+            if self._watch is not None:
+                self._watch.look_before_commit()
+            if self._is_unsynced:
+                self._db.execute("PRAGMA synchronous = NORMAL")
+            self._begin()
+        except BaseException:
+            self._end()
+            raise
+
+    def _begin(self) -> None:
+        """Take the lock of the file.
+
+        Raises:
+            LogBusy: somebody else has it, and there is no time to wait.
+        """
+        pause_s, until = _FIRST_PAUSE_S, 0.0
+        while True:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+            now = time.monotonic()
+            until = until or now + self._wait_s
+            if now >= until:
+                waited = f" for {self._wait_s:g} s" if self._wait_s else ""
+                raise LogBusy(f"the log is locked: another process has been writing{waited}")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._db.execute("COMMIT")
+                if self._watch is not None:
+                    self._watch.look_after_commit()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Roll back what was not committed, and give the lock back."""
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if self._is_unsynced:
+                self._db.execute("PRAGMA synchronous = FULL")
+        finally:
+            self._lock.release()
+
+
+class SqliteTables(SqlStore):
+    """Reads the log in a SQLite file.
+
+    Args:
+        reader: a connection that nothing else uses.
+    """
+
+    queries = QUERIES
+
+    def __init__(self, path: Path, reader: sqlite3.Connection) -> None:
+        super().__init__(str(path))
+        self.path = path
+        self._reader = reader
+        self._read_lock = threading.Lock()
+        self._errors = ErrorTranslation(path)
+
+    def _fetch(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
+        with self._read_lock, self._errors:
+            try:
+                return self._reader.execute(query, parameters).fetchall()
+            except UnicodeEncodeError:  # a name that SQLite cannot hold
+                return []
+
+    def _iterate(self, query: str) -> Iterator[Any]:
+        yield from self._reader.execute(query)
+
+    def _insert_conversation(self, db: Any, conversation: str) -> int | None:
+        return int(db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,)).lastrowid)
+
+    def check_storage(self) -> Iterator[LogDamaged]:
+        """Everything in the file that is not as a store of Toolchart leaves it."""
+        for check in (
+            self._check_schema(),
+            self._check_pages(),
+            self._check_counter(),
+            super().check_storage(),
+        ):
+            try:
+                yield from check
+            except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError) as error:
+                yield LogDamaged(f"{self.path} cannot be read as a log: {error}")
+            except LogDamaged as damage:
+                yield damage
+
+    def _check_schema(self) -> Iterator[LogDamaged]:
+        """Tables, indexes, triggers and views that are missing, changed, or not of a log."""
+        with sqlite3.connect(":memory:") as empty:
+            empty.executescript(SCHEMA)
+            expected = _read_schema(empty)
+        empty.close()
+        actual = _read_schema(self._reader)
+        for name in sorted(expected.keys() | actual.keys()):
+            if name not in actual:
+                yield LogDamaged(f"{self.path} lacks its {name}")
+            elif name not in expected:
+                yield LogDamaged(f"{self.path} has the {name}, which no log has")
+            elif actual[name] != expected[name]:
+                yield LogDamaged(f"{self.path} has another {name} than a log has")
+
+    def _check_pages(self) -> Iterator[LogDamaged]:
+        for (finding,) in self._reader.execute(f"PRAGMA integrity_check({_MAX_FINDINGS})"):
+            if finding != "ok":
+                yield LogDamaged(f"{self.path} is damaged: {finding}")
+
+    def _check_counter(self) -> Iterator[LogDamaged]:
+        """A counter that would give a number of a conversation to another one."""
+        (newest,) = self._reader.execute("SELECT max(number) FROM conversations").fetchone()
+        query = "SELECT seq FROM sqlite_sequence WHERE name = 'conversations'"
+        given = self._reader.execute(query).fetchone()
+        if newest is not None and (given is None or not isinstance(given[0], int) or given[0] < newest):
+            yield LogDamaged(f"{self.path}: a number of a conversation would be given again")
+
+
+def _read_schema(db: sqlite3.Connection) -> dict[str, str]:
+    """By kind and name: the statement of everything in the schema, without its layout."""
+    rows = db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'")
+    return {f"{kind} {name!r}": "".join(str(sql).split()) for kind, name, sql in rows}
+
+
+def check_identity(db: sqlite3.Connection, path: Path) -> None:
+    """Check that a file is a log of this release.
+
+    Raises:
+        ForeignLog: the file belongs to another program.
+        NewerLog: a later release wrote it.
+        LogUnavailable: an earlier one did, in another form.
+        LogDamaged: tables of the log are missing.
+    """
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    own_tables = tables & {"conversations", "records"}
+    if not own_tables and (tables or not version):
+        raise ForeignLog(f"{path} is no log of Toolchart: another program wrote it")
+    if version > SCHEMA_VERSION:
+        raise NewerLog(
+            f"{path} has log version {version}; this Toolchart reads version {SCHEMA_VERSION}\n"
+            "  a later release wrote it: read it with that one"
+        )
+    if len(own_tables) < 2 or version < 1:
+        raise LogDamaged(f"{path} lacks tables of a log, or its version")
+    if version < SCHEMA_VERSION or "leases" in tables:
+        raise LogUnavailable(
+            f"{path} was written by a draft of Toolchart, in an earlier form of version {version}\n"
+            "  this one cannot read it: use the release that wrote it, or begin a new log"
+        )
+
+
+class SqliteStore(SqliteTables):
+    """Keeps a log in a SQLite file; the file and its folder are created when they are missing, readable for
     their owner only.
 
     Args:
@@ -66,7 +387,6 @@ class SqliteStore(SqliteQueries):
     def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
-        self._errors = ErrorTranslation(self.path)
         self._durable = durable
         self.commits_at_once = not durable
         self._bytes_since_upkeep = 0
@@ -75,7 +395,7 @@ class SqliteStore(SqliteQueries):
                 f"there is no log at {self.path}\n"
                 "  run a conversation first, or name the file with --log or TOOLCHART_LOG"
             )
-        with self._errors:
+        with ErrorTranslation(self.path):
             if create:
                 create_private_file(self.path)
             self._db = connect(self.path)
@@ -83,103 +403,60 @@ class SqliteStore(SqliteQueries):
             super().__init__(self.path, connect(self.path, reads_only=True))
             self._watch = SqliteWatch(self.path, self._db, 0.0 if durable else LOOK_EVERY_S)
         self._errors = ErrorTranslation(self.path, self._watch.notice)
-        self._transaction = Transaction(self._db, self._lock, BUSY_TIMEOUT_S, self._watch)
-        self._try_transaction = Transaction(self._db, self._lock, 0, self._watch)
+        transactions = [
+            Transaction(self._db, self._lock, wait_s, self._watch, is_unsynced=is_unsynced)
+            for is_unsynced in (durable, False)
+            for wait_s in (0, BUSY_TIMEOUT_S)
+        ]
+        self._transactions = {False: transactions[:2], True: transactions[2:]}
+        """By whether it is synced, and then by whether it waits for another writer."""
 
     def _prepare_schema(self) -> None:
-        """Set the durability, and create or upgrade the tables."""
+        """Set the durability, and create the tables."""
         self._db.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
         if self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            check_identity(self._db, self.path, SCHEMA_VERSION)  # before anything is written into it
+            check_identity(self._db, self.path)  # before anything is written into it
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA busy_timeout = 0")
         # What is replaced or deleted is overwritten: an inbox entry that was taken, a fork that was given up.
         # Else its bytes would stay in free pages after all that repeats them was erased.
         self._db.execute("PRAGMA secure_delete = ON")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
-        version = read_schema_version(self._db)
-        if version < SCHEMA_VERSION:
+        if not self._has_tables():
             with Transaction(self._db, self._lock, BUSY_TIMEOUT_S):
-                version = read_schema_version(self._db)  # may have changed meanwhile
-                if version < SCHEMA_VERSION:
-                    upgrade_schema(self._db, version)
+                if not self._has_tables():  # another process may have made them meanwhile
+                    for statement in SCHEMA.split(";"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    # -- appending -------------------------------------------------------------------------------
+    def _has_tables(self) -> bool:
+        return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append lines, all or none; durable on return."""
-        with self._errors, self._transaction:
-            self._insert_batch(RecordBatch(conversation, first_seq, lines))
+    # -- writing -----------------------------------------------------------------------------------
 
-    def append_many(
-        self, batches: Sequence[RecordBatch], *, wait: bool = True
-    ) -> Sequence[ToolchartError | None]:
-        """Append several batches in one transaction; why each was refused, or None."""
-        faults: list[ToolchartError | None] = []
-        with self._errors, self._transaction if wait else self._try_transaction:
-            for batch in batches:
-                try:
-                    self._insert_batch(batch)
-                    faults.append(None)
-                except LogConflict as error:  # raised before any of its lines is written
-                    faults.append(error)
-        return faults
-
-    def _insert_batch(self, batch: RecordBatch) -> None:
-        """Insert lines after checking the lease, and that the first number is the next one."""
-        db, conversation, first_seq, lease = self._db, batch.conversation, batch.first_seq, batch.lease
-        root = conversation if lease is None else lease.conversation
-        number, newest, holder = db.execute(_FIND_END, (conversation, root)).fetchone()
-        if holder is not None or lease is not None:
-            self._check_lease(conversation, root, holder, lease)
-        next_seq = 0 if newest is None else (newest & 2**SEQ_BITS - 1) + 1
-        if next_seq != first_seq:
-            raise LogConflict(
-                f"conversation {conversation}: record {first_seq} cannot be appended, the log has {next_seq}"
-            )
-        if number is None:
-            number = self._insert_conversation(conversation, root)
-        row_id, rows = (number << SEQ_BITS) + first_seq, []
-        for line in batch.lines:
-            stored_line, parts = split_large_parts(line)
-            rows.append((row_id, stored_line))
-            row_id += 1
-            self._bytes_since_upkeep += len(line)
-            if parts:
-                db.executemany(
-                    "INSERT INTO parts VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET uses = uses + 1",
-                    list(parts.items()),
-                )
-        db.executemany("INSERT INTO records VALUES (?, ?)", rows)
-        if batch.checkpoint is not None:
-            db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", (number, *batch.checkpoint))
-        if batch.taken:
-            sqlite_leases.mark_taken(db, batch.taken)
-
-    def _insert_conversation(self, conversation: str, root: str) -> int:
-        """Begin a conversation; its number. A child is covered by the lease of its root and has none."""
-        cursor = self._db.execute("INSERT INTO conversations (id) VALUES (?)", (conversation,))
-        if root != conversation:
-            sqlite_leases.write_lease(self._db, build_child_lease(conversation))
-        return cursor.lastrowid or 0
-
-    def _check_lease(self, conversation: str, root: str, holder: str | None, lease: Lease | None) -> None:
-        """Raise the fault of a batch whose lease is not the newest."""
-        if lease is not None and holder == f"{lease.worker} {lease.token}":
-            return
-        newest = sqlite_leases.find_lease(self._db, root)
-        fault = find_lease_fault(conversation, newest, lease, time.time())
-        if fault is not None:
-            raise fault
-
-    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
-        """Append a batch and replace earlier lines of its conversation; SQLite overwrites the old bytes."""
+    def commit(
+        self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
+    ) -> Sequence[LogConflict | None]:
+        """Make changes in one transaction."""
         with self._errors:
-            with self._transaction:
-                self._insert_batch(batch)
-                replace_lines(self._db, batch.conversation, lines)
-            with self._lock:
-                self._truncate_wal()
+            with self._transactions[sync][wait]:
+                conflicts = self._make_changes(self._db, changes)
+            if any(change.replaced is not None for change in changes):
+                with self._lock:
+                    self._truncate_wal()
+        return conflicts
+
+    def _find_place(
+        self, db: Any, check: ValueCheck | None, conversation: str
+    ) -> tuple[bytes | None, int | None, int]:
+        """What a change is compared with. A transaction that writes locks the whole file."""
+        place = (check.conversation, check.kind, check.key) if check is not None else ("", "", "")
+        data, number, newest = db.execute(_FIND_PLACE, (*place, conversation)).fetchone()
+        return data, number, 0 if newest is None else (newest & LAST_SEQ) + 1
+
+    def _write_lines(self, db: Any, first_id: int, lines: Sequence[bytes]) -> None:
+        super()._write_lines(db, first_id, lines)
+        self._bytes_since_upkeep += sum(map(len, lines))
 
     def _truncate_wal(self) -> None:
         """Empty the write-ahead log, which holds old pages; the lock is held.
@@ -196,37 +473,7 @@ class SqliteStore(SqliteQueries):
                 "  when it has ended, write them over: toolchart prune --vacuum"
             )
 
-    # -- deleting and upkeep -----------------------------------------------------------------------
-
-    def delete(self, conversation: str) -> None:
-        """Delete a whole conversation; SQLite uses its pages again."""
-        self.delete_many([conversation])
-
-    def delete_many(self, conversations: Sequence[str]) -> None:
-        """Delete whole conversations in one transaction."""
-        with self._errors, self._transaction:
-            for conversation in conversations:
-                self._delete_rows(conversation)
-            self._db.execute("DELETE FROM parts WHERE uses < 1")
-
-    def _delete_rows(self, conversation: str) -> None:
-        db = self._db
-        fault = find_lease_fault(conversation, sqlite_leases.find_lease(db, conversation), None, time.time())
-        if fault is not None:
-            raise fault
-        row = db.execute("SELECT number FROM conversations WHERE id = ?", (conversation,)).fetchone()
-        sqlite_leases.delete_rows(db, conversation)
-        if row is None:
-            return
-        id_range = get_id_range(row[0])
-        rows = db.execute(
-            "SELECT line FROM records WHERE id BETWEEN ? AND ? AND instr(line, x'00')", id_range
-        )
-        digests = [(digest,) for (line,) in rows.fetchall() for digest in list_part_digests(line)]
-        db.executemany("UPDATE parts SET uses = uses - 1 WHERE digest = ?", digests)
-        db.execute("DELETE FROM checkpoints WHERE conversation = ?", row)
-        db.execute("DELETE FROM records WHERE id BETWEEN ? AND ?", id_range)
-        db.execute("DELETE FROM conversations WHERE number = ?", row)
+    # -- upkeep --------------------------------------------------------------------------------------
 
     def vacuum(self) -> None:
         """Give the space of deleted conversations back to the system; rewrites the whole file."""
@@ -266,57 +513,6 @@ class SqliteStore(SqliteQueries):
         """
         with self._errors:
             self._watch.look()
-
-    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Keep the checkpoint of a record; it is synced with the next append, or earlier."""
-        with self._errors, self._begin_unsynced():
-            row = self._db.execute(
-                "SELECT number FROM conversations WHERE id = ?", (conversation,)
-            ).fetchone()
-            if row is not None:
-                self._db.execute("INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?)", (row[0], seq, data))
-
-    # -- leases and inboxes ------------------------------------------------------------------------
-
-    def _begin_unsynced(self, wait: bool = True) -> Transaction:
-        """A transaction that does not wait for the disk: after a loss of power nobody holds a lease.
-
-        The file is written in order, so the sync of a later append covers it.
-        """
-        wait_s = BUSY_TIMEOUT_S if wait else 0
-        return Transaction(self._db, self._lock, wait_s, self._watch, is_unsynced=self._durable)
-
-    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
-        """Take the lease of a conversation."""
-        with self._errors, self._begin_unsynced(wait):
-            return sqlite_leases.acquire_lease(self._db, conversation, worker, seconds)
-
-    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
-        """Prolong leases; of each, whether it was still held."""
-        with self._errors, self._begin_unsynced():
-            return [sqlite_leases.renew_lease(self._db, lease, seconds) for lease in leases]
-
-    def release_lease(
-        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
-    ) -> bool:
-        """End a lease, unless the inbox has entries."""
-        with self._errors, self._begin_unsynced(wait):
-            return sqlite_leases.release_lease(self._db, lease, is_open=is_open, due=due)
-
-    def list_last_worked_on(self, limit: int) -> Sequence[str]:
-        """Ids of conversations, the one whose lease was taken last first."""
-        query = "SELECT conversation FROM leases WHERE token > 0 ORDER BY since DESC LIMIT ?"
-        return [str(row[0]) for row in self._fetch_all(query, (limit,))]
-
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
-        """Add an entry to an inbox, unless its key is known; durable on return."""
-        with self._errors, self._transaction:
-            return sqlite_leases.post(self._db, conversation, key, data)
-
-    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
-        """Mark entries as taken."""
-        with self._errors, self._transaction:
-            sqlite_leases.mark_taken(self._db, numbers)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

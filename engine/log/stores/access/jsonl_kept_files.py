@@ -15,7 +15,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from toolchart.engine.log.stores.access.jsonl_files import lock_file, open_private
-from toolchart.engine.log.stores.access.replaced_files import Identity, get_identity
+from toolchart.engine.log.stores.replaced_files import Identity, get_identity
 
 _MOST = 512
 _SHARE = 4
