@@ -40,7 +40,7 @@ from toolchart.states.snapshot import (
     TrackedCall,
 )
 
-_get_call_id = attrgetter("call_id")
+_get_id, _get_call_id = attrgetter("id"), attrgetter("call_id")
 
 # -- a new reply ---------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ def assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tu
         used_ids.add(call.id)
         calls_with_ids.append(call)
     if has_new_ids:
-        builder.given_call_ids = tuple([call.id for call in calls_with_ids])
+        builder.given_call_ids = tuple(map(_get_id, calls_with_ids))
     return tuple(calls_with_ids)
 
 

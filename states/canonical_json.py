@@ -32,7 +32,10 @@ def encode_canonical(value: Any) -> bytes:
 
 def encode_canonical_text(value: Any) -> str:
     """The canonical JSON of a value as text."""
-    return encode_canonical(value).decode()
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        return encode_canonical(value).decode()
 
 
 def encode_escaped_json(

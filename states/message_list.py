@@ -258,6 +258,25 @@ class MessageList(Sequence[Message]):
                 last_messages.insert(0, message)
         return last_messages
 
+    def find_nth_last(self, role: Role, count: int) -> int:
+        """Index of the message of this role behind which `count - 1` others stand; 0 where there are fewer.
+
+        For none it is the length.
+        """
+        items, index = self._tail._shared.items, self._tail.length
+        while count and index:
+            index -= 1
+            count -= items[index].role == role
+        if self._head is None:
+            return index
+        if not count:
+            return index + self._head.length
+        items, index = self._head.items, self._head.length
+        while count and index:
+            index -= 1
+            count -= items[index].role == role
+        return index
+
     def __len__(self) -> int:
         return self.length
 

@@ -7,7 +7,8 @@ the same at any length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -68,14 +69,22 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the tool returned beside its result."""
 
 
-class OpenCalls(tuple[OpenCall, ...]):
+_CHUNK = 64
+"""Calls that are copied together when one of them changes."""
+
+
+class OpenCalls(Sequence[OpenCall]):
     """The calls of the latest reply, in its order. It never changes; `replace_call` makes another.
 
     A model may ask for thousands of calls at once, and each ends in a step of its own. So a call is found by
-    its id, and what guards ask about all calls is counted as calls change: a step costs the same for any
-    number of calls, but for one copy of as many pointers.
+    its id, what guards ask about all calls is counted as calls change, and a change copies one chunk of them:
+    a step costs about the same for any number of calls.
     """
 
+    __slots__ = ("_chunks", "length", "pending", "positions", "undecided")
+
+    length: int
+    """How many they are."""
     positions: Mapping[str, int]
     """The position of each call by its id."""
     pending: int
@@ -83,36 +92,70 @@ class OpenCalls(tuple[OpenCall, ...]):
     undecided: int
     """Calls that need a decision and have neither it nor an outcome."""
 
-    def __new__(cls, calls: Iterable[OpenCall] = ()) -> OpenCalls:
-        """The calls, counted."""
-        self = super().__new__(cls, calls)
-        self.positions, self.pending, self.undecided = {}, 0, 0
-        for position, open_call in enumerate(self):
-            self.positions[open_call.call.id] = position
+    def __init__(self, calls: Iterable[OpenCall] = ()) -> None:
+        positions: dict[str, int] = {}
+        all_calls = list(calls)
+        self.length = len(all_calls)
+        self.pending = self.undecided = 0
+        for position, open_call in enumerate(all_calls):
+            positions[open_call.call.id] = position
             if open_call.outcome is None:
                 self.pending += 1
                 self.undecided += open_call.ruling == "needs_approval"
-        return self
+        self.positions = positions
+        self._chunks = [all_calls]
+        if self.length > _CHUNK:
+            self._chunks = [all_calls[i : i + _CHUNK] for i in range(0, self.length, _CHUNK)]
 
     def replace_call(self, position: int, new_call: OpenCall) -> OpenCalls:
         """The calls with another one, of the same id, at a position."""
-        old_call, calls = self[position], list(self)
-        calls[position] = new_call
-        changed: OpenCalls = tuple.__new__(OpenCalls, calls)
-        changed.positions, pending, undecided = self.positions, self.pending, self.undecided
+        changed = OpenCalls.__new__(OpenCalls)
+        chunks, (number, place) = self._chunks.copy(), divmod(position, _CHUNK)
+        chunks[number] = chunk = chunks[number].copy()
+        old_call, chunk[place] = chunk[place], new_call
+        pending, undecided = self.pending, self.undecided
         if old_call.outcome is None:
             pending -= 1
             undecided -= old_call.ruling == "needs_approval"
         if new_call.outcome is None:
             pending += 1
             undecided += new_call.ruling == "needs_approval"
+        changed._chunks, changed.length, changed.positions = chunks, self.length, self.positions
         changed.pending, changed.undecided = pending, undecided
         return changed
 
     def find(self, call_id: str) -> OpenCall | None:
         """The call of this id, if there is one."""
         position = self.positions.get(call_id)
-        return None if position is None else self[position]
+        return None if position is None else self._chunks[position // _CHUNK][position % _CHUNK]
+
+    @property
+    def items(self) -> list[OpenCall]:
+        """All calls."""
+        return [*chain.from_iterable(self._chunks)]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[OpenCall]:
+        return chain.from_iterable(self._chunks)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(self)[index]
+        position = index + self.length if index < 0 else index
+        if not 0 <= position < self.length:
+            raise IndexError(index)
+        return self._chunks[position // _CHUNK][position % _CHUNK]
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, OpenCalls) and self._chunks == other._chunks
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"OpenCalls({list(self)!r})"
 
 
 NO_CALLS = OpenCalls()

@@ -39,7 +39,7 @@ from toolchart.specs.secrets import strike_secret_bytes, strike_secrets
 from toolchart.states.compiler import Move
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.fact_rows import FactView
-from toolchart.states.core.step import Step, describe_effect, find_answered_effect, step
+from toolchart.states.core.step import Step, find_answered_effect, find_effect_row, step
 from toolchart.states.effects import Effect, RunAgent, Wait
 from toolchart.states.errors import EffectRefused, NoRecordedAnswer
 from toolchart.states.events import (
@@ -236,7 +236,7 @@ class Driver:
         `uncancel` takes this one back and says how many others there are. Any other came from outside, from a
         timeout around the turn for instance, and must not be swallowed.
         """
-        if not describe_effect(effect).is_pure:
+        if not find_effect_row(effect.kind or effect.name).is_pure:
             await self.journal.commit()
         self._inline_effect = effect.id
         try:

@@ -18,10 +18,10 @@ from toolchart.states.content import CitationPart, ContentPart, TextPart, add_te
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.core.requests import (
     build_approval,
-    choose_options,
     end_turn_with,
     find_answer_text,
     note_asked_model,
+    release_choice,
 )
 from toolchart.states.effects import (
     Answer,
@@ -116,7 +116,7 @@ def _build_options(builder: SnapshotBuilder, parameters: ModelCallParameters) ->
     options: Mapping[str, Any] = parameters.options or {}
     if not parameters.result and builder.settings is not None:
         chosen_options = builder.settings.options if parameters.options is None else options
-        options = choose_options(builder, chosen_options)
+        options = release_choice(builder, chosen_options)
     if parameters.schema is None:
         return options
     form = {"name": parameters.result, "schema": parameters.schema}

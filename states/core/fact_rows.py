@@ -60,7 +60,7 @@ FACT_ROWS = (
         type="integer",
         meaning="calls that the latest reply requests",
         changes="with every reply",
-        read=lambda s: len(s.calls),
+        read=attrgetter("calls.length"),
     ),
     Fact(
         name="pending_calls",

@@ -100,7 +100,7 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
         now=event.at,
         warnings=event.warnings,
     )
-    if goes_on and snapshot.calls:  # calls that nobody took up before the chart began to wait
+    if goes_on and snapshot.calls.length:  # calls that nobody took up before the chart began to wait
         builder.calls = snapshot.calls
         builder.closed_call_ids.update(snapshot.calls.positions)
         close_open_calls(builder, "the turn ended")
@@ -255,7 +255,7 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
         open_calls = build_open_calls(builder, calls)
     if bool(calls) != (reply.finish_reason == "tool_calls"):
         reply = _correct_finish_reason(reply)
-    if builder.calls:
+    if builder.calls.length:
         close_open_calls(builder, "the model was asked again before it ran")
     data = reply.provider_data
     builder.append_message(

@@ -37,7 +37,14 @@ from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budge
 from toolchart.states.flows.times import format_due
 from toolchart.states.message_list import OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
-from toolchart.states.snapshot import OpenCall, OpenCalls, SnapshotBuilder, SnapshotFields, TurnError
+from toolchart.states.snapshot import (
+    NO_CALLS,
+    OpenCall,
+    OpenCalls,
+    SnapshotBuilder,
+    SnapshotFields,
+    TurnError,
+)
 from toolchart.states.starts import list_call_starts, list_no_starts
 
 # -- model calls ---------------------------------------------------------------------------------
@@ -55,8 +62,9 @@ def _build_final_model_call(builder: SnapshotBuilder, name: str, id_: int, state
 
 def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools: OfferedTools) -> CallModel:
     # Results of calls come before the user's messages: a host refuses a call without its result behind it.
-    if builder.calls:
+    if builder.calls.pending:
         close_open_calls(builder, "the reply was not carried out")
+    builder.calls = NO_CALLS
     if builder.inbox:
         append_inbox(builder)
     settings = builder.settings
@@ -64,11 +72,14 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
     builder.tools_sent = bool(tools)
     if builder.asked_host or builder.asked_model:
         note_asked_model(builder, "", "")
+    options = settings.options
+    if builder.iteration and "tool_choice" in options:
+        options = release_choice(builder, options)
     request = Request(
         model=settings.model,
         messages=RequestMessages(builder.system or None, builder.request_messages),
         tools=tools,
-        options=choose_options(builder, settings.options),
+        options=options,
         writes_tools_as_text=builder.writes_tools_as_text,
         turn=builder.turn,
         iteration=builder.iteration,
@@ -88,8 +99,8 @@ def note_asked_model(builder: SnapshotBuilder, host: str, model: str) -> None:
     builder.asked_host, builder.asked_model = host, model
 
 
-def choose_options(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options of the next request.
+def release_choice(builder: SnapshotBuilder, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options of the next request with the choice of tools that holds there.
 
     A forced tool choice (`required`, a name) holds until the first outcome of the turn: forced in every
     iteration, the model could never answer. What it allows still holds.
@@ -268,7 +279,7 @@ def end_turn_with(builder: SnapshotBuilder, name: str, content: str, message: st
         message: what the conversation keeps as the last words of the assistant; None keeps nothing.
     """
     answer_text = find_answer_text(builder) if message is not None else None
-    if builder.calls:
+    if builder.calls.length:
         close_open_calls(builder, "the turn ended")
     if message is not None:
         ends_with_answer = builder.messages[-1].role == "assistant" and (answer_text or "") == message

@@ -236,7 +236,7 @@ def _complete_step(
         # An answer has closed all calls, so nobody may review, decide or run one any more.
         cancels += cancel_effects(builder, list_effects_on_calls(builder))
     if configuration.terminated:
-        if builder.calls:
+        if builder.calls.length:
             close_open_calls(builder, "the turn ended")
     elif not builder.open_effects or builder.steps >= builder.settings.limits.max_steps:
         cancels += _end_hopeless_turn(builder)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from toolchart.states.chart.vocabulary import Vocabulary
-from toolchart.states.compiler import Move
+from toolchart.states.compiler import Facts, Move
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
 from toolchart.states.facts import FACTS, Fact
@@ -168,7 +168,7 @@ class ExploredStart(msgspec.Struct, frozen=True, kw_only=True):
     move: Move
     counts: Mapping[str, int] = {}
     """Values of counters, where the exploration begins in the middle of a run."""
-    facts: Mapping[str, Any] = {}
+    facts: Facts = {}
     """The facts there."""
 
 

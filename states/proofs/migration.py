@@ -14,7 +14,7 @@ Parts of the new chart that cannot be reached from there say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -22,7 +22,7 @@ from msgspec import to_builtins
 
 from toolchart.states.chart.assigned_results import find_required_results
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.compiler import Move
+from toolchart.states.compiler import Facts, Move
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError
@@ -161,7 +161,7 @@ def _find_effect_problem(chart: Chart, effect: Effect) -> str | None:
 
 
 def _find_result_problem(
-    name: str, required_facts: tuple[Fact, ...], snapshot: Snapshot, facts: Mapping[str, object]
+    name: str, required_facts: tuple[Fact, ...], snapshot: Snapshot, facts: Facts
 ) -> str | None:
     """Why a result does not have the value that a chart takes for granted; None where it has it."""
     result = snapshot.results.get(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolchart.states.events import Limits, Settings
-from toolchart.states.message_list import PersistentList
+from toolchart.states.message_list import MessageList
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.tools.definition import Tool
@@ -75,6 +75,6 @@ def build_snapshot(
         turn=1,
         settings=Settings(service="s", provider="scripted", model="m", limits=limits),
         calls=open_calls,
-        messages=PersistentList(messages),
+        messages=MessageList(messages),
         **fields,
     )

@@ -287,8 +287,4 @@ def find_turn_start(snapshot: Snapshot) -> int:
 
     User messages do not tell, because the user may send more of them during a turn.
     """
-    index, remaining = len(snapshot.messages), len(snapshot.tracked_calls)
-    while remaining and index:
-        index -= 1
-        remaining -= snapshot.messages[index].role == "tool"
-    return index
+    return snapshot.messages.find_nth_last("tool", snapshot.tracked_calls.length)

@@ -51,17 +51,16 @@ _STORED_APART = ("tools", "texts", "messages", "shown", "open_effects", "offered
 
 _PLAIN_FIELDS = [field for field in msgspec.structs.fields(SnapshotFields) if field.name not in _STORED_APART]
 
-_read_plain_fields = attrgetter(*[field.name for field in _PLAIN_FIELDS])
+_read_plain_fields = attrgetter(
+    *["calls.items" if field.type is OpenCalls else field.name for field in _PLAIN_FIELDS]
+)
 
 if TYPE_CHECKING:
     StoredContext = Snapshot
 else:
     StoredContext = msgspec.defstruct(
         "StoredContext",
-        [
-            (field.name, tuple[OpenCall, ...] if field.type is OpenCalls else field.type)
-            for field in _PLAIN_FIELDS
-        ],
+        [(field.name, list[OpenCall] if field.type is OpenCalls else field.type) for field in _PLAIN_FIELDS],
         forbid_unknown_fields=True,
     )
 """The other fields of a snapshot, as they are."""
