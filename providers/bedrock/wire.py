@@ -25,18 +25,18 @@ from toolchart.providers.shared.replies import (
 )
 from toolchart.providers.shared.requests import (
     BEDROCK_IDS,
+    CallIds,
     Origin,
     SentPart,
     ToolChoice,
     describe_reply,
+    find_call_ids,
     list_sent_parts,
-    map_call_ids,
     read_tool_choice,
     refuse_part,
-    select_call_ids,
     select_offered_tools,
 )
-from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
 from toolchart.states.content import CitationPart, ContentPart, ImagePart, TextPart
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
@@ -304,23 +304,13 @@ def _encode_called_tool(name: str) -> dict[str, Any]:
 def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
     """The conversation without system messages; adjacent messages of one role become one."""
     kept = find_message_parts(NAME, origin)
-    mapping = map_call_ids(messages, BEDROCK_IDS)
 
-    def encode(message: Message, ids: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-        return [_encode_message(message, origin, dict(ids))]
+    def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin, dict(ids or ()))]
 
-    groups: list[list[EncodedObject]] = []
-    role = ""
-    for message in messages:
-        if message.role == "system":
-            continue
-        (wire,) = kept.get_parts(message, encode, select_call_ids(message, mapping))
-        if wire["role"] == role:
-            groups[-1].append(wire)
-        else:
-            groups.append([wire])
-            role = wire["role"]
-    return [join_objects(group, "content") for group in groups]
+    sent = [message for message in messages if message.role != "system"]
+    parts = kept.collect_parts(sent, encode, find_call_ids(sent, BEDROCK_IDS))
+    return join_roles((wire for (wire,) in parts), "content")
 
 
 def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) -> dict[str, Any]:

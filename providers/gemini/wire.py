@@ -31,7 +31,7 @@ from toolchart.providers.shared.requests import (
     list_sent_parts,
     read_tool_choice,
 )
-from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_objects
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_groups
 from toolchart.states.content import CitationPart, ContentPart, TextPart, decode_media
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
@@ -246,20 +246,24 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     def encode(message: Message, native_id: str | None) -> list[dict[str, Any]]:
         return [_encode_message(message, native_id, origin)]
 
-    groups: list[list[EncodedObject]] = []
     native_ids: dict[str, str | None] = {}
+
+    def find_native_id(message: Message) -> str | None:
+        for call in message.tool_calls:
+            native_ids[call.id] = call.native_id
+        return native_ids.get(message.tool_call_id) if message.tool_call_id else None
+
+    groups: list[list[EncodedObject]] = []
     is_after_result = False
-    for message in messages:
-        if message.role == "system":
-            continue
-        native_ids.update({call.id: call.native_id for call in message.tool_calls})
-        (content,) = kept.get_parts(message, encode, native_ids.get(message.tool_call_id or ""))
-        if is_after_result and message.role == "tool":
+    sent = [message for message in messages if message.role != "system"]
+    for message, (content,) in zip(sent, kept.collect_parts(sent, encode, find_native_id), strict=True):
+        is_result = message.role == "tool"
+        if is_after_result and is_result:
             groups[-1].append(content)
         else:
             groups.append([content])
-        is_after_result = message.role == "tool"
-    return [join_objects(group, "parts") for group in groups]
+        is_after_result = is_result
+    return join_groups(groups, "parts")
 
 
 def _encode_message(message: Message, native_id: str | None, origin: Origin) -> dict[str, Any]:

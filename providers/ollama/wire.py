@@ -94,7 +94,7 @@ def encode_request(
     def encode(message: Message, _: None) -> list[dict[str, Any]]:
         return [_encode_message(message, origin)]
 
-    wire_messages = [part for message in request.messages for part in kept.get_parts(message, encode)]
+    wire_messages = [part for (part,) in kept.collect_parts(request.messages, encode)]
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages, "stream": stream}
     offered_tools = select_offered_tools(choice, request.tools, OLLAMA)
     if offered_tools:

@@ -26,12 +26,12 @@ from toolchart.providers.shared.replies import (
 )
 from toolchart.providers.shared.requests import (
     CallIdForm,
+    CallIds,
     Origin,
     ToolChoice,
     describe_reply,
-    map_call_ids,
+    find_call_ids,
     read_tool_choice,
-    select_call_ids,
 )
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.messages import (
@@ -160,25 +160,23 @@ def _encode_response_format(response_format: Any) -> Any:
 def _encode_messages(request: Request, origin: Origin, id_form: CallIdForm | None) -> list[dict[str, Any]]:
     """The input items of the messages without the system's."""
     kept = find_message_parts("responses", origin)
-    mapping = map_call_ids(request.messages, id_form)
-
-    def encode(message: Message, variant: tuple[bool, tuple[tuple[str, str], ...]]) -> list[dict[str, Any]]:
-        is_custom, ids = variant
-        return _encode_message(message, origin, is_custom, dict(ids))
-
+    sent = [message for message in request.messages if message.role != "system"]
+    find_ids = find_call_ids(sent, id_form)
     custom_call_ids: set[str] = set()
-    wire_items: list[dict[str, Any]] = []
-    for message in request.messages:
-        if message.role == "system":
-            continue
-        is_custom = message.tool_call_id in custom_call_ids
-        items = kept.get_parts(message, encode, (is_custom, select_call_ids(message, mapping)))
+
+    def choose_variant(message: Message) -> tuple[bool, CallIds] | None:
+        """Whether a result answers a call with free text as its input, and the ids that differ."""
         if message.provider_data:
-            custom_call_ids.update(
-                str(item.get("call_id")) for item in items if item.get("type") == "custom_tool_call"
-            )
-        wire_items += items
-    return wire_items
+            custom_call_ids.update(_find_custom_calls(message, origin))
+        is_custom = message.tool_call_id in custom_call_ids
+        ids = find_ids(message) if find_ids is not None else None
+        return (is_custom, ids) if is_custom or ids else None
+
+    def encode(message: Message, variant: tuple[bool, CallIds] | None) -> list[dict[str, Any]]:
+        is_custom, ids = variant or (False, None)
+        return _encode_message(message, origin, is_custom, dict(ids or ()))
+
+    return [item for items in kept.collect_parts(sent, encode, choose_variant) for item in items]
 
 
 def _encode_message(
@@ -199,14 +197,22 @@ def _encode_message(
     return _restore_own_items(message, origin) or _encode_assistant_message(message, ids)
 
 
+def _find_custom_calls(message: Message, origin: Origin) -> list[str]:
+    """The ids of the calls of an earlier reply whose input is free text."""
+    items = _read_list(origin.get_data(message).get("output"))
+    custom_items = [item for item in items if _read_type(item) == "custom_tool_call"]
+    is_sent = bool(custom_items) and bool(_restore_own_items(message, origin))
+    return [str(item.get("call_id")) for item in custom_items if is_sent]
+
+
+def _read_type(item: Any) -> Any:
+    return item.get("type") if isinstance(item, Mapping) else None
+
+
 def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]:
     """The items of an earlier reply of this host and model; empty if they do not match its calls."""
     items = _read_list(origin.get_data(message).get("output"))
-    call_ids = {
-        str(item.get("call_id"))
-        for item in items
-        if isinstance(item, Mapping) and item.get("type") in _OWN_CALL_TYPES
-    }
+    call_ids = {str(item.get("call_id")) for item in items if _read_type(item) in _OWN_CALL_TYPES}
     has_same_calls = call_ids == {call.id for call in message.tool_calls}
     return [dict(item) for item in items] if has_same_calls else []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,16 +27,16 @@ from toolchart.providers.shared.replies import (
 )
 from toolchart.providers.shared.requests import (
     CallIdForm,
+    CallIds,
     Origin,
     SentPart,
     ToolChoice,
     describe_reply,
+    find_call_ids,
     list_media,
     list_sent_parts,
-    map_call_ids,
     read_tool_choice,
     refuse_part,
-    select_call_ids,
 )
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.content import (
@@ -322,10 +322,9 @@ def encode_request(
     kept = find_message_parts(
         *("chat", echo_reasoning, fill_reasoning, sends_tool_names, needs_call_signatures, origin)
     )
-    mapping = map_call_ids(request.messages, id_form)
 
-    def encode(message: Message, ids: tuple[tuple[str, str], ...]) -> list[dict[str, Any]]:
-        wire = _encode_message(message, echo_reasoning, origin, dict(ids))
+    def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
+        wire = _encode_message(message, echo_reasoning, origin, dict(ids or ()))
         if message.role == "assistant":
             if fill_reasoning and _is_echoed(message, echo_reasoning):
                 wire.setdefault("reasoning_content", "")
@@ -337,24 +336,13 @@ def encode_request(
             return [wire]
         return [{**wire, "name": message.name} if sends_tool_names else wire, *encode_tool_media(message)]
 
-    wire_messages: list[dict[str, Any]] = []
-    waiting: list[EncodedObject] = []
-
-    def add_messages(*messages: EncodedObject) -> None:
-        for message in messages:
-            is_after_result = bool(wire_messages) and wire_messages[-1]["role"] == "tool"
-            if needs_reply_after_results and is_after_result and message["role"] == "user":
-                wire_messages.append(_BRIDGE)
-            wire_messages.append(message)
-
-    for message in request.messages:
-        encoded = kept.get_parts(message, encode, select_call_ids(message, mapping))
-        if waiting and message.role != "tool":
-            add_messages(*waiting)
-            waiting = []
-        add_messages(encoded[0])
-        waiting += encoded[1:]  # pictures of a tool's result: a message of the user after all results
-    add_messages(*waiting)
+    messages = list(request.messages)
+    parts = kept.collect_parts(messages, encode, find_call_ids(messages, id_form))
+    wire_messages = [encoded[0] for encoded in parts]
+    if sum(map(len, parts)) > len(parts):
+        wire_messages = _put_media_after_results(parts)
+    if needs_reply_after_results:
+        wire_messages = _put_replies_after_results(wire_messages)
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages}
     own_tools = request.options.get("host_tools") or ()
     if request.tools or own_tools:
@@ -368,6 +356,30 @@ def encode_request(
         body[max_tokens_name] = request.options["max_tokens"]
     body |= _encode_options(request, seed_name)
     return add_extra_body(body, request.options.get("extra_body"))
+
+
+def _put_media_after_results(parts: Sequence[Sequence[EncodedObject]]) -> list[EncodedObject]:
+    """The messages, with the pictures of tools' results in messages of the user after all results in a row:
+    hosts demand that the results of one reply's calls stand together."""
+    wire_messages: list[EncodedObject] = []
+    waiting: list[EncodedObject] = []
+    for first, *media in parts:
+        if first["role"] != "tool":
+            wire_messages += waiting
+            waiting = []
+        wire_messages.append(first)
+        waiting += media
+    return wire_messages + waiting
+
+
+def _put_replies_after_results(messages: Sequence[EncodedObject]) -> list[EncodedObject]:
+    """The messages, with a short reply between a tool's result and a message of the user."""
+    wire_messages: list[EncodedObject] = []
+    for message in messages:
+        if message["role"] == "user" and wire_messages and wire_messages[-1]["role"] == "tool":
+            wire_messages.append(_BRIDGE)
+        wire_messages.append(message)
+    return wire_messages
 
 
 def _encode_options(request: Request, seed_name: str) -> dict[str, Any]:

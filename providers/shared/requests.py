@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import count
@@ -114,7 +114,7 @@ class CallIdForm(msgspec.Struct, frozen=True, kw_only=True):
         """Whether an id may go out as it is."""
         return re.fullmatch(self.pattern, call_id) is not None
 
-    def takes_all(self, call_ids: Sequence[str]) -> bool:
+    def takes_all(self, call_ids: Collection[str]) -> bool:
         """Whether all of some ids may; one search over all of them, because each request asks for all."""
         lines = "\n".join(call_ids)
         is_whole = lines.count("\n") == len(call_ids) - 1
@@ -160,15 +160,15 @@ def map_call_ids(messages: Sequence[Message], form: CallIdForm | None) -> Mappin
     """
     if form is None:
         return _NO_IDS
-    listed_ids: list[str] = []
+    ids: dict[str, None] = {}  # in their order; a result has the id of its call
     for message in messages:
         if message.tool_call_id is not None:
-            listed_ids.append(message.tool_call_id)
-        elif message.tool_calls:
-            listed_ids += [call.id for call in message.tool_calls]
-    if form.takes_all(listed_ids):
+            ids[message.tool_call_id] = None
+        else:
+            for call in message.tool_calls:
+                ids[call.id] = None
+    if form.takes_all(ids):
         return _NO_IDS
-    ids = dict.fromkeys(listed_ids)
     refused_ids = [call_id for call_id in ids if not form.takes(call_id)]
     taken_ids = ids.keys() - set(refused_ids)
     mapping: dict[str, str] = {}
@@ -180,12 +180,21 @@ def map_call_ids(messages: Sequence[Message], form: CallIdForm | None) -> Mappin
     return mapping
 
 
-def select_call_ids(message: Message, mapping: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The part of a mapping that a message depends on; empty for most messages."""
-    if not mapping:
-        return ()
-    ids = (*(call.id for call in message.tool_calls), message.tool_call_id or "")
-    return tuple((call_id, mapping[call_id]) for call_id in ids if call_id in mapping)
+CallIds = tuple[tuple[str, str], ...] | None
+"""The ids of one message that differ, each with what the host gets; None for most messages."""
+
+
+def find_call_ids(
+    messages: Sequence[Message], form: CallIdForm | None
+) -> Callable[[Message], CallIds] | None:
+    """A function that finds the ids of a message that go out in another form; None where none does."""
+    mapping = map_call_ids(messages, form)
+
+    def select_ids(message: Message) -> CallIds:
+        ids = (*(call.id for call in message.tool_calls), message.tool_call_id or "")
+        return tuple((call_id, mapping[call_id]) for call_id in ids if call_id in mapping) or None
+
+    return select_ids if mapping else None
 
 
 ANTHROPIC_IDS = CallIdForm(pattern=r"[a-zA-Z0-9_-]+", refused=r"[^a-zA-Z0-9_-]")

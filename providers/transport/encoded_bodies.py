@@ -37,12 +37,28 @@ class EncodedObject(dict[str, Any]):
         """The objects with which `join_objects` joined it last, and the result."""
 
 
+def join_roles(objects: Iterable[EncodedObject], key: str) -> list[EncodedObject]:
+    """The objects, of which those of one `role` that follow each other are one; see `join_objects`."""
+    groups: list[list[EncodedObject]] = []
+    role = None
+    for item in objects:
+        if item["role"] == role:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+            role = item["role"]
+    return join_groups(groups, key)
+
+
+def join_groups(groups: Iterable[Sequence[EncodedObject]], key: str) -> list[EncodedObject]:
+    """One object for each group; see `join_objects`."""
+    return [group[0] if len(group) == 1 else join_objects(group, key) for group in groups]
+
+
 def join_objects(group: Sequence[EncodedObject], key: str) -> EncodedObject:
     """One object for several that follow each other: their lists under a key as one list, and the other keys
     of the last one. It is kept with the first one, until that is joined with others."""
     first, *others = group
-    if not others:
-        return first
     kept = first.joined
     if kept is not None and len(kept[0]) == len(others) and all(map(is_, kept[0], others)):
         return kept[1]
@@ -81,19 +97,35 @@ class MessageParts:
 
         self._forget: Callable[[Any], None] = forget
 
-    def get_parts(
-        self, message: Message, encode: Encoder, variant: Variant = None
-    ) -> tuple[EncodedObject, ...]:
-        """The parts of a message: kept, or encoded now.
+    def collect_parts(
+        self,
+        messages: Iterable[Message],
+        encode: Encoder,
+        choose_variant: Callable[[Message], Variant] | None = None,
+    ) -> list[tuple[EncodedObject, ...]]:
+        """The parts of each message in turn: kept, or encoded now.
+
+        Every request asks for all messages of its conversation, so a kept message must cost no call: this
+        loop is what a long conversation costs before anything is sent.
 
         Args:
             encode: makes them of message and variant, where they are not kept.
-            variant: kept parts of another variant do not count.
+            choose_variant: kept parts of another variant do not count; without it the variant is None.
         """
+        kept, collected = self._parts, []
+        for message in messages:
+            variant = choose_variant(message) if choose_variant is not None else None
+            entry = kept.get(id(message))
+            if entry is not None and entry[0]() is message and entry[1] == variant:
+                collected.append(entry[2])
+            else:
+                collected.append(self._encode_message(message, encode, variant))
+        return collected
+
+    def _encode_message(
+        self, message: Message, encode: Encoder, variant: Variant
+    ) -> tuple[EncodedObject, ...]:
         key = id(message)
-        entry = self._parts.get(key)
-        if entry is not None and entry[1] == variant and entry[0]() is message:
-            return entry[2]
         parts = tuple(map(EncodedObject, encode(message, variant)))
         reference = _MessageReference(message, self._forget)
         reference.key = key

@@ -21,6 +21,7 @@ from toolchart.providers.transport.encoded_bodies import (
     encode_canonical_body,
     encode_json,
     forget_message_parts,
+    join_groups,
     join_objects,
 )
 from toolchart.states.canonical_json import encode_canonical
@@ -77,17 +78,17 @@ def test_what_was_encoded_before_is_the_same(entry: str) -> None:
 @pytest.mark.parametrize("entry", ["openai", "openai responses", "gemini", "anthropic", "ollama"])
 def test_a_message_is_encoded_once(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 15.7: a request that is one message longer encodes one message."""
-    original, count = MessageParts.get_parts, 0
+    original, count = MessageParts.collect_parts, 0
 
-    def count_encodings(self: MessageParts, message: Message, encode: Any, variant: Any = None) -> Any:
+    def count_encodings(self: MessageParts, messages: Any, encode: Any, choose_variant: Any = None) -> Any:
         def encode_and_count(*arguments: Any) -> Any:
             nonlocal count
             count += 1
             return encode(*arguments)
 
-        return original(self, message, encode_and_count, variant)
+        return original(self, messages, encode_and_count, choose_variant)
 
-    monkeypatch.setattr(MessageParts, "get_parts", count_encodings)
+    monkeypatch.setattr(MessageParts, "collect_parts", count_encodings)
     builder = make_builders()[entry]
     messages = [Message(role="user", content=f"{n}") for n in range(50)]
     for length in (49, 50, 50):
@@ -101,9 +102,9 @@ def test_parts_live_as_long_as_their_message() -> None:
     """Issue 15.7: a conversation that ends leaves nothing behind."""
     parts = MessageParts()
     message = Message(role="user", content="hi")
-    (first,) = parts.get_parts(message, lambda m, _: [{"text": m.content}])
-    assert parts.get_parts(message, lambda *_: [{}])[0] is first
-    assert parts.get_parts(message, lambda *_: [{"other": 1}], "variant") == ({"other": 1},)
+    ((first,),) = parts.collect_parts([message], lambda m, _: [{"text": m.content}])
+    assert parts.collect_parts([message], lambda *_: [{}])[0][0] is first
+    assert parts.collect_parts([message], lambda *_: [{"other": 1}], lambda _: "variant") == [({"other": 1},)]
     del message
     gc.collect()
     assert not parts._parts
@@ -158,5 +159,5 @@ def test_joined_objects_are_encoded_once() -> None:
     longer = join_objects([first, second, third], "content")
     assert [block["text"] for block in longer["content"]] == ["a", "b", "c"]
     assert join_objects([first, second], "content") == joined
-    assert join_objects([first], "content") is first
+    assert join_groups([[first]], "content") == [first]
     assert first["content"] == [{"text": "a"}]
