@@ -11,7 +11,7 @@ checkpoints, erasing and deleting are written there, once for all stores.
 | `read_last_line(conversation)` | number and line of the newest record |
 | `read_value(conversation, kind, key)` | the data of one small value |
 | `read_values(conversation, kind, before)` | key and data of those of a kind, the greatest key first |
-| `list_values(kind, conversations)` | those that are listed; those of one conversation as they were written |
+| `list_values(kind, conversations)` | those that are listed, by conversation, as they were written |
 | `list_conversations()` | the ids of all conversations with records, the one that began first before others |
 | `close()` | closes the store; may be called twice |
 | `read_time()` | the clock of leases, where it is not that of this machine |

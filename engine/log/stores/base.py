@@ -41,7 +41,11 @@ from toolchart.engine.log.leases import (
 from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
-LEASE, INBOX, CHECKPOINT = "lease", "inbox", "checkpoint"
+LEASE, INBOX, CHECKPOINT, TURN = "lease", "inbox", "checkpoint", "turn"
+"""The kinds of small values; `turn` has the totals of an ended turn."""
+
+DERIVED_KINDS = (CHECKPOINT, TURN)
+"""Kinds that are made from records, and go when content of records is erased."""
 
 _encode_json = msgspec.json.Encoder().encode
 _decode_lease = msgspec.json.Decoder(Lease).decode
@@ -102,9 +106,10 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     check: ValueCheck | None = None
     values: Sequence[ValueWrite] = ()
     replaced: Mapping[int, bytes] | None = None
-    """Not None: content is erased. These lines stand in place of earlier ones, and the checkpoints of the
-    conversation are dropped. The old bytes are gone when `commit` returns, as far as the store reaches its
-    files; so is the old data of values of this conversation and of the one that is checked."""
+    """Not None: content is erased. These lines stand in place of earlier ones, and the values of the
+    conversation that are of `DERIVED_KINDS` are dropped. The old bytes are gone when `commit` returns, as far
+    as the store reaches its files; so is the old data of values of this conversation and of the one that is
+    checked."""
     is_deletion: bool = False
     """Whether the conversation goes, with its records and all its values."""
 
@@ -170,8 +175,8 @@ class StoreBase(ABC):
 
     @abstractmethod
     def list_values(self, kind: str, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
-        """The listed values of a kind, of all conversations or of these; those of one in the order in which
-        they were written. What it costs grows with what is listed, not with the log."""
+        """The listed values of a kind, of all conversations or of these; those of one stand together, in the
+        order in which they were written. What it costs grows with what is listed, not with the log."""
 
     @abstractmethod
     def list_conversations(self) -> Iterable[str]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from toolchart.engine.log.stores.base import (
-    CHECKPOINT,
+    DERIVED_KINDS,
     Change,
     SmallValue,
     StoreBase,
@@ -64,8 +64,9 @@ class MemoryStore(StoreBase):
             for seq, line in change.replaced.items():
                 self._lines[conversation][seq] = line
             values = self._values.get(conversation, {})
-            for place in [place for place in values if place[0] == CHECKPOINT]:
-                del values[place]
+            for kind, key in [place for place in values if place[0] in DERIVED_KINDS]:
+                del values[kind, key]
+                self._listed.get(kind, {}).pop((conversation, key), None)
         for value in change.values:
             self._write_value(value)
         return None
@@ -115,11 +116,12 @@ class MemoryStore(StoreBase):
         if not listed:
             return ()
         with self._lock:
-            return [
+            values = [
                 SmallValue(name, kind, key, self._values[name][kind, key], number)
                 for (name, key), number in listed.items()
                 if conversations is None or name in conversations
             ]
+        return sorted(values, key=lambda value: (value.conversation, value.number))
 
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations, the oldest first."""

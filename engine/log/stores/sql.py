@@ -27,6 +27,7 @@ import msgspec
 from toolchart.engine.log.reading.listing import SAMPLE_SIZE
 from toolchart.engine.log.stores.base import (
     CHECKPOINT,
+    DERIVED_KINDS,
     LEASE,
     Change,
     SmallValue,
@@ -242,7 +243,8 @@ class SqlStore(StoreBase):
         if change.replaced is not None:
             assert number is not None, "a change that replaces lines has lines"
             self._replace_lines(db, number << SEQ_BITS, change.replaced)
-            db.execute(queries.drop_kind, (conversation, CHECKPOINT))
+            for kind in DERIVED_KINDS:
+                db.execute(queries.drop_kind, (conversation, kind))
         for value in change.values:
             parameters = (value.conversation, value.kind, value.key, value.data, value.is_listed)
             db.execute(queries.write_value, parameters)
@@ -370,11 +372,13 @@ class SqlStore(StoreBase):
         rows: list[Any] = []
         query = self.queries.list_values
         if conversations is None:
-            rows = self._fetch(f"{query} ORDER BY number", (kind,))
+            rows = self._fetch(f"{query} ORDER BY conversation, number", (kind,))
         for start in range(0, len(conversations or ()), _MOST_NAMES):
             names = (conversations or ())[start : start + _MOST_NAMES]
             marks = ", ".join([self.queries.dialect.mark] * len(names))
-            rows += self._fetch(f"{query} AND conversation IN ({marks}) ORDER BY number", (kind, *names))
+            rows += self._fetch(
+                f"{query} AND conversation IN ({marks}) ORDER BY conversation, number", (kind, *names)
+            )
         return [
             SmallValue(str(conversation), kind, str(key), read_bytes(data), int(number))
             for conversation, kind, key, data, number in rows

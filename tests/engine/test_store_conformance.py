@@ -1,0 +1,56 @@
+"""Every store of Toolchart passes the public conformance suite, encrypted too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_database import create_database
+
+from toolchart.engine.log.secrecy.keys import LogKeys
+from toolchart.engine.log.stores import open_store, open_store_for_reading
+from toolchart.testing.stores import StoreConformance
+
+KEYS = LogKeys([bytes(32)])
+
+
+class TestMemory(StoreConformance):
+    """The memory store."""
+
+    keeps_logs = False
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A new log."""
+        return open_store("memory", **options)
+
+
+class TestSqlite(StoreConformance):
+    """The SQLite store."""
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A log in a file."""
+        return open_store(folder / "log.db", keys=False, **options)
+
+    def open_for_reading(self, folder: Path) -> Any:
+        """The same log, for reading."""
+        return open_store_for_reading(folder / "log.db")
+
+
+class TestPostgres(StoreConformance):
+    """The PostgreSQL store."""
+
+    keeps_files = False
+
+    @pytest.fixture(autouse=True)
+    def find_server(self, postgres: str) -> None:
+        """Use the server of the session."""
+        self.server = postgres
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A log in a database of its own."""
+        return open_store(create_database(self.server, folder), keys=False, **options)
+
+    def open_for_reading(self, folder: Path) -> Any:
+        """The same log, for reading."""
+        return open_store_for_reading(create_database(self.server, folder))
