@@ -268,6 +268,10 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     """For a declared effect with a result: the facts of the result, each a `Fact` with a dotted name."""
     templates: tuple[str, ...] = ()
     """For a declared effect: every template among its parameters."""
+    list_source: str = ""
+    """For a declared effect that is performed once for each item of a list: the path of the list."""
+    counts_as: str = ""
+    """The number of the worst case that asking for it adds to, where the other fields do not say it."""
     perform: str = ""
     """For an effect of another package: `module:function`, an async function that takes the effect and
     returns the event that answers it. It is called again when a worker resumes the turn. Where it raises,
@@ -285,6 +289,15 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     def asks_main_model(self) -> bool:
         """Whether it asks for a reply of the conversation's own model, which becomes one of its messages."""
         return self.calls_model and "replied" in self.closing and not self.result
+
+    @property
+    def cost(self) -> str:
+        """The number of the worst case that asking for it adds to; empty for none."""
+        if self.is_timer:
+            return "waits"
+        if "tool_finished" in self.closing:
+            return "tool_rounds"
+        return self.counts_as or ("model_calls" if self.calls_model else "")
 
     @property
     def closes_calls(self) -> bool:

@@ -28,7 +28,6 @@ from toolchart.states.chart.structure import iterate_rows, list_targets
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.facts import Fact
 from toolchart.states.flows.facts_of_schema import VALUE_FACTS
-from toolchart.states.flows.parameters import RunAgentParameters
 
 _VALUE_EVENTS = ("replied", "returned", "answered", "agent_finished")
 
@@ -239,8 +238,7 @@ def _list_words(vocabulary: Vocabulary, actions: Any) -> list[str]:
 
 def _find_result(row: Any) -> Names:
     """The result that one answer to an effect completes; none where it answers one item of a list."""
-    is_list = isinstance(row.parameters, RunAgentParameters) and bool(row.parameters.for_each)
-    return frozenset([row.result]) if row.result and not is_list else Names()
+    return frozenset([row.result]) if row.result and not row.list_source else Names()
 
 
 def _find_assumed_results(row: _Row) -> Names:

@@ -25,7 +25,7 @@ from toolchart.states.core.building import (
     build_timer,
     build_user_wait,
 )
-from toolchart.states.core.requests import EFFECT_ROWS, has_undecided_calls
+from toolchart.states.core.requests import EFFECT_ROWS
 from toolchart.states.effects import DeclareEffect, EffectDescriptor
 from toolchart.states.errors import suggest_name
 from toolchart.states.flows.compaction import build_compaction, build_count
@@ -56,6 +56,11 @@ from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.starts import list_agent_starts, list_call_starts, list_function_starts, list_no_starts
 
 
+def _declare(kind: str, name: str, **own: Any) -> EffectDescriptor:
+    """The row of a declared effect: that of its kind, with what the declaration says."""
+    return replace(_ROWS[kind], name=name, kind=kind, list_starts=None, **own)
+
+
 def declare_model_call(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `call_model`."""
     parameters = read_parameters(data, ModelCallParameters, "prompt")
@@ -74,13 +79,11 @@ def declare_model_call(name: str, data: Any) -> EffectDescriptor:
             ("tools",),
             "leave `as` out, or use `run_agent`",
         )
-    return EffectDescriptor(
-        name=name,
-        kind="call_model",
+    return _declare(
+        "call_model",
+        name,
         meaning=f"call the model as `{name}` is declared",
         build=partial(build_model_call, parameters),
-        closing=("replied", "failed"),
-        calls_model=True,
         uses_messages=not parameters.result,
         parameters=parameters,
         result=parameters.result,
@@ -105,14 +108,11 @@ def declare_summary(name: str, data: Any) -> EffectDescriptor:
             raise DeclarationProblem(
                 f"unknown option {option!r}", ("options", option), suggest_name(option, MODEL_OPTIONS)
             )
-    return EffectDescriptor(
-        name=name,
-        kind="summarise_result",
+    return _declare(
+        "summarise_result",
+        name,
         meaning="let a model sum up the longest result of the latest reply, for later requests",
         build=partial(build_summary_call, parameters),
-        closing=("replied", "failed"),
-        calls_model=True,
-        uses_messages=True,
         parameters=parameters,
         result=parameters.result,
         result_facts=build_result_facts(parameters.result, name, ("replied",), ("failed",), None),
@@ -136,14 +136,12 @@ def declare_agent_run(name: str, data: Any) -> EffectDescriptor:
         if getattr(parameters, key) and not parameters.result:
             raise DeclarationProblem(f"`{key}` needs a result", (key,), "name the result: `as: NAME`")
     schema = None if parameters.for_each else parameters.schema
-    return EffectDescriptor(
-        name=name,
-        kind="run_agent",
+    return _declare(
+        "run_agent",
+        name,
         meaning=f"run the agent of `{name}`",
         build=partial(build_agent_run, parameters),
-        closing=("agent_finished", "agent_failed"),
-        progress=("agent_finished", "agent_failed", "agent_rested"),
-        has_open_items=has_open_items,
+        list_source=parameters.for_each,
         uses_messages=not parameters.result,
         parameters=parameters,
         result=parameters.result,
@@ -157,12 +155,11 @@ def declare_agent_run(name: str, data: Any) -> EffectDescriptor:
 def declare_function_call(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `call_function`."""
     parameters = read_parameters(data, FunctionParameters, "function")
-    return EffectDescriptor(
-        name=name,
-        kind="call_function",
+    return _declare(
+        "call_function",
+        name,
         meaning=f"call the function {parameters.function}",
         build=partial(build_function_call, parameters),
-        closing=("returned", "failed"),
         parameters=parameters,
         result=parameters.result,
         result_facts=build_result_facts(
@@ -176,12 +173,11 @@ def declare_question(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `ask_person`."""
     parameters = read_parameters(data, AskPersonParameters, "question")
     form = parameters.form if parameters.form is not None else TEXT_FORM
-    return EffectDescriptor(
-        name=name,
-        kind="ask_person",
+    return _declare(
+        "ask_person",
+        name,
         meaning=f"ask a person the question of `{name}`",
         build=partial(build_question, parameters),
-        closing=("answered",),
         parameters=parameters,
         result=parameters.result,
         result_facts=build_result_facts(parameters.result, name, ("answered",), (), form),
@@ -192,16 +188,11 @@ def declare_question(name: str, data: Any) -> EffectDescriptor:
 def declare_approval(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `ask_approval`."""
     parameters = read_parameters(data, AskApprovalParameters)
-    return EffectDescriptor(
-        name=name,
-        kind="ask_approval",
+    return _declare(
+        "ask_approval",
+        name,
         meaning=f"let one of {', '.join(parameters.to)} decide every call that needs approval",
         build=partial(build_named_approval, parameters),
-        closing=("decided",),
-        progress=("decided",),
-        has_open_items=has_undecided_calls,
-        uses_calls=True,
-        uses_messages=True,
         parameters=parameters,
     )
 
@@ -210,13 +201,12 @@ def declare_timer(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `wait`."""
     parameters = read_parameters(data, WaitParameters, "time")
     check_time(parameters)
-    return EffectDescriptor(
-        name=name,
-        kind="wait",
+    return _declare(
+        "wait",
+        name,
         meaning=f"wait: {parameters.time}",
         build=partial(build_timer, parameters),
-        closing=("elapsed",),
-        is_timer=True,
+        reads_limits=(),
         parameters=parameters,
     )
 
@@ -224,14 +214,11 @@ def declare_timer(name: str, data: Any) -> EffectDescriptor:
 def declare_user_wait(name: str, data: Any) -> EffectDescriptor:
     """The row of `await_user`, declared or not."""
     parameters = read_parameters(data, AwaitUserParameters, "content")
-    return EffectDescriptor(
-        name=name,
-        kind="await_user",
+    return _declare(
+        "await_user",
+        name,
         meaning="end the turn and wait for the user's next message",
         build=partial(build_user_wait, parameters),
-        closing=("user_said",),
-        uses_messages=True,
-        waits_for_user=True,
         parameters=parameters,
         templates=(parameters.content,),
     )
@@ -246,12 +233,11 @@ def declare_compaction(name: str, data: Any) -> EffectDescriptor:
             ("clear_results",),
             "leave `summary` and `keep_first` out, or declare two effects",
         )
-    return EffectDescriptor(
-        name=name,
-        kind="compact",
+    return _declare(
+        "compact",
+        name,
         meaning="show less of the conversation in requests from now on",
         build=partial(build_compaction, parameters),
-        uses_messages=True,
         parameters=parameters,
         templates=(parameters.summary,),
     )
@@ -260,12 +246,11 @@ def declare_compaction(name: str, data: Any) -> EffectDescriptor:
 def declare_answer(name: str, data: Any) -> EffectDescriptor:
     """The row of a declared `answer`."""
     parameters = read_parameters(data, AnswerParameters, "content")
-    return EffectDescriptor(
-        name=name,
-        kind="answer",
+    return _declare(
+        "answer",
+        name,
         meaning=f"end the turn with the text of `{name}`",
         build=partial(build_text_answer, parameters),
-        ends_turn=True,
         parameters=parameters,
         templates=(parameters.content,),
     )
@@ -291,6 +276,7 @@ KIND_ROWS = (
         meaning="let a model sum up a long result, for later requests",
         closing=("replied", "failed"),
         calls_model=True,
+        uses_messages=True,
         list_starts=list_call_starts,
     ),
     EffectDescriptor(
@@ -299,24 +285,27 @@ KIND_ROWS = (
         closing=("agent_finished", "agent_failed"),
         progress=("agent_finished", "agent_failed", "agent_rested"),
         has_open_items=has_open_items,
+        counts_as="agent_runs",
         list_starts=list_agent_starts,
     ),
     EffectDescriptor(
         name="call_function",
         meaning="call a Python function",
         closing=("returned", "failed"),
+        counts_as="function_calls",
         list_starts=list_function_starts,
     ),
     EffectDescriptor(
         name="ask_person",
         meaning="ask a person a question with a form",
         closing=("answered",),
+        counts_as="questions",
         list_starts=list_no_starts,
     ),
     EffectDescriptor(
         name="await_user",
         meaning="end the turn and wait for the user's next message",
-        build=declare_user_wait("await_user", {}).build,
+        build=partial(build_user_wait, AwaitUserParameters()),
         closing=("user_said",),
         uses_messages=True,
         waits_for_user=True,
@@ -325,7 +314,7 @@ KIND_ROWS = (
     EffectDescriptor(
         name="compact",
         meaning="show less of the conversation in requests from now on",
-        build=declare_compaction("compact", {}).build,
+        build=partial(build_compaction, CompactParameters()),
         uses_messages=True,
         list_starts=list_no_starts,
     ),
@@ -341,6 +330,8 @@ KIND_ROWS = (
 """The rows of kinds that belong to flows. `call_model`, `wait` and `answer` stand with the effects of the
 loop."""
 
-ALL_EFFECT_ROWS = tuple(replace(row, declare=DECLARE.get(row.name)) for row in (*EFFECT_ROWS, *KIND_ROWS))
+_ROWS = {row.name: row for row in (*EFFECT_ROWS, *KIND_ROWS)}
+
+ALL_EFFECT_ROWS = tuple(replace(row, declare=DECLARE.get(row.name)) for row in _ROWS.values())
 """The rows of `EFFECTS`: those of the loop and of flows, each kind with the function that makes the row of a
 declared one."""

@@ -14,7 +14,6 @@ from toolchart.states.compiler import Facts, Move
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
 from toolchart.states.facts import FACTS, Fact
-from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.proofs.solving.solver import GuardSolver
 from toolchart.states.snapshot import Configuration
 from toolchart.states.vocabulary import EVENTS, list_chart_events
@@ -242,17 +241,17 @@ class ExplorationGraph:
 
 def is_agent_list(row: EffectDescriptor) -> bool:
     """Whether an effect runs one agent for each item of a list."""
-    return isinstance(row.parameters, RunAgentParameters) and bool(row.parameters.for_each)
+    return bool(row.list_source)
 
 
 def find_list_source(row: EffectDescriptor) -> str:
     """The name that stands first in the path of the list of a `for_each`; empty where there is none."""
-    return row.parameters.for_each.partition(".")[0] if is_agent_list(row) else ""
+    return row.list_source.partition(".")[0]
 
 
 def is_agent_run(row: EffectDescriptor) -> bool:
     """Whether an effect runs agents."""
-    return (row.kind or row.name) == "run_agent"
+    return row.cost == "agent_runs"
 
 
 def waits_for_message(row: EffectDescriptor) -> bool:

@@ -11,7 +11,6 @@ from difflib import get_close_matches
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.flows.results import RESERVED_FIELDS
 from toolchart.states.flows.templates import list_template_variables
 from toolchart.states.proofs.bounds.costs import get_result_schema
@@ -27,8 +26,8 @@ def find_template_notes(chart: Chart, graph: ExplorationGraph) -> Iterator[Findi
     asking_states = {ask.effect: ask.state for move in graph.iterate_moves() for ask in move.asks}
     for row in chart.vocabulary.declared.values():
         names = dict.fromkeys(name for text in row.templates for name in list_template_variables(text))
-        if isinstance(row.parameters, RunAgentParameters) and row.parameters.for_each:
-            names[row.parameters.for_each] = None
+        if row.list_source:
+            names[row.list_source] = None
         for name in names:
             problem = _find_problem(chart, name)
             if problem:

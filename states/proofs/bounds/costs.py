@@ -10,7 +10,7 @@ import msgspec
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import Limits
-from toolchart.states.flows.parameters import RunAgentParameters, WaitParameters
+from toolchart.states.flows.parameters import WaitParameters
 from toolchart.states.flows.times import parse_duration
 from toolchart.states.proofs.explored_states import is_agent_run
 
@@ -71,13 +71,8 @@ class CostTable:
         if is_agent_run(row):
             return self._build_agent_costs(row)
         if row.is_timer:
-            return {"waits": 1, "waiting_s": self._find_seconds(row)}
-        return {
-            "model_calls": int(row.calls_model),
-            "tool_rounds": int("tool_finished" in row.closing),
-            "function_calls": int(row.kind == "call_function"),
-            "questions": int(row.kind == "ask_person"),
-        }
+            return {row.cost: 1, "waiting_s": self._find_seconds(row)}
+        return {row.cost: 1}
 
     def _find_seconds(self, row: EffectDescriptor) -> float:
         if not isinstance(row.parameters, WaitParameters):
@@ -107,7 +102,7 @@ def find_unbounded_agents(
         if count_most_items(vocabulary, row) is None:
             yield (
                 row,
-                f"the effect {row.name!r} runs an agent for each item of {row.parameters.for_each!r}, and "
+                f"the effect {row.name!r} runs an agent for each item of {row.list_source!r}, and "
                 "nothing limits the list: write `at_most`, or `maxItems` in the schema that brings it",
             )
         elif find_agent_cost is not None and find_agent_cost(row) is None:
@@ -116,18 +111,17 @@ def find_unbounded_agents(
 
 def count_most_items(vocabulary: Vocabulary, row: EffectDescriptor) -> int | None:
     """The most children of one `run_agent`; None where nothing limits its list."""
-    parameters = row.parameters
-    if not isinstance(parameters, RunAgentParameters) or not parameters.for_each:
+    if not row.list_source:
         return 1
-    result, _, path = parameters.for_each.partition(".")
+    result, _, path = row.list_source.partition(".")
     sizes = [
         _find_most_items(get_result_schema(other), path)
         for other in vocabulary.declared.values()
         if other.result == result
     ] or [None]
     bounds = [] if None in sizes else [max(size for size in sizes if size is not None)]
-    if parameters.at_most is not None:
-        bounds.append(parameters.at_most)
+    if row.parameters.at_most is not None:
+        bounds.append(row.parameters.at_most)
     return min(bounds, default=None)
 
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from toolchart.states.effects import EffectDescriptor
+from toolchart.states.proofs.bounds.costs import COST_FIELDS
 from toolchart.states.proofs.promela.text import Lines
-
-_COSTS: dict[str, Callable[[EffectDescriptor], bool]] = {
-    "model_calls": lambda row: row.calls_model,
-    "tool_rounds": lambda row: "tool_finished" in row.closing,
-    "waits": lambda row: row.is_timer,
-    "agent_runs": lambda row: (row.kind or row.name) == "run_agent",
-    "function_calls": lambda row: row.kind == "call_function",
-    "questions": lambda row: row.kind == "ask_person",
-}
-"""By number of the worst case: whether an effect adds to it."""
 
 
 class CostCounters:
@@ -27,16 +18,15 @@ class CostCounters:
     """
 
     def __init__(self, bounds: Mapping[str, int], rows: list[EffectDescriptor]) -> None:
-        self.bounds = {
-            name: bounds[name] for name, counts in _COSTS.items() if name in bounds and any(map(counts, rows))
-        }
+        costs = {row.cost for row in rows}
+        self.bounds = {name: bounds[name] for name in COST_FIELDS if name in bounds and name in costs}
 
     def add(self, row: EffectDescriptor, amount: str = "1") -> Lines:
         """What asking for an effect adds."""
         return [
             f"{name} = ({name} + {amount} <= {bound} -> {name} + {amount} : {bound + 1});"
             for name, bound in self.bounds.items()
-            if _COSTS[name](row)
+            if name == row.cost
         ]
 
     def reset(self) -> Lines:

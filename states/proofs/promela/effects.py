@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.proofs.promela.chart_tree import ChartTree
 from toolchart.states.proofs.promela.text import name_variable
 
@@ -45,12 +44,12 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def runs_agents(self) -> bool:
         """Whether child conversations answer it."""
-        return (self.row.kind or self.row.name) == "run_agent"
+        return self.row.cost == "agent_runs"
 
     @property
     def is_list(self) -> bool:
         """Whether it runs one child for each item of a list."""
-        return isinstance(self.row.parameters, RunAgentParameters) and bool(self.row.parameters.for_each)
+        return bool(self.row.list_source)
 
     @property
     def calls_main_model(self) -> bool:
