@@ -88,8 +88,16 @@ class BlockingCalls:
 
     def _run_loop(self, runner: asyncio.Runner, start: Start[Value]) -> Value:
         """Run the loop in this thread until a coroutine has ended; then let another thread run it on."""
+        results: list[Value] = []
+
+        async def keep_result() -> None:
+            results.append(await start())
+
         try:
-            return runner.run(start())
+            # The task itself has no result: when it ends, `signal` renders the handler of Ctrl-C twice by
+            # `repr`, which shows the task and, with it, the whole result of a turn.
+            runner.run(keep_result())
+            return results[0]
         finally:
             with self._lock:
                 self._waiting = [call for call in self._waiting if not call.wakes.is_set()]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -42,6 +42,8 @@ from toolchart.tools.whole_definition import digest_definition
 if TYPE_CHECKING:
     pass
 
+
+Value = TypeVar("Value")
 
 _NO_MODEL = RecordedModel(RecordedAnswers())
 """The provider of a driver while it has no turn."""
@@ -426,6 +428,8 @@ class RestingConversations:
         self._kept: dict[str, Driver | _SmallConversation] = {}
         self._large: dict[str, None] = {}
         """Those of them that were not looked at yet to be made small."""
+        self._shared: dict[tuple[type, bytes], Any] = {}
+        """Tools, texts and settings of small conversations, by their JSON: one value serves all."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._kept
@@ -462,9 +466,22 @@ class RestingConversations:
         count = len(snapshot.messages)
         load = partial(_read_messages, self._store, name, seq, count)
         messages = MessageList.from_store(StoredMessages(count, load), snapshot.messages.digest)
-        return _SmallConversation(
-            keep_for_next_turn(snapshot, messages), journal, driver.machine, driver.lease_token
+        small = keep_for_next_turn(snapshot, messages)
+        # Each conversation has read its own copies from its own events. Most of them are equal.
+        small = replace(
+            small,
+            tools=self._share(small.tools),
+            texts=self._share(small.texts),
+            settings=self._share(small.settings),
         )
+        return _SmallConversation(small, journal, driver.machine, driver.lease_token)
+
+    def _share(self, value: Value) -> Value:
+        """An equal value that other small conversations have, or this one."""
+        if len(self._shared) > MAX_RESTING:
+            self._shared.clear()
+        shared: Value = self._shared.setdefault((type(value), msgspec.json.encode(value)), value)
+        return shared
 
     def take(self, name: str, service: str) -> Driver | None:
         """The driver for the next turn; None where the conversation is not kept.

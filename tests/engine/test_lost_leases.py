@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from paying_agent import make_engine, read_waiting_calls, wait_until
 
+from toolchart.engine.log import leases
 from toolchart.engine.log.group_commit import LeaseKeeper, LogWriter
 from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
@@ -140,3 +142,16 @@ async def test_a_lease_that_is_given_back_while_it_is_prolonged_is_not_lost() ->
     assert await release
     assert losses == []
     writer.drain()
+
+
+def test_a_process_reads_its_name_once_and_again_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/proc` is read once for all turns of a process; a child of it is another worker."""
+    pids: list[int] = []
+    monkeypatch.setattr(leases, "_read_start_time", lambda pid: pids.append(pid) or "7")
+    leases._name_process.cache_clear()
+    names = [leases.name_worker(number) for number in (1, 2, 2)]
+    monkeypatch.setattr(os, "getpid", lambda: 4_000_000)
+    names.append(leases.name_worker(2))
+    leases._name_process.cache_clear()
+    assert len(pids) == 2
+    assert len(set(names)) == 3

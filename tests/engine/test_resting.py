@@ -91,3 +91,15 @@ def test_small_conversations_hold_no_messages(tmp_path: Path) -> None:
     assert [message.content for message in engine.conversations.read_messages("c")] == [FIRST_WORDS, "one"]
     assert engine.run("second", conversation="c").content == "two"
     assert len(engine.conversations.read_messages("c")) == 4
+
+
+def test_small_conversations_share_what_is_equal(tmp_path: Path) -> None:
+    """The tools, texts and settings of conversations at rest are in memory once, and not once for each."""
+    engine = make_engine(["the end"] * 3, log=tmp_path / "log.db")
+    with patch.object(resting, "MAX_WHOLE", 0):
+        for name in "abc":
+            engine.run("go", conversation=name)
+    kept = [small.snapshot for small in engine.conversations._resting._kept.values()]
+    assert len({id(snapshot.tools) for snapshot in kept}) == 1
+    assert len({id(snapshot.settings) for snapshot in kept}) == 1
+    engine.close()

@@ -283,3 +283,13 @@ def test_leases_are_prolonged_on_each_loop(tmp_path: Path) -> None:
         goes_on.set()
         assert turn.result(30).content == "answer"
     engine.close()
+
+
+def test_a_blocking_call_does_not_render_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`signal` renders the old handler of Ctrl-C, which names the task of the call; so a result of a megabyte
+    must not be what that task returns."""
+    renderings: list[TurnResult] = []
+    monkeypatch.setattr(TurnResult, "__repr__", lambda result: renderings.append(result) or "a result")
+    with Engine(make_spec(), log="memory") as engine:
+        assert engine.run("go").content == "unused"
+    assert renderings == []
