@@ -39,7 +39,9 @@ if __name__ == "__main__":
     sys.exit()
 
 import json  # noqa: E402
+import os  # noqa: E402
 import shlex  # noqa: E402
+import subprocess  # noqa: E402
 from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
@@ -106,6 +108,15 @@ def test_every_command_of_the_page_works(folder: Path) -> None:
             assert result.stdout.strip() == output
         else:
             assert result.stdout, line
+
+
+def test_the_store_of_the_page_passes_the_suite(folder: Path) -> None:
+    """The store that is written from the page alone passes the conformance suite, as the page runs it."""
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "test_store.py"]
+    environment = {**os.environ, "PYTHONPATH": str(folder / "packages")}
+    result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
+    assert " passed" in result.stdout
 
 
 def test_a_host_with_a_network_is_called_as_its_row_says(folder: Path) -> None:

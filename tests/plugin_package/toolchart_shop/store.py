@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
 from pathlib import Path
 
-from toolchart import LogConflict, LogUnavailable
+import msgspec
+
+from toolchart import LogBusy, LogConflict, LogUnavailable
 from toolchart.engine.log.stores import StoreDescriptor
+from toolchart.engine.log.stores.base import (
+    DERIVED_KINDS,
+    Change,
+    SmallValue,
+    StoreBase,
+    build_conflict,
+    build_value_conflict,
+)
 
 DESCRIPTOR = StoreDescriptor(
     name="jsonfile",
@@ -28,67 +38,121 @@ def open_store(address: str, *, create: bool, durable: bool) -> JsonFileStore:
     return JsonFileStore(path, durable)
 
 
-class JsonFileStore:
-    """Keeps the lines and checkpoints of each conversation; one process at a time may write."""
+class Log(msgspec.Struct):
+    """What the file has; msgspec writes bytes as Base64."""
+
+    lines: dict[str, list[bytes]] = {}
+    values: list[SmallValue] = []
+    listed: list[int] = []
+    """Numbers of the listed values."""
+
+    def find(self, conversation: str, kind: str, key: str) -> SmallValue | None:
+        """The small value with this name."""
+        name = (conversation, kind, key)
+        return next((v for v in self.values if (v.conversation, v.kind, v.key) == name), None)
+
+    def make(self, change: Change) -> LogConflict | None:
+        """Make one change, or say why not: first all that may refuse it, then all that it writes."""
+        name, check = change.conversation, change.check
+        if check is not None:
+            value = self.find(check.conversation, check.kind, check.key)
+            if not check.fits(None if value is None else value.data):
+                return build_value_conflict(check)
+        stored = self.lines.get(name, [])
+        if change.lines and len(stored) != change.first_seq:
+            return build_conflict(name, change.first_seq, len(stored))
+        if change.is_deletion:
+            self.lines.pop(name, None)
+            self.values = [value for value in self.values if value.conversation != name]
+        if change.lines:
+            self.lines[name] = [*stored, *change.lines]
+        if change.replaced is not None:
+            for seq, line in change.replaced.items():
+                self.lines[name][seq] = line
+            self.values = [v for v in self.values if v.conversation != name or v.kind not in DERIVED_KINDS]
+        for new in change.values:
+            old = self.find(new.conversation, new.kind, new.key)
+            number = max((value.number for value in self.values), default=0) + 1
+            self.values = [value for value in self.values if value is not old]
+            self.values.append(SmallValue(new.conversation, new.kind, new.key, new.data, number))
+            self.listed += [number] if new.is_listed else []
+        return None
+
+
+class JsonFileStore(StoreBase):
+    """Keeps a log in a file that each commit writes anew, beside the old one: a crash leaves one of both."""
 
     def __init__(self, path: Path, durable: bool) -> None:
         self._path = path
         self._durable = durable
-        self._lines: dict[str, list[str]] = {}
-        self._checkpoints: dict[str, list[tuple[int, str]]] = {}
-        if path.exists():
-            self._lines, self._checkpoints = json.loads(path.read_text("utf-8"))
 
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append record lines, all or none."""
-        stored = self._lines.get(conversation, [])
-        if len(stored) != first_seq:
-            raise LogConflict(f"{conversation} has {len(stored)} records, not {first_seq}")
-        changed = {**self._lines, conversation: stored + [line.decode() for line in lines]}
-        self._write_file(changed, self._checkpoints)
+    def commit(
+        self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
+    ) -> Sequence[LogConflict | None]:
+        """Make changes, each completely or not at all."""
+        try:
+            with self._lock(wait):
+                log = self._read()
+                conflicts = [log.make(change) for change in changes]
+                self._write(log, self._durable and sync)
+        except OSError as error:
+            raise LogUnavailable(f"{self._path} cannot be written: {error}") from None
+        return conflicts
+
+    @contextlib.contextmanager
+    def _lock(self, wait: bool) -> Iterator[None]:
+        """Within the block no other process and no other thread writes."""
+        with self._path.with_suffix(".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LogBusy("another writer is at work") from None
+            yield
+
+    def _read(self) -> Log:
+        return msgspec.json.decode(self._path.read_bytes(), type=Log) if self._path.exists() else Log()
+
+    def _write(self, log: Log, sync: bool) -> None:
+        new_path = self._path.with_suffix(".new")
+        with new_path.open("wb") as file:
+            file.write(msgspec.json.encode(log))
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        new_path.replace(self._path)
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The lines from number `start` on."""
-        return (line.encode() for line in self._lines.get(conversation, [])[start:])
+        return iter(self._read().lines.get(conversation, [])[start:])
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        stored = self._lines.get(conversation)
-        return (len(stored) - 1, stored[-1].encode()) if stored else None
+        lines = self._read().lines.get(conversation)
+        return (len(lines) - 1, lines[-1]) if lines else None
+
+    def read_value(self, conversation: str, kind: str, key: str = "") -> bytes | None:
+        """The data of one small value."""
+        value = self._read().find(conversation, kind, key)
+        return None if value is None else value.data
+
+    def read_values(
+        self, conversation: str, kind: str, before: str | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Key and data of the values of a kind, the greatest key first."""
+        values = [v for v in self._read().values if (v.conversation, v.kind) == (conversation, kind)]
+        pairs = [(v.key, v.data) for v in values if before is None or v.key < before]
+        return iter(sorted(pairs, reverse=True))
+
+    def list_values(self, kind: str, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
+        """The listed values of a kind, by conversation."""
+        log = self._read()
+        values = [v for v in log.values if v.kind == kind and v.number in log.listed]
+        chosen = [v for v in values if conversations is None or v.conversation in conversations]
+        return sorted(chosen, key=lambda value: (value.conversation, value.number))
 
     def list_conversations(self) -> Iterable[str]:
-        """The ids of all conversations, the oldest first."""
-        return list(self._lines)
-
-    def delete(self, conversation: str) -> None:
-        """Delete a whole conversation, with its checkpoints."""
-        lines = {name: lines for name, lines in self._lines.items() if name != conversation}
-        self._write_file(lines, {name: self._checkpoints.get(name, []) for name in lines})
-
-    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Keep the checkpoint of a record."""
-        others = [pair for pair in self._checkpoints.get(conversation, []) if pair[0] != seq]
-        changed = {**self._checkpoints, conversation: [*others, (seq, data.decode())]}
-        self._write_file(self._lines, changed)
-
-    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Record number and data of each checkpoint, the newest first."""
-        for seq, text in sorted(self._checkpoints.get(conversation, []), key=itemgetter(0), reverse=True):
-            if newest is None or seq <= newest:
-                yield seq, text.encode()
+        """The ids of all conversations, the one that began first before the others."""
+        return list(self._read().lines)
 
     def close(self) -> None:
         """Nothing is open between two calls."""
-
-    def _write_file(self, lines: dict[str, list[str]], checkpoints: dict[str, list[tuple[int, str]]]) -> None:
-        new_path = self._path.with_suffix(".new")
-        try:
-            with new_path.open("w", encoding="utf-8") as file:
-                json.dump([lines, checkpoints], file)
-                file.flush()
-                if self._durable:
-                    os.fsync(file.fileno())
-            new_path.replace(self._path)
-        except OSError as error:
-            raise LogUnavailable(f"{self._path} cannot be written: {error}") from None
-        self._lines, self._checkpoints = lines, checkpoints
