@@ -8,6 +8,7 @@ the model gets a part of it (the model text), cut at a line or a word, with a no
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,7 +95,7 @@ def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None
         value, parts = _split_parts(value)
     try:
         encoded_value = orjson.dumps(value)
-        is_plain = orjson.loads(encoded_value) == value
+        is_plain = msgspec.json.decode(encoded_value) == value
     except (TypeError, ValueError):
         encoded_value, is_plain = b"", False
     if is_plain:
@@ -290,9 +291,13 @@ def _format_cut_notice(visible_count: int, hidden_count: int, advice: str, limit
     return f"{left_out}{advice}{visible_count} gives more" if advice else f"{left_out}; ask for less"
 
 
+_WHOLE_RESULT_END = re.compile(r'"tool_name":"[^"\\]{0,100}"\}\Z')
+
+
 def find_cut_notice(content: str | None) -> tuple[str, str] | None:
     """The tool and the notice in a tool message whose result was cut; None where it was not."""
-    if content is None or '"truncated":' not in content:
+    # A result that was not cut ends in the tool's name. Looking there spares the search of a long result.
+    if content is None or _WHOLE_RESULT_END.search(content[-200:]) or '"truncated":' not in content:
         return None
     try:
         shown = orjson.loads(content)
