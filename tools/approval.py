@@ -16,7 +16,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ from toolchart.tools.approvers import Approvers, parse_approvers
 from toolchart.tools.conditions import OPERATORS, Condition
 from toolchart.tools.definition import Tool
 from toolchart.tools.schemas.checks import is_number
-from toolchart.workers.patterns import get_pattern
 
 Decision = Literal["always", "never", "ask"]
 
@@ -103,13 +102,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return DECISIONS[decision], None
 
     @property
-    def has_slow_patterns(self) -> bool:
-        """Whether a condition has a pattern that is matched in a worker."""
-        conditions = (condition for rule in self.rules for condition in rule.conditions)
-        return any(
-            condition.operator == "regex" and not get_pattern(str(condition.operand)).is_linear
-            for condition in conditions
-        )
+    def may_wait(self) -> bool:
+        """Whether a ruling may wait for a worker."""
+        return any(condition.may_wait for rule in self.rules for condition in rule.conditions)
 
     def may_ask(self, tool: Tool) -> bool:
         """Whether some rule asks a person about calls of this tool, for some arguments."""
@@ -224,27 +219,15 @@ def _parse_argument_conditions(argument: str, value: Any, path: str) -> Sequence
         return [Condition(path=argument, operator="eq", operand=value)]
     _check_keys(value, OPERATORS, f"{path}.{argument}")
     for operator, operand in value.items():
-        _check_operand(operator, operand, f"{path}.{argument}.{operator}")
+        problem = OPERATORS[operator].find_problem(operand)
+        if problem is not None:
+            raise SpecError(problem, path=f"{path}.{argument}.{operator}")
     return [
         Condition(path=argument, operator=operator, operand=operand) for operator, operand in value.items()
     ]
 
 
-def _check_operand(operator: str, operand: Any, path: str) -> None:
-    if operator in ("in", "not_in") and not isinstance(operand, list):
-        raise SpecError("expected a list", path=path)
-    if operator in ("glob", "regex") and not isinstance(operand, str):
-        raise SpecError("expected a text", path=path)
-    if operator in ("gt", "ge", "lt", "le") and not (is_number(operand) or isinstance(operand, str)):
-        raise SpecError("expected a number or a text", path=path)
-    if operator == "regex":
-        try:
-            get_pattern(str(operand))
-        except ValueError as error:
-            raise SpecError(f"not a regular expression: {error}", path=path) from None
-
-
-def _check_keys(data: Mapping[str, Any], allowed_keys: Sequence[str], path: str) -> None:
+def _check_keys(data: Mapping[str, Any], allowed_keys: Collection[str], path: str) -> None:
     for key in data:
         if key not in allowed_keys:
             hint = suggest_name(str(key), allowed_keys)

@@ -22,6 +22,20 @@ _ABSENT = object()
 Comparison = Callable[[Any, Any], bool | None]
 
 
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator of conditions."""
+
+    compare: Comparison
+    list_types: Callable[[Any], set[str]]
+    """From the operand to the JSON types of the values that can be compared with it."""
+    find_problem: Callable[[Any], str | None] = lambda operand: None
+    """What is wrong with an operand in a spec; None where it is good."""
+    is_true_of_absent: Callable[[Any], bool] = lambda operand: False
+    """From the operand to the answer for an argument that is not there."""
+    is_pattern: bool = False
+    """Whether the operand is a regular expression, which may have to be matched in a worker."""
+
+
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """One comparison over one argument."""
 
@@ -42,11 +56,14 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
             declared = _find_property(schema, part)
             value = value.get(part, declared.get("default", _ABSENT))
             if value is _ABSENT:
-                return self.operator == "exists" and not self.operand
+                return OPERATORS[self.operator].is_true_of_absent(self.operand)
             schema = declared
-        if self.operator == "exists":
-            return bool(self.operand)
-        return COMPARISONS[self.operator](value, self.operand)
+        return OPERATORS[self.operator].compare(value, self.operand)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a comparison may wait for a worker."""
+        return OPERATORS[self.operator].is_pattern and not get_pattern(str(self.operand)).is_linear
 
     def find_open_type(self, schema: Mapping[str, Any]) -> str | None:
         """Why a call may have a value that cannot be compared; None where the schema allows none."""
@@ -58,7 +75,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
         allowed_types = {_name_type(item) for item in schema.get("enum", ())} or {
             *([types] if isinstance(types, str) else types or ("any",))
         }
-        if self.operator == "exists" or allowed_types <= _list_comparable_types(self):
+        comparable_types = OPERATORS[self.operator].list_types(self.operand)
+        if "number" in comparable_types:
+            comparable_types.add("integer")
+        if allowed_types <= comparable_types:
             return None
         return f"the schema lets {self.path!r} be {' or '.join(sorted(allowed_types))}"
 
@@ -82,27 +102,41 @@ def _name_type(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def _list_comparable_types(condition: Condition) -> set[str]:
-    """The types of values that a condition can compare, with `integer` beside `number`."""
-    match condition.operator:
-        case "glob" | "regex":
-            types = {"string"}
-        case "contains":
-            types = {"string"} if isinstance(condition.operand, str) else set()
-        case "in" | "not_in":
-            types = {_name_type(item) for item in condition.operand}
-        case _:
-            types = {_name_type(condition.operand)}
-    return types | ({"integer"} if "number" in types else set())
-
-
 def _are_alike(value: Any, operand: Any) -> bool:
     return _name_type(value) == _name_type(operand) != "NaN"
 
 
-def _make_comparison(compare: Callable[[Any, Any], bool]) -> Comparison:
-    """A comparison of two values of one type; None for different types."""
-    return lambda value, operand: compare(value, operand) if _are_alike(value, operand) else None
+def _of_one_type(
+    compare: Callable[[Any, Any], bool], find_problem: Callable[[Any], str | None] = lambda operand: None
+) -> Operator:
+    """The operator that compares two values of one type; None for different types."""
+    return Operator(
+        compare=lambda value, operand: compare(value, operand) if _are_alike(value, operand) else None,
+        list_types=lambda operand: {_name_type(operand)},
+        find_problem=find_problem,
+    )
+
+
+def _find_list_problem(operand: Any) -> str | None:
+    return None if isinstance(operand, list) else "expected a list"
+
+
+def _find_text_problem(operand: Any) -> str | None:
+    return None if isinstance(operand, str) else "expected a text"
+
+
+def _find_order_problem(operand: Any) -> str | None:
+    return None if is_number(operand) or isinstance(operand, str) else "expected a number or a text"
+
+
+def _find_pattern_problem(operand: Any) -> str | None:
+    if not isinstance(operand, str):
+        return "expected a text"
+    try:
+        get_pattern(operand)
+    except ValueError as error:
+        return f"not a regular expression: {error}"
+    return None
 
 
 def _is_one_of(value: Any, operand: list[Any]) -> bool | None:
@@ -137,19 +171,36 @@ def _matches_pattern(value: Any, operand: str) -> bool | None:
         return None
 
 
-COMPARISONS: dict[str, Comparison] = {
-    "eq": _make_comparison(is_json_equal),
-    "ne": _make_comparison(lambda value, operand: not is_json_equal(value, operand)),
-    "gt": _make_comparison(lambda value, operand: value > operand),
-    "ge": _make_comparison(lambda value, operand: value >= operand),
-    "lt": _make_comparison(lambda value, operand: value < operand),
-    "le": _make_comparison(lambda value, operand: value <= operand),
-    "in": _is_one_of,
-    "not_in": _is_none_of,
-    "glob": _matches_glob,
-    "regex": _matches_pattern,
-    "contains": _contains_value,
-}
+def _list_item_types(operand: list[Any]) -> set[str]:
+    return {_name_type(item) for item in operand}
 
-OPERATORS = (*COMPARISONS, "exists")
-"""Operators of conditions."""
+
+def _list_text(operand: Any) -> set[str]:
+    return {"string"}
+
+
+_ALL_TYPES = {"any", "array", "boolean", "integer", "null", "number", "object", "string"}
+
+OPERATORS: dict[str, Operator] = {
+    "eq": _of_one_type(is_json_equal),
+    "ne": _of_one_type(lambda value, operand: not is_json_equal(value, operand)),
+    "gt": _of_one_type(lambda value, operand: value > operand, _find_order_problem),
+    "ge": _of_one_type(lambda value, operand: value >= operand, _find_order_problem),
+    "lt": _of_one_type(lambda value, operand: value < operand, _find_order_problem),
+    "le": _of_one_type(lambda value, operand: value <= operand, _find_order_problem),
+    "in": Operator(compare=_is_one_of, list_types=_list_item_types, find_problem=_find_list_problem),
+    "not_in": Operator(compare=_is_none_of, list_types=_list_item_types, find_problem=_find_list_problem),
+    "glob": Operator(compare=_matches_glob, list_types=_list_text, find_problem=_find_text_problem),
+    "regex": Operator(
+        compare=_matches_pattern, list_types=_list_text, find_problem=_find_pattern_problem, is_pattern=True
+    ),
+    "contains": Operator(
+        compare=_contains_value, list_types=lambda operand: {"string"} if isinstance(operand, str) else set()
+    ),
+    "exists": Operator(
+        compare=lambda value, operand: bool(operand),
+        list_types=lambda operand: set(_ALL_TYPES),
+        is_true_of_absent=lambda operand: not operand,
+    ),
+}
+"""By name in a spec: every operator of conditions."""

@@ -40,7 +40,7 @@ from toolchart.states.proofs.dataflow.agents import FlowAgent, FlowHandler, Flow
 from toolchart.tools.approval import Policy, Rule, parse_policy
 from toolchart.tools.builtin import BUILTIN_FACTORIES, is_asking_builtin
 from toolchart.tools.definition import Risk, Tool, Trust
-from toolchart.tools.sources.entry_settings import get_implementation, get_type_settings
+from toolchart.tools.sources.entry_settings import get_type_settings
 from toolchart.tools.sources.python import read_tool_options
 from toolchart.tools.sources.registry_entries import INTERNAL_SERVICES
 from toolchart.tools.sources.table import TOOL_SOURCES
@@ -204,7 +204,7 @@ def _list_tools(spec: AgentSpec, places: _Places) -> Iterator[_ToolFacts]:
 
 
 def _describe_entry(entry: ToolEntry, place: str, folder: Path | None) -> _ToolFacts:
-    implementation = get_implementation(entry)
+    implementation = entry.kind
     source = TOOL_SOURCES.find(implementation.type)
     handler = implementation.handler or entry.name
     options = _read_function_options(handler, folder) if source.name == "python" else {}

@@ -25,6 +25,17 @@ class ConvertedTools(msgspec.Struct, frozen=True, kw_only=True):
     """Schema changes that the provider's subset of JSON Schema required: `tool: path: change`."""
 
 
+class _ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """How one provider writes tool definitions."""
+
+    encode: Callable[[ToolDefinition, dict[str, Any]], dict[str, Any]]
+    """Writes one definition with its lowered schema."""
+    loose: str | None = None
+    """For a strict form: the one of a tool that cannot be strict."""
+    list_key: str | None = None
+    """The key under which all definitions stand in one entry, where they do."""
+
+
 def _encode_openai_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "function",
@@ -40,15 +51,16 @@ def _encode_anthropic_tool(tool: ToolDefinition, parameters: dict[str, Any]) -> 
     return {"name": tool.name, "description": tool.description, "input_schema": parameters}
 
 
-_ENCODERS: dict[str, Callable[[ToolDefinition, dict[str, Any]], dict[str, Any]]] = {
-    "openai": _encode_openai_tool,
-    "ollama": _encode_openai_tool,
-    "gemini": _encode_gemini_tool,
-    "anthropic": _encode_anthropic_tool,
-    "openai-strict": _encode_openai_tool,
-    "anthropic-strict": _encode_anthropic_tool,
+_FORMATS = {
+    "openai": _ToolFormat(encode=_encode_openai_tool),
+    "ollama": _ToolFormat(encode=_encode_openai_tool),
+    # One Tool with all declarations: the raw interface reads only the first Tool.
+    "gemini": _ToolFormat(encode=_encode_gemini_tool, list_key="function_declarations"),
+    "anthropic": _ToolFormat(encode=_encode_anthropic_tool),
+    "openai-strict": _ToolFormat(encode=_encode_openai_tool, loose="openai"),
+    "anthropic-strict": _ToolFormat(encode=_encode_anthropic_tool, loose="anthropic"),
 }
-"""By provider: the function that encodes one tool definition."""
+"""By provider: how it writes tools; their schemas are lowered to its dialect (`DIALECTS`)."""
 
 
 def convert_tools(tools: Iterable[ToolDefinition], provider: str) -> ConvertedTools:
@@ -57,33 +69,23 @@ def convert_tools(tools: Iterable[ToolDefinition], provider: str) -> ConvertedTo
     Raises:
         SpecError: an unknown provider.
     """
-    if provider not in _ENCODERS:
-        raise SpecError(f"no tool format for provider {provider!r}", hint=suggest_name(provider, _ENCODERS))
+    if provider not in _FORMATS:
+        raise SpecError(f"no tool format for provider {provider!r}", hint=suggest_name(provider, _FORMATS))
+    form = _FORMATS[provider]
     entries: list[dict[str, Any]] = []
     rewrites: list[str] = []
     for tool in tools:
         dialect = DIALECTS[provider]
-        changes: tuple[str, ...] = ()
-        obstacle = find_strict_obstacle(tool.parameters) if dialect.is_strict else None
-        if obstacle:
-            dialect, changes = DIALECTS[provider.removesuffix("-strict")], (f"not strict: {obstacle}",)
-        parameters, rewrites_of_tool = lower_schema(tool.parameters, dialect)
-        entries.append(_ENCODERS[provider](tool, parameters))
-        changes += rewrites_of_tool
+        obstacle = find_strict_obstacle(tool.parameters) if form.loose is not None else None
+        if obstacle and form.loose is not None:
+            dialect = DIALECTS[form.loose]
+            rewrites.append(f"{tool.name}: not strict: {obstacle}")
+        parameters, changes = lower_schema(tool.parameters, dialect)
+        entries.append(form.encode(tool, parameters))
         rewrites += [f"{tool.name}: {change}" for change in changes]
-    if provider == "gemini":
-        # One Tool with all declarations: the raw interface reads only the first Tool.
-        entries = [{"function_declarations": entries}]
+    if form.list_key is not None:
+        entries = [{form.list_key: entries}]
     return ConvertedTools(tools=entries, rewrites=tuple(rewrites))
-
-
-def provider_format(tools: Iterable[ToolDefinition], provider: str) -> list[dict[str, Any]]:
-    """Encode tool definitions for a provider, without the list of schema changes.
-
-    Raises:
-        SpecError: an unknown provider.
-    """
-    return convert_tools(tools, provider).tools
 
 
 def make_portable_name(name: str, used_names: Iterable[str] = ()) -> str:

@@ -49,15 +49,6 @@ class OutputSettings(BaseModel):
     """Calls and characters: after so many calls of the turn, one call gets no more than that."""
 
 
-class ToolsSettings(BaseModel):
-    """Keys of the spec's `tools` section that only the tool manager reads."""
-
-    model_config = ConfigDict(extra="ignore", defer_build=True)
-
-    parallel: int = Field(default=4, ge=1, le=64)
-    """Calls of one reply that run at the same time."""
-
-
 class ToolManager(ToolExecutor):
     """The tools of one agent, and the executor that the engine runs them with.
 
@@ -65,6 +56,7 @@ class ToolManager(ToolExecutor):
         warnings: what was left out and why, for people.
         search: fills `{{rag_context}}`, where the spec or the program has a search.
         functions: the tools that the program added to those of the spec, as it gave them.
+        aliases: by tool name the spec's own name, for tools whose own name some provider would refuse.
     """
 
     def __init__(
@@ -83,6 +75,7 @@ class ToolManager(ToolExecutor):
         _check_needs(registry)
         super().__init__(registry, policy=policy, output=output, parallel=parallel, dependencies=dependencies)
         self.warnings = warnings
+        self.aliases = {tool.name: tool.alias for tool in registry if tool.alias}
         self.search = search
         self.functions = tuple(functions)
         self._connections = connections or ExitStack()
@@ -129,7 +122,6 @@ class ToolManager(ToolExecutor):
             connections=connections,
             default_timeout_s=config.default_timeout_ms / 1000,
         )
-        settings = _parse_tools_settings(config)
         policy, limits = parse_policy(approval, approvers=approvers), _parse_output_limits(output)
         try:
             warnings = _add_registry_tools(registry, config, context)
@@ -142,7 +134,7 @@ class ToolManager(ToolExecutor):
                 tuple(warnings),
                 policy=policy,
                 output=limits,
-                parallel=settings.parallel,
+                parallel=config.parallel,
                 connections=connections,
                 search=_find_search(registry, context),
                 functions=functions,
@@ -171,11 +163,6 @@ class ToolManager(ToolExecutor):
     def names(self) -> tuple[str, ...]:
         """Every tool's name, in order."""
         return self.registry.names()
-
-    @property
-    def aliases(self) -> dict[str, str]:
-        """By tool name: the spec's own name, for tools whose own name some provider would refuse."""
-        return {tool.name: tool.alias for tool in self.registry if tool.alias}
 
     @property
     def risky_tools(self) -> tuple[str, ...]:
@@ -209,14 +196,6 @@ def _find_search(registry: Registry, context: LoadingContext) -> Search | None:
     return next((tool.search for tool in registry if tool.search is not None), None)
 
 
-def _parse_tools_settings(config: ToolsConfig) -> ToolsSettings:
-    data = {**(config.model_extra or {}), **config.model_dump(exclude_unset=True)}
-    try:
-        return ToolsSettings.model_validate(data)
-    except ValidationError as error:
-        raise _convert_validation_error(error, "tools") from None
-
-
 def _parse_output_limits(data: Any) -> OutputLimits:
     if data is None:
         return UNLIMITED_OUTPUT
@@ -228,16 +207,12 @@ def _parse_output_limits(data: Any) -> OutputLimits:
         steps = tuple(sorted(limits.per_tool_after.items()))
         return OutputLimits(**{**limits.model_dump(), "per_tool_after": steps})
     except ValidationError as error:
-        raise _convert_validation_error(error, "output") from None
-
-
-def _convert_validation_error(error: ValidationError, section: str) -> SpecError:
-    first_error = error.errors(include_url=False, include_input=False)[0]
-    path = ".".join([section, *map(str, first_error["loc"])])
-    hint = None
-    if first_error["type"] == "extra_forbidden":
-        hint = suggest_name(str(first_error["loc"][-1]), OutputSettings.model_fields)
-    return SpecError(first_error["msg"], path=path, hint=hint)
+        first = error.errors(include_url=False, include_input=False)[0]
+        hint = None
+        if first["type"] == "extra_forbidden":
+            hint = suggest_name(str(first["loc"][-1]), OutputSettings.model_fields)
+        path = ".".join(["output", *map(str, first["loc"])])
+        raise SpecError(first["msg"], path=path, hint=hint) from None
 
 
 def _add_registry_tools(registry: Registry, config: ToolsConfig, context: LoadingContext) -> list[str]:

@@ -9,16 +9,8 @@ from msgspec.structs import replace
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
-from toolchart.tools.formats import (
-    PORTABLE_NAME,
-    ConvertedTools,
-    convert_tools,
-    make_portable_name,
-    provider_format,
-)
+from toolchart.tools.formats import PORTABLE_NAME, make_portable_name
 from toolchart.tools.whole_definition import describe_definition
-
-__all__ = ["Registry", "provider_format"]
 
 
 class Registry:
@@ -30,7 +22,6 @@ class Registry:
         self._aliases: dict[str, str] = {}
         self._used_names: set[str] = set()
         """Names and aliases in lower case."""
-        self._conversions: dict[str, ConvertedTools] = {}
         self._whole_definitions: dict[str, dict[str, str]] = {}
         for tool in tools:
             self.add(tool)
@@ -58,7 +49,6 @@ class Registry:
         self.tools[tool.name] = tool
         if tool.alias:
             self._aliases[tool.alias] = tool.name
-        self._conversions.clear()
         return tool
 
     def change(self, tool: Tool) -> None:
@@ -66,7 +56,6 @@ class Registry:
         assert tool.name in self.tools, "there is a tool to change"
         self.tools[tool.name] = tool
         self._whole_definitions.pop(tool.name, None)
-        self._conversions.clear()
 
     def get(self, name: str) -> Tool | None:
         """The tool with that name or alias."""
@@ -96,16 +85,6 @@ class Registry:
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Every tool's definition for the model, in order."""
         return tuple(tool.definition for tool in self.tools.values())
-
-    def convert_for_provider(self, provider: str) -> ConvertedTools:
-        """Encode all tools for a provider; the result is cached until a tool is added.
-
-        Raises:
-            SpecError: an unknown provider.
-        """
-        if provider not in self._conversions:
-            self._conversions[provider] = convert_tools(self.definitions(), provider)
-        return self._conversions[provider]
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools.values())

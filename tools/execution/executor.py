@@ -182,7 +182,7 @@ class ToolExecutor:
         self.policy = policy or Policy()
         self.output = output or OutputLimits()
         self.parallel = parallel
-        self._has_slow_rules = self.policy.has_slow_patterns
+        self._rules_may_wait = self.policy.may_wait
         self.limiter = ConcurrencyLimiter(parallel)
         self._cache = ResultCache()
         self._dependencies = dependencies
@@ -311,7 +311,7 @@ class ToolExecutor:
                 return CallJudgement(tool, {}, (), "failed", reason)
         if checks.ruling is not None and not call.is_from_text:
             ruling, ruling_reason = checks.ruling
-        elif self._has_slow_rules and not may_wait:
+        elif self._rules_may_wait and not may_wait:
             return None
         else:
             ruling, ruling_reason = self.policy.find_ruling(tool, arguments, is_from_text=call.is_from_text)

@@ -36,11 +36,6 @@ class RunSettings(BaseModel):
     """Variables of the environment that such a tool gets, beyond the plain ones such as PATH."""
 
 
-def get_implementation(entry: ToolEntry) -> Implementation:
-    """The entry's implementation; without one, the builtin that has the name of the tool."""
-    return entry.kind
-
-
 def get_type_settings(entry: ToolEntry) -> dict[str, Any]:
     """The keys that belong to the tool's type.
 
@@ -51,7 +46,7 @@ def get_type_settings(entry: ToolEntry) -> dict[str, Any]:
         for key, value in (entry.model_extra or {}).items()
         if key not in RunSettings.model_fields and key not in Implementation.model_fields
     }
-    inner_settings = dict(get_implementation(entry).model_extra or {})
+    inner_settings = dict(entry.kind.model_extra or {})
     return {**outer_settings, **inner_settings}
 
 
@@ -61,7 +56,7 @@ def parse_run_settings(entry: ToolEntry) -> RunSettings:
     Raises:
         SpecError: a value is not allowed.
     """
-    inner_settings = get_implementation(entry).model_extra or {}
+    inner_settings = entry.kind.model_extra or {}
     common_settings = entry.model_dump(include=set(RunSettings.model_fields), exclude_unset=True)
     try:
         return RunSettings.model_validate({**inner_settings, **(entry.model_extra or {}), **common_settings})

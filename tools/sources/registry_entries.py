@@ -34,7 +34,6 @@ from toolchart.tools.definition import ExecutionMode, Tool
 from toolchart.tools.services import Embedder, EmbedderFactory, Search
 from toolchart.tools.sources.entry_settings import (
     describe_unknown_settings,
-    get_implementation,
     get_type_settings,
     parse_run_settings,
 )
@@ -102,7 +101,7 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
     Raises:
         SpecError: the type is unknown, its row is incomplete, or the settings of the entry are not allowed.
     """
-    implementation = get_implementation(entry)
+    implementation = entry.kind
     path = f"tool {entry.name!r}"
     source = TOOL_SOURCES.find(implementation.type, f"{path}: implementation.type")
     _check_required_settings(source, entry)
@@ -163,7 +162,7 @@ def _load_function(source: ToolSourceDescriptor, reference: str) -> Callable[...
 
 
 def _check_required_settings(source: ToolSourceDescriptor, entry: ToolEntry) -> None:
-    implementation, settings = get_implementation(entry), get_type_settings(entry)
+    implementation, settings = entry.kind, get_type_settings(entry)
     missing = [
         key
         for key in source.required
@@ -268,7 +267,7 @@ def _merge_definition(entry: ToolEntry, default: ToolDefinition) -> ToolDefiniti
 
 def find_handler(entry: ToolEntry) -> str:
     """The handler of an entry by our own name; the tool's name where it gives none."""
-    handler = get_implementation(entry).handler or entry.name
+    handler = entry.kind.handler or entry.name
     return HANDLER_ALIASES.get(handler, handler)
 
 
@@ -279,7 +278,7 @@ def load_builtin_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         EntryLeftOut: there is no such builtin.
         SpecError: a setting is missing.
     """
-    if (get_implementation(entry).handler or entry.name) in context.services:
+    if (entry.kind.handler or entry.name) in context.services:
         return load_internal_tool(entry, context)
     handler = find_handler(entry)
     settings = get_type_settings(entry)
@@ -309,7 +308,7 @@ def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     from toolchart.tools.sources.documents import make_index, make_search_tool
 
     handler = find_handler(entry)
-    own_handler = get_implementation(entry).handler or entry.name
+    own_handler = entry.kind.handler or entry.name
     service: Service | None = context.services.get(own_handler) or context.services.get(handler)
     if service is None and handler == "search_documents":
         settings = get_type_settings(entry)
@@ -377,7 +376,7 @@ def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     Raises:
         SpecError: there is no such function, or its signature cannot be described.
     """
-    module, _, name = (get_implementation(entry).handler or "").partition(":")
+    module, _, name = (entry.kind.handler or "").partition(":")
     hint = "handler: package.module:function"
     if not module or not name:
         raise SpecError(f"tool {entry.name!r} names no Python function", hint=hint)
@@ -393,7 +392,7 @@ def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
 
 def load_mock_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     """Make a tool that returns the entry's `mock_response`."""
-    answer = get_implementation(entry).mock_response
+    answer = entry.kind.mock_response
     has_parameters = entry.parameters is not None
     return Tool(
         definition=ToolDefinition(
