@@ -119,7 +119,7 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
         )
         calls.append(open_call)
         denied += verdict.ruling == "denied"
-    if verdicts_by_id or len(calls) != len(builder.calls):
+    if verdicts_by_id or len(calls) != builder.calls.length:
         raise IllegalEvent("reviewed", builder.state, false_conditions=("one verdict for every open call",))
     builder.calls = OpenCalls(calls)
     builder.denied = denied

@@ -154,14 +154,6 @@ def _encode_value(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), sort_keys=True, default=repr).encode()
 
 
-def _extend_digest(digest: str, message: Message) -> str:
-    try:
-        data = _encode(message)
-    except (TypeError, ValueError, OverflowError):
-        data = _encode_value(message)
-    return hashlib.sha256(digest.encode() + data).hexdigest()
-
-
 class StoredMessages:
     """The first messages of a conversation, loaded from the log when somebody reads one of them.
 
@@ -208,9 +200,8 @@ class MessageList(Sequence[Message]):
         self.length = 0
         self.digest = ""
         for message in messages:
-            self._tail = self._tail.append(message, message.tool_call_id)
-            self.length += 1
-            self.digest = _extend_digest(self.digest, message)
+            longer = MessageList.append(self, message)
+            self._tail, self.length, self.digest = longer._tail, longer.length, longer.digest
 
     @classmethod
     def from_store(cls, head: StoredMessages, digest: str) -> MessageList:
@@ -234,12 +225,18 @@ class MessageList(Sequence[Message]):
         messages._head = self._head
         messages.length = self.length + 1
         messages._tail = self._tail.append(message, message.tool_call_id)
-        messages.digest = _extend_digest(self.digest, message)
+        try:
+            data = _encode(message)
+        except (TypeError, ValueError, OverflowError):
+            data = _encode_value(message)
+        messages.digest = hashlib.sha256(self.digest.encode() + data).hexdigest()
         return messages
 
     def find_newest(self, call_id: str) -> Message | None:
         """The newest tool message that answers this call."""
-        message = self._tail.find_newest(call_id)
+        tail, message = self._tail, None
+        if call_id in tail._shared.newest:
+            message = tail.find_newest(call_id)
         if message is None and self._head is not None:
             return self._head.find_newest(call_id)
         return message
@@ -284,15 +281,21 @@ class MessageList(Sequence[Message]):
         return iter(self._tail) if self._head is None else chain(self._head.items, self._tail)
 
     def __getitem__(self, index: Any) -> Any:
-        if self._head is None:
-            return self._tail[index]
+        length = self.length
         if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        position = index + len(self) if index < 0 else index
-        if not 0 <= position < len(self):
+            start, stop, step = index.indices(length)
+            if self._head is None and step > 0:
+                return self._tail._shared.items[start:stop:step]
+            return [self[position] for position in range(start, stop, step)]
+        position = index + length if index < 0 else index
+        if not 0 <= position < length:
             raise IndexError(index)
+        if self._head is None:
+            return self._tail._shared.items[position]
         head_length = self._head.length
-        return self._tail[position - head_length] if position >= head_length else self._head.items[position]
+        # What stands behind the head is read without the head: it may not have been loaded.
+        items = self._head.items if position < head_length else self._tail._shared.items
+        return items[position if position < head_length else position - head_length]
 
     def __eq__(self, other: Any) -> bool:
         return isinstance(other, MessageList) and self.digest == other.digest and len(self) == len(other)

@@ -115,15 +115,13 @@ def test_wire_replay_finds_what_a_patched_driver_had_sent(
 ) -> None:
     """DESIGN 8: a request that is changed behind the core is not in the asks, but its body is reported."""
     _, _, wrap = REQUEST_PATCHES[change]
-    request_reply = EffectPerformer._request_reply
+    request_answer = EffectPerformer._request_answer
     changed_store = open_store("memory")
     with monkeypatch.context() as patches:
         patches.setattr(
             EffectPerformer,
-            "_request_reply",
-            lambda self, dependencies, effect, *args: request_reply(
-                self, dependencies, wrap(lambda: effect)(), *args
-            ),
+            "_request_answer",
+            lambda self, effect, dependencies: request_answer(self, wrap(lambda: effect)(), dependencies),
         )
         record_exceptions(changed_store)
     assert find_difference(changed_store, ["scripted"], wire=False) is None

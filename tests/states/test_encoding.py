@@ -63,7 +63,7 @@ from toolchart.states.messages import (
     ToolDefinition,
     Usage,
 )
-from toolchart.states.snapshot import Snapshot, SnapshotBuilder
+from toolchart.states.snapshot import Snapshot, SnapshotBuilder, SnapshotFields
 from toolchart.states.vocabulary import EVENTS
 
 REPLY = Reply(
@@ -387,8 +387,12 @@ def test_a_builder_changes_alone() -> None:
 
 
 def test_builder_and_snapshot_have_the_same_fields() -> None:
-    """Nothing that a step changes can be lost between the builder and the snapshot."""
-    assert Snapshot.__struct_fields__ == SnapshotBuilder.__struct_fields__
+    """Nothing that a step changes can be lost between the builder and the snapshot: they begin with the same
+    fields, and what follows is computed anew or belongs to one step."""
+    shared = SnapshotFields.__struct_fields__
+    assert Snapshot.__struct_fields__[: len(shared)] == shared
+    assert Snapshot.__struct_fields__[len(shared) :] == ("state", "has_ended", "awaits_user", "is_over")
+    assert SnapshotBuilder.__struct_fields__[: len(shared)] == shared
     assert ToolFinished.__struct_config__.frozen
 
 

@@ -227,6 +227,17 @@ def lose_last_words(original: Any) -> Any:
     return lambda *args, message: original(*args, message=None)
 
 
+def keep_no_digest(original: Any) -> Any:
+    """An `append` of `MessageList` whose digest does not depend on the message."""
+
+    def append(messages: MessageList, message: Message) -> MessageList:
+        longer = original(messages, message)
+        longer.digest = "x"
+        return longer
+
+    return append
+
+
 INNER_PATCHES: dict[str, CorePatch] = {
     "tools in the final call": ("requests", "_build_call", send_tools_always),
     "an older list": ("requests", "RequestMessages", use_older_messages),
@@ -289,7 +300,7 @@ INNER_PATCHES: dict[str, CorePatch] = {
     "an old system prompt": ("step", "open_turn", edit_event(system=lambda system: None)),
     "a fork's system prompt ignored": ("step", "apply_fork", edit_event(system=lambda system: None)),
     "a fork's settings ignored": ("step", "apply_fork", edit_event(settings=lambda settings: None)),
-    "a digest without content": ("message_list", "_extend_digest", give("x")),
+    "a digest without content": ("message_list:MessageList", "append", keep_no_digest),
     "a digest without tools": ("message_list", "_digest_tools", give("")),
 }
 """Patches of functions of the core."""

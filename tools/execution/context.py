@@ -161,8 +161,6 @@ class CallContextBuilder:
         self._conversation = conversation
         self._get_snapshot = get_snapshot
         self._find_result = find_result
-        self._places: dict[str, int] = {}
-        """By call id: its place among the calls of the newest reply."""
         self._shown_sum = (0, 0, 0)
         """Turn, messages counted, characters shown: a running sum, so that no message is counted
         twice."""
@@ -172,7 +170,7 @@ class CallContextBuilder:
     def build_context(self, call: ToolCall) -> CallContext:
         """The context of a call of the latest reply."""
         snapshot = self._get_snapshot()
-        open_call = self._find_open_call(snapshot.calls, call.id)
+        open_call = snapshot.calls.find(call.id)
         limits = snapshot.settings.limits if snapshot.settings else None
         return CallContext(
             conversation=self._conversation,
@@ -195,17 +193,6 @@ class CallContextBuilder:
             earlier_calls=len(snapshot.tracked_calls),
             calls_in_reply=max(1, len(snapshot.calls)),
         )
-
-    def _find_open_call(self, calls: Sequence[OpenCall], call_id: str) -> OpenCall | None:
-        """The open call with that id. Calls keep their places in a reply, so all of them are looked at
-        once for a reply, and not once for each of them."""
-        place = self._places.get(call_id, 0)
-        if place >= len(calls) or calls[place].call.id != call_id:
-            self._places = {open_call.call.id: index for index, open_call in enumerate(calls)}
-            if call_id not in self._places:
-                return None
-            place = self._places[call_id]
-        return calls[place]
 
     def find_missing_need(self, tool: Tool) -> str | None:
         """Why a tool cannot run yet: one that it needs has not succeeded in this turn; else None."""
