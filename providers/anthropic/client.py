@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import (
     NAME,
@@ -19,7 +17,7 @@ from toolchart.providers.anthropic.wire import (
 from toolchart.providers.catalogs import HostClient, OfferedModel, read_rows, read_token_count
 from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
 from toolchart.providers.shared.requests import (
     ToolChoice,
@@ -30,10 +28,10 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.stream_frames import iterate_event_data
+from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
-from toolchart.states.messages import Delta, Reply, Request
+from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
     import httpx
@@ -45,7 +43,6 @@ _COUNTED_KEYS = ("model", "messages", "system", "tools", "tool_choice", "thinkin
 
 Source: anthropic 2.12.0, `types/message_count_tokens_params.py`.
 """
-_JSON_HEADERS = {"content-type": "application/json"}
 
 
 class AnthropicSettings(AdapterSettings):
@@ -59,15 +56,16 @@ class AnthropicSettings(AdapterSettings):
     """More keys of the request body, as the API names them."""
 
 
-class AnthropicProvider(HostAdapter):
+class AnthropicProvider(HttpAdapter):
     """Calls `/v1/messages` of one host. It never retries: the chart decides about retries."""
 
     name = NAME
     has_counter = True
 
+    accumulator = AnthropicAccumulator
+
     def __init__(self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None) -> None:
-        self._client = client
-        self.host = client.base_url.netloc.decode()
+        super().__init__(client)
         self._settings = settings or AnthropicSettings()
 
     @classmethod
@@ -117,36 +115,13 @@ class AnthropicProvider(HostAdapter):
             thinking=thinking,
         )
 
-    async def send_body(self, body: dict[str, Any]) -> Reply:
-        """The whole reply to a body.
+    def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
+        """The path of a call, whole or streamed."""
+        return _PATH
 
-        Raises:
-            ProviderError: the call failed.
-        """
-        with convert_exceptions(ValueError):
-            response = await self._client.post(_PATH, content=encode_body(body), headers=_JSON_HEADERS)
-            raise_for_status(response)
-            data = response.json()
-        return decode_reply(data)
-
-    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
-        """The deltas of the reply as they arrive, and last the whole reply.
-
-        Raises:
-            ProviderError: the call failed, or the stream was cut.
-        """
-        accumulator = AnthropicAccumulator()
-        with convert_exceptions():
-            data = encode_body(body)
-            async with self._client.stream("POST", _PATH, content=data, headers=_JSON_HEADERS) as response:
-                if response.is_error:
-                    await response.aread()
-                raise_for_status(response)
-                async with aclosing(iterate_event_data(response.aiter_bytes())) as frames:
-                    async for frame in frames:
-                        for delta in accumulator.add_frame(frame):
-                            yield delta
-        yield accumulator.build_reply()
+    def decode_answer(self, answer: Any) -> Reply:
+        """The reply of an answer. Raises ProviderError."""
+        return decode_reply(answer)
 
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `POST /v1/messages/count_tokens`.
@@ -159,11 +134,8 @@ class AnthropicProvider(HostAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
-            response = await self._client.post(
-                f"{_PATH}/count_tokens", content=encode_body(counted), headers=_JSON_HEADERS
-            )
-            raise_for_status(response)
-            return read_token_count(response.json(), "input_tokens")
+            answer = await self.post_content(f"{_PATH}/count_tokens", encode_body(counted))
+        return read_token_count(answer, "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Anthropic's API cannot express."""
@@ -177,10 +149,6 @@ class AnthropicProvider(HostAdapter):
         if isinstance(response_format, Mapping) and response_format.get("type") == "json_object":
             warnings.append("response_format: Anthropic cannot be asked for JSON without a schema")
         return warnings
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
 
 
 # -- the list of models ----------------------------------------------------------------------------

@@ -10,10 +10,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.replies import join_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 _DELTA_KEYS = {
     "text_delta": ("text", "text"),
@@ -139,14 +138,6 @@ class AnthropicAccumulator:
                 start = block.get(key)
                 block[key] = (start if isinstance(start, str) else "") + text
         return block
-
-    def build_reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ProviderError: the stream was cut.
-        """
-        return decode_reply(self.build_body())
 
 
 def _read_index(event: Mapping[str, Any]) -> int:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.bedrock.stream import ConverseAccumulator, EventStreamReader
 from toolchart.providers.bedrock.wire import (
     NAME,
@@ -27,7 +25,7 @@ from toolchart.providers.bedrock.wire import (
 from toolchart.providers.catalogs import HostClient, OfferedModel, read_rows, read_token_count
 from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
 from toolchart.providers.shared.requests import (
     ToolChoice,
@@ -39,10 +37,10 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.stream_frames import iterate_frames
+from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError, format_install
-from toolchart.states.messages import Delta, Reply, Request
+from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
     import httpx
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 
 _COUNTED_KEYS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
 """The keys of a body that the counter takes. Source: botocore 1.44.5, shape `ConverseTokensRequest`."""
-_JSON_HEADERS = {"content-type": "application/json"}
 
 
 class BedrockSettings(AdapterSettings):
@@ -67,15 +64,17 @@ class BedrockSettings(AdapterSettings):
     `guardrailConfig`, `performanceConfig`, ..."""
 
 
-class BedrockProvider(HostAdapter):
+class BedrockProvider(HttpAdapter):
     """Calls `/model/MODEL/converse` in one region. It never retries: the chart decides about retries."""
 
     name = NAME
     has_counter = True
 
+    accumulator = ConverseAccumulator
+    frame_reader = EventStreamReader
+
     def __init__(self, client: httpx.AsyncClient, settings: BedrockSettings | None = None) -> None:
-        self._client = client
-        self.host = client.base_url.netloc.decode()
+        super().__init__(client)
         self._settings = settings or BedrockSettings()
 
     @classmethod
@@ -113,33 +112,17 @@ class BedrockProvider(HostAdapter):
         """The request as its model takes it."""
         return adapt_request(request, wire="converse", host=self.host, extra=self._settings.extra_body)
 
-    async def send_body(self, body: dict[str, Any]) -> Reply:
-        """The whole reply to a body.
+    def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
+        """The path of a call; the model stands in it."""
+        return _build_path(body["model"], "converse-stream" if stream else "converse")
 
-        Raises:
-            ProviderError: the call failed.
-        """
-        return decode_reply(await self._post(body["model"], "converse", _encode_content(body)))
+    def encode_content(self, body: dict[str, Any]) -> bytes:
+        """The bytes that are sent for a body: all but its model."""
+        return encode_body({key: value for key, value in body.items() if key != "model"})
 
-    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
-        """The deltas of the reply as they arrive, and last the whole reply.
-
-        Raises:
-            ProviderError: the call failed, or the stream was cut.
-        """
-        reader, accumulator = EventStreamReader(), ConverseAccumulator()
-        path = _build_path(body["model"], "converse-stream")
-        with convert_exceptions():
-            data = _encode_content(body)
-            async with self._client.stream("POST", path, content=data, headers=_JSON_HEADERS) as response:
-                if response.is_error:
-                    await response.aread()
-                raise_for_status(response)
-                async with aclosing(iterate_frames(response.aiter_bytes(), reader)) as frames:
-                    async for frame in frames:
-                        for delta in accumulator.add_frame(frame):
-                            yield delta
-        yield accumulator.build_reply()
+    def decode_answer(self, answer: Any) -> Reply:
+        """The reply of an answer. Raises ProviderError."""
+        return decode_reply(answer)
 
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `CountTokens`.
@@ -149,16 +132,9 @@ class BedrockProvider(HostAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         data = encode_body({"input": {"converse": counted}})
-        return read_token_count(await self._post(body["model"], "count-tokens", data), "inputTokens")
-
-    async def _post(self, model: str, method: str, data: bytes) -> Any:
-        """The JSON answer of one of the model's methods."""
         with convert_exceptions(ValueError):
-            response = await self._client.post(
-                _build_path(model, method), content=data, headers=_JSON_HEADERS
-            )
-            raise_for_status(response)
-            return response.json()
+            answer = await self.post_content(_build_path(body["model"], "count-tokens"), data)
+        return read_token_count(answer, "inputTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Bedrock could not follow."""
@@ -172,15 +148,6 @@ class BedrockProvider(HostAdapter):
             *find_parallel_calls(request, reply, "Bedrock"),
             *find_unsupported_options(adapted.request, SUPPORTED_OPTIONS, "Bedrock"),
         ]
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.aclose()
-
-
-def _encode_content(body: dict[str, Any]) -> bytes:
-    """The JSON of a body, without the model."""
-    return encode_body({key: value for key, value in body.items() if key != "model"})
 
 
 def _build_path(model: str, method: str) -> str:

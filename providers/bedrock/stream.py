@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.bedrock.wire import classify_stream_error, decode_reply
+from toolchart.providers.bedrock.wire import classify_stream_error
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.replies import join_text
 from toolchart.states.errors import ProviderError, format_install
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
 class EventStreamReader:
@@ -174,14 +174,6 @@ class ConverseAccumulator:
         content = [self._blocks[index].build() for index in sorted(self._blocks)]
         others = {key: value for key, value in self._body.items() if key != "p"}  # padding of the frames
         return {"output": {"message": {"role": "assistant", "content": content}}, **others}
-
-    def build_reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ProviderError: the stream was cut.
-        """
-        return decode_reply(self.build_body())
 
 
 def _extend_block(block: _Block, delta: Mapping[str, Any]) -> list[Delta]:

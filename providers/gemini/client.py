@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import (
     HostClient,
     OfferedModel,
@@ -30,11 +28,11 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.stream_frames import iterate_event_data
+from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import Delta, Reply, Request
+from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -113,7 +111,7 @@ class GeminiSettings(AdapterSettings):
                 return {"includeThoughts": True, "thinkingLevel": level.upper()}
 
 
-class GeminiProvider(HostAdapter):
+class GeminiProvider(WireAdapter):
     """Calls `generateContent` of one host.
 
     The SDK signs and sends the request. Its `generate_content` is not used: it makes the body anew from its
@@ -122,6 +120,9 @@ class GeminiProvider(HostAdapter):
 
     name = "gemini"
     has_counter = True
+    accumulator = GeminiAccumulator
+    json_errors = (json.JSONDecodeError, TypeError)
+    """Other ValueErrors are the SDK's and not about the answer's JSON."""
 
     def __init__(self, client: Client, settings: GeminiSettings | None = None) -> None:
         # The client closes its connections when it is garbage-collected, so it is kept here.
@@ -188,33 +189,32 @@ class GeminiProvider(HostAdapter):
             body = {**body, "generationConfig": config}
         return body
 
-    async def send_body(self, body: dict[str, Any]) -> Reply:
-        """The whole reply to a body.
+    async def fetch_json(self, body: dict[str, Any]) -> Any:
+        """Send this body; the JSON of the answer."""
+        return await self._post(body, "generateContent")
 
-        Raises:
-            ProviderError: the call failed.
-        """
+    async def _post(self, body: dict[str, Any], method: str) -> Any:
+        """The JSON answer of one of the model's methods."""
         api = self._client._api_client
-        # Other ValueErrors are the SDK's and not about the answer's JSON.
-        with convert_exceptions(json.JSONDecodeError, TypeError):
-            http_request = _build_http_request(api, body, "generateContent")
-            response = await api._async_request(http_request=http_request, stream=False)
-            answer = json.loads(response.response_stream[0])
+        http_request = _build_http_request(api, body, method)
+        return json.loads(
+            (await api._async_request(http_request=http_request, stream=False)).response_stream[0]
+        )
+
+    async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+        """Send this body; the bytes of the streamed answer."""
+        api = self._client._api_client
+        http_request = _build_http_request(api, body, "streamGenerateContent?alt=sse")
+        answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
+        try:
+            async for piece in answer.aiter_bytes():
+                yield piece
+        finally:
+            await answer.aclose()
+
+    def decode_answer(self, answer: Any) -> Reply:
+        """The reply of an answer. Raises ProviderError."""
         return decode_reply(answer)
-
-    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
-        """The deltas of the reply as they arrive, and last the whole reply.
-
-        Raises:
-            ProviderError: the call failed, or the stream was cut.
-        """
-        accumulator = GeminiAccumulator()
-        with convert_exceptions():
-            async with aclosing(self._iterate_chunks(body)) as chunks:
-                async for chunk in chunks:
-                    for delta in accumulator.add_frame(chunk):
-                        yield delta
-        yield accumulator.build_reply()
 
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `countTokens`.
@@ -233,22 +233,9 @@ class GeminiProvider(HostAdapter):
         counted = {"model": body["model"], "generateContentRequest": {**body, "model": name}}
         if self._settings.vertex is not None:  # Vertex takes the contents themselves
             counted = {key: value for key, value in body.items() if key in _VERTEX_COUNTED_KEYS}
-        with convert_exceptions(json.JSONDecodeError, TypeError):
-            http_request = _build_http_request(api, counted, "countTokens")
-            response = await api._async_request(http_request=http_request, stream=False)
-            return read_token_count(json.loads(response.response_stream[0]), "totalTokens")
-
-    async def _iterate_chunks(self, body: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """The raw chunks of a stream."""
-        api = self._client._api_client
-        http_request = _build_http_request(api, body, "streamGenerateContent?alt=sse")
-        answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
-        try:
-            async with aclosing(iterate_event_data(answer.aiter_bytes())) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        finally:
-            await answer.aclose()
+        with convert_exceptions(*self.json_errors):
+            answer = await self._post(counted, "countTokens")
+        return read_token_count(answer, "totalTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""

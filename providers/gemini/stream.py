@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.gemini.wire import decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
 class _CandidateBuilder:
@@ -115,14 +114,6 @@ class GeminiAccumulator:
         body = {key: value for key, value in self._body.items() if key != "candidates"}
         candidates = [builder.build_candidate() for builder in builders]
         return {**body, "candidates": candidates} if candidates else body
-
-    def build_reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ProviderError: the stream was cut.
-        """
-        return decode_reply(self.build_body())
 
 
 def _drop_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:

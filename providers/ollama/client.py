@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import HostClient, OfferedModel, read_list, read_rows, read_vector
 from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.ollama.wire import collect_warnings, decode_reply, encode_request
-from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
-from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.stream_frames import iterate_json_lines
+from toolchart.providers.transport.stream_frames import LineFrameReader
+from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
-from toolchart.states.messages import Delta, Reply, Request
+from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
     from ollama import AsyncClient
-
-
-_JSON_HEADERS = {"content-type": "application/json"}
 
 
 class OllamaSettings(AdapterSettings):
@@ -37,7 +31,7 @@ class OllamaSettings(AdapterSettings):
     """How long the model stays loaded: seconds, or a text such as `5m`."""
 
 
-class OllamaProvider(HostAdapter):
+class OllamaProvider(HttpAdapter):
     """Calls `/api/chat` of one server.
 
     The SDK finds the server, authenticates and keeps the connections. Its typed `chat()` is not used, since
@@ -47,9 +41,12 @@ class OllamaProvider(HostAdapter):
 
     name = "ollama"
 
+    accumulator = OllamaAccumulator
+    frame_reader = LineFrameReader
+
     def __init__(self, client: AsyncClient, settings: OllamaSettings | None = None) -> None:
-        self._client = client
-        self.host = client._client.base_url.netloc.decode()
+        super().__init__(client._client)
+        self._sdk_client = client  # it closes its connections when it is garbage-collected
         self._settings = settings or OllamaSettings()
 
     @classmethod
@@ -85,46 +82,17 @@ class OllamaProvider(HostAdapter):
                 body.setdefault(name, value)
         return body
 
-    async def send_body(self, body: dict[str, Any]) -> Reply:
-        """The whole reply to a body.
+    def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
+        """The path of a call, whole or streamed."""
+        return "/api/chat"
 
-        Raises:
-            ProviderError: the call failed.
-        """
-        with convert_exceptions(ValueError):
-            response = await self._client._client.post(
-                "/api/chat", content=encode_body(body), headers=_JSON_HEADERS
-            )
-            raise_for_status(response)
-            data = response.json()
-        return decode_reply(data)
-
-    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
-        """The deltas of the reply as they arrive, and last the whole reply.
-
-        Raises:
-            ProviderError: the call failed, or the stream was cut.
-        """
-        accumulator, http = OllamaAccumulator(), self._client._client
-        with convert_exceptions():
-            data = encode_body(body)
-            async with http.stream("POST", "/api/chat", content=data, headers=_JSON_HEADERS) as response:
-                if response.is_error:
-                    await response.aread()
-                raise_for_status(response)
-                async with aclosing(iterate_json_lines(response.aiter_bytes())) as frames:
-                    async for frame in frames:
-                        for delta in accumulator.add_frame(frame):
-                            yield delta
-        yield accumulator.build_reply()
+    def decode_answer(self, answer: Any) -> Reply:
+        """The reply of an answer. Raises ProviderError."""
+        return decode_reply(answer)
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the server could not follow."""
         return collect_warnings(request, reply, self._settings.options, self.get_origin(request))
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client._client.aclose()
 
 
 # -- address, models and embeddings ----------------------------------------------------------------

@@ -10,10 +10,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.ollama.wire import decode_reply
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
 from toolchart.providers.shared.replies import join_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, Reply, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
 class OllamaAccumulator:
@@ -85,11 +84,3 @@ class OllamaAccumulator:
         texts = {key: join_text(pieces) for key, pieces in self._texts.items()}
         message = {**self._message, **texts, "tool_calls": self._calls}
         return {**self._body, "message": message}
-
-    def build_reply(self) -> Reply:
-        """The whole reply.
-
-        Raises:
-            ProviderError: the stream was cut.
-        """
-        return decode_reply(self.build_body())

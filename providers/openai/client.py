@@ -46,7 +46,7 @@ from toolchart.providers.shared.model_rules import (
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
+from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
 from toolchart.states.errors import SpecError
@@ -243,7 +243,7 @@ _COUNTED_KEYS = (
 """The keys of a body that the counter takes."""
 
 
-class ResponsesProvider(HostAdapter):
+class ResponsesProvider(WireAdapter):
     """Calls `/responses` of one host (`api: responses` of an `openai` entry).
 
     Where the host does not store responses, reasoning comes encrypted and is sent back with its call, so that
@@ -257,6 +257,7 @@ class ResponsesProvider(HostAdapter):
 
     name = NAME
     has_counter = True
+    accumulator = ResponsesAccumulator
 
     def __init__(
         self,
@@ -292,30 +293,17 @@ class ResponsesProvider(HostAdapter):
         extra = self._settings.extra_body
         return adapt_request(request, wire="responses", host=self._rules_host, extra=extra)
 
-    async def send_body(self, body: dict[str, Any]) -> Reply:
-        """The whole reply to a body.
+    async def fetch_json(self, body: dict[str, Any]) -> Any:
+        """Send this body; the JSON of the answer."""
+        return json.loads((await self._sender.post_body("/responses", body)).content)
 
-        Raises:
-            ProviderError: the call failed.
-        """
-        with convert_exceptions(ValueError):
-            response = await self._sender.post_body("/responses", body)
-            data = json.loads(response.content)
-        return decode_response(data)
+    def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+        """Send this body; the bytes of the streamed answer."""
+        return self._sender.stream_bytes("/responses", body)
 
-    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
-        """The deltas of the reply as they arrive, and last the whole reply.
-
-        Raises:
-            ProviderError: the call failed, or the stream was cut.
-        """
-        reader, accumulator = EventFrameReader(), ResponsesAccumulator()
-        with convert_exceptions():
-            async with aclosing(self._sender.stream_bytes("/responses", body)) as pieces:
-                async for frame in iterate_frames(pieces, reader):
-                    for delta in accumulator.add_frame(frame):
-                        yield delta
-        yield decode_response(accumulator.build_body())
+    def decode_answer(self, answer: Any) -> Reply:
+        """The reply of an answer. Raises ProviderError."""
+        return decode_response(answer)
 
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `POST /responses/input_tokens`.
@@ -356,10 +344,12 @@ class ResponsesProvider(HostAdapter):
 OPENAI_DOMAIN = "api.openai.com"
 
 
-class OpenAIProvider(HostAdapter):
+class OpenAIProvider(WireAdapter):
     """Calls chat completions of one host. The SDK's retries are off: the chart decides about retries."""
 
     name = "openai"
+
+    accumulator = ChatAccumulator
 
     rules_host: str | None = None
     """The host whose rules hold; None for that of the entry or of its address."""
@@ -441,30 +431,17 @@ class OpenAIProvider(HostAdapter):
                 body["stream_options"] = {"include_usage": True}
         return body | (self._settings.extra_body or {})
 
-    async def send_body(self, body: dict[str, Any]) -> Reply:
-        """The whole reply to a body.
+    async def fetch_json(self, body: dict[str, Any]) -> Any:
+        """Send this body; the JSON of the answer."""
+        return json.loads((await self._sender.post_body(self._get_path(body), body)).content)
 
-        Raises:
-            ProviderError: the call failed.
-        """
-        with convert_exceptions(ValueError):
-            response = await self._sender.post_body(self._get_path(body), body)
-            data = json.loads(response.content)
-        return decode_reply(data, self._settings.finish_words)
+    def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+        """Send this body; the bytes of the streamed answer."""
+        return self._sender.stream_bytes(self._get_path(body), body)
 
-    async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
-        """The deltas of the reply as they arrive, and last the whole reply.
-
-        Raises:
-            ProviderError: the call failed, or the stream was cut.
-        """
-        reader, accumulator = EventFrameReader(), ChatAccumulator()
-        with convert_exceptions():
-            async with aclosing(self._sender.stream_bytes(self._get_path(body), body)) as pieces:
-                async for frame in iterate_frames(pieces, reader):
-                    for delta in accumulator.add_frame(frame):
-                        yield delta
-        yield decode_reply(accumulator.build_body(reader.is_done), self._settings.finish_words)
+    def decode_answer(self, answer: Any) -> Reply:
+        """The reply of an answer. Raises ProviderError."""
+        return decode_reply(answer, self._settings.finish_words)
 
     def _get_path(self, body: dict[str, Any]) -> str:
         """The path of the call, below the address."""

@@ -1,1 +1,1 @@
-"""Code that all adapters share: errors, finish reasons, stream framing, settings and addresses."""
+"""What the wires of all hosts share: parts of requests and replies, failures, what models refuse."""

@@ -1,1 +1,1 @@
-"""How a model host is called: deadlines, limits of calls, connections."""
+"""How a model host is called: connections, limits of calls and replies, encoded bodies, frames of streams."""

@@ -181,13 +181,3 @@ async def _read_end(chunks: AsyncIterator[bytes]) -> None:
                 pass
     except Exception:  # the reply is whole already, and what comes after it is not needed
         return
-
-
-def iterate_json_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:
-    """The values of newline-delimited JSON. Raises ProviderError as `iterate_frames` does."""
-    return iterate_frames(chunks, LineFrameReader())
-
-
-def iterate_event_data(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Any, None]:
-    """The JSON data of server-sent events. Raises ProviderError as `iterate_frames` does."""
-    return iterate_frames(chunks, EventFrameReader())

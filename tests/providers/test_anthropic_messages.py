@@ -18,7 +18,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import decode_reply, encode_messages, encode_request
 from toolchart.providers.registry import create_provider
-from toolchart.providers.transport.stream_frames import iterate_event_data
+from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import (
@@ -91,9 +91,11 @@ def read_stream(stream: bytes, split: int) -> tuple[list[Delta], Reply]:
     async def accumulate() -> tuple[list[Delta], Reply]:
         accumulator = AnthropicAccumulator()
         deltas = [
-            d async for event in iterate_event_data(iterate_pieces()) for d in accumulator.add_frame(event)
+            d
+            async for event in iterate_frames(iterate_pieces(), EventFrameReader())
+            for d in accumulator.add_frame(event)
         ]
-        return deltas, accumulator.build_reply()
+        return deltas, decode_reply(accumulator.build_body())
 
     return asyncio.run(accumulate())
 
@@ -134,7 +136,7 @@ def test_a_cut_stream_is_a_failure(event_count: int) -> None:
     for event in events[: min(event_count, len(events) - 1)]:
         accumulator.add_frame(event)
     with pytest.raises(ProviderError) as caught:
-        accumulator.build_reply()
+        decode_reply(accumulator.build_body())
     assert caught.value.kind == "bad_response"
 
 
@@ -406,7 +408,7 @@ def test_no_sequence_of_events_is_a_crash() -> None:
         try:
             for event in events:
                 accumulator.add_frame(event)
-            accumulator.build_reply()
+            decode_reply(accumulator.build_body())
         except ProviderError as error:
             return error.kind
         return "reply"

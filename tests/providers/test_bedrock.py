@@ -367,7 +367,7 @@ def read_stream(data: bytes, size: int) -> tuple[list[Any], Reply]:
     for start in range(0, len(data), size):
         for event in reader.add_bytes(data[start : start + size]):
             deltas += accumulator.add_frame(event)
-    return deltas, accumulator.build_reply()
+    return deltas, decode_reply(accumulator.build_body())
 
 
 def test_a_stream_is_read_in_any_pieces() -> None:

@@ -32,12 +32,14 @@ from request_rebuilding import NotExpressible, rebuild_request
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.gemini.wire import decode_reply as decode_gemini_reply
 from toolchart.providers.ollama.stream import OllamaAccumulator
+from toolchart.providers.ollama.wire import decode_reply as decode_ollama_reply
 from toolchart.providers.recording.canonical_requests import find_differences
 from toolchart.providers.recording.cassettes import Exchange
 from toolchart.providers.recording.player import get_request_reader, read_recorded_reply
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import CallStarted, ReasoningDelta, TextDelta
+from toolchart.states.messages import CallStarted, ReasoningDelta, Reply, TextDelta
 
 FOLDERS = ("gemini", "gemini-vertex", "ollama-native")
 CASSETTES = list_cassettes(*FOLDERS)
@@ -136,6 +138,12 @@ def test_what_leaves_the_sdks_is_what_was_recorded(corpus: str) -> None:
     assert (same, outside) == {"own": (22, 0), "recorded": (178, 1)}[corpus]
 
 
+def build_reply(accumulator: GeminiAccumulator | OllamaAccumulator) -> Reply:
+    """The whole reply of a stream."""
+    is_gemini = isinstance(accumulator, GeminiAccumulator)
+    return (decode_gemini_reply if is_gemini else decode_ollama_reply)(accumulator.build_body())
+
+
 @needs_recorded
 @pytest.mark.parametrize(
     ("file", "make_accumulator", "read_answer"),
@@ -173,7 +181,7 @@ def test_recorded_bodies_without_requests_are_read(
         )
         accumulator = make_accumulator()
         deltas = [delta for chunk in iterate_chunks(exchange) for delta in accumulator.add_frame(chunk)]
-        reply, expected = accumulator.build_reply(), read_answer(exchange)
+        reply, expected = build_reply(accumulator), read_answer(exchange)
         assert (reply.content or "", reply.reasoning or "") == (expected.text, expected.reasoning)
         assert [(call.name, call.arguments) for call in reply.tool_calls] == expected.calls
         assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == expected.text
@@ -184,7 +192,7 @@ def test_a_partial_call_is_never_run() -> None:
     accumulator = GeminiAccumulator()
     piece = {"functionCall": {"name": "a", "willContinue": True}}
     accumulator.add_frame({"candidates": [{"content": {"parts": [piece]}, "finishReason": "STOP"}]})
-    (call,) = accumulator.build_reply().tool_calls
+    (call,) = build_reply(accumulator).tool_calls
     assert call.arguments is None
     assert "in pieces" in (call.problem or "")
 
@@ -284,12 +292,12 @@ def test_a_stream_without_its_end_is_a_failure(make: type[GeminiAccumulator | Ol
     """S3.4: a cut stream raises bad_response, whatever it contained."""
     accumulator = make()
     with pytest.raises(ProviderError) as caught:
-        accumulator.build_reply()
+        build_reply(accumulator)
     assert caught.value.kind == "bad_response"
     part = {"parts": [{"text": "Hel"}]}
     accumulator.add_frame({"candidates": [{"content": part}], "message": {"content": "Hel"}, "done": False})
     with pytest.raises(ProviderError) as caught:
-        accumulator.build_reply()
+        build_reply(accumulator)
     assert caught.value.kind == "bad_response"
     assert caught.value.retryable
 
@@ -393,7 +401,7 @@ def test_no_sequence_of_chunks_is_a_crash() -> None:
         try:
             for chunk in chunks:
                 accumulator.add_frame(chunk)
-            accumulator.build_reply()
+            build_reply(accumulator)
         except ProviderError as error:
             return error.kind
         return "reply"

@@ -61,7 +61,7 @@ def test_deltas_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     frames: list[Any] = []
 
     async def read() -> None:
-        async for frame in stream_frames.iterate_event_data(chunks()):
+        async for frame in stream_frames.iterate_frames(chunks(), stream_frames.EventFrameReader()):
             frames.append(frame)
 
     with pytest.raises(ProviderError, match="more than 50 pieces"):

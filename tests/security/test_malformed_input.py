@@ -13,6 +13,7 @@ from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.engine.log.record import GENESIS, seal_line
 from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.gemini.wire import decode_reply
 from toolchart.specs.history import parse_messages
 from toolchart.states.errors import LogDamaged, SpecError
 
@@ -55,7 +56,7 @@ def test_a_stream_with_an_odd_index_is_read() -> None:
     accumulator = GeminiAccumulator()
     part = {"content": {"parts": [{"text": "hi"}]}, "finishReason": "STOP", "index": [1]}
     assert accumulator.add_frame({"candidates": [part]})
-    assert accumulator.build_reply().content == "hi"
+    assert decode_reply(accumulator.build_body()).content == "hi"
 
 
 @pytest.mark.parametrize(
