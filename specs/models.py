@@ -20,6 +20,7 @@ from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.ports import LEASE_S
 
 DEFAULT_MAX_ITERATIONS = 5
 """Iterations of a turn where the spec sets no limit."""
@@ -352,7 +353,7 @@ class AgentSpec(Section):
     """Whether a warning of a provider, a prompt or a tool list ends the turn, or is only recorded."""
     durability: Literal["full", "normal"] = "full"
     """What the log survives: a loss of power (`full`), or the end of the process only (`normal`)."""
-    lease_s: float = Field(default=30.0, gt=0)
+    lease_s: float = Field(default=LEASE_S, gt=0)
     """Seconds after which another worker may take over a conversation from one that shows no sign of life."""
     log_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""

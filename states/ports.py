@@ -110,6 +110,11 @@ class Executor(Protocol):
         ...
 
 
+LEASE_S = 30.0
+"""Seconds for which a lease is taken where nobody says otherwise; after so long without a sign of life,
+another worker may take it."""
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """The right of one worker to append to a conversation and to its children, until it expires."""
 

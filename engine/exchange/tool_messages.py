@@ -19,7 +19,7 @@ def encode_tools(
 
     Args:
         tools: definitions, tools or plain Python functions.
-        provider: `openai`, `ollama`, `gemini` or `anthropic`.
+        provider: a `provider` of specs whose host takes tools; the error for another one suggests a name.
 
     Raises:
         SpecError: an unknown provider, or a function that cannot be a tool.

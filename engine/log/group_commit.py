@@ -29,6 +29,7 @@ import msgspec
 from toolchart.engine.log.leases import name_worker
 from toolchart.states.errors import LeaseLost, LogBusy, LogUnavailable, ToolchartError
 from toolchart.states.ports import (
+    LEASE_S,
     CheckpointStore,
     GroupCommitStore,
     InboxEntry,
@@ -179,9 +180,6 @@ def finish_future(future: asyncio.Future[Any], result: Any, fault: BaseException
 log = logging.getLogger("toolchart.engine")
 
 Value = TypeVar("Value")
-
-LEASE_S = 30.0
-"""Seconds for which a lease is taken; after so long without a sign of life, another worker may take it."""
 
 _MARGIN_SHARE = 0.25
 """Share of a lease that must be left when an effect begins."""
