@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart import ForeignLog, LogDamaged, LogUnavailable, NewerLog
-from toolchart.engine.log.stores.base import CHECKPOINT
+from toolchart.engine.log.stores.base import DERIVED_KINDS
 from toolchart_nats.connection import NatsAddress, Stream
 from toolchart_nats.messages import Subjects, decode_token
 
@@ -124,21 +124,21 @@ def _is_known(tokens: list[str]) -> bool:
 
 
 def _check_belongings(subjects: Subjects, counts: dict[str, int]) -> Iterator[LogDamaged]:
-    """Records without a beginning, and checkpoints of conversations that are not there."""
+    """Records without a beginning, and what is made from records of conversations that are not there."""
     begun = {
         (tokens[1], tokens[2])
         for tokens in map(subjects.split, counts)
         if tokens[0] == "f" and tokens[3:] == ["b"]
     }
-    checkpoints: dict[str, int] = {}
+    derived: dict[str, int] = {}
     for subject, count in counts.items():
         match subjects.split(subject):
             case ["f", family, conversation, "r" | "e"] if (family, conversation) not in begun:
                 problem = f"it has {count} messages with records, and no first record"
                 yield LogDamaged(problem, conversation=decode_token(conversation), seq=0)
             case ["f", family, conversation, "v", kind, _, _] if (
-                kind == CHECKPOINT and (family, conversation) not in begun
+                kind in DERIVED_KINDS and (family, conversation) not in begun
             ):
-                checkpoints[conversation] = checkpoints.get(conversation, 0) + count
-    for count in checkpoints.values():
-        yield LogDamaged(f"it has {count} checkpoints of a conversation that it does not have")
+                derived[conversation] = derived.get(conversation, 0) + count
+    for count in derived.values():
+        yield LogDamaged(f"it has {count} checkpoints or totals of a conversation that it does not have")

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from toolchart import LogBusy, LogConflict, LogDamaged, LogUnavailable
 from toolchart.engine.log.stores.base import (
-    CHECKPOINT,
+    DERIVED_KINDS,
     Change,
     SmallValue,
     StoreBase,
@@ -288,9 +288,7 @@ class JetStreamStore(StoreBase):
             data = await self._load_value(holder, *place)
             if holder is family and family.newest is not None:
                 family.values[place] = data
-        if data is None or check.beginning is None:
-            return data is check.beginning
-        return data.startswith(check.beginning)
+        return check.fits(data)
 
     async def _was_made(self, family: Family, change: Change, id_: str) -> bool:
         """Whether an earlier try, whose answer was lost, has made this change."""
@@ -349,7 +347,7 @@ class JetStreamStore(StoreBase):
         if change.lines:
             family.ends[change.conversation] = change.first_seq + len(change.lines)
         for value in change.values:
-            if value.kind != CHECKPOINT:
+            if value.kind not in DERIVED_KINDS:
                 family.values[value.conversation, value.kind, value.key] = value.data
 
     async def _repeat_checked(self, holder: Family, check: ValueCheck) -> Publication | None:
@@ -407,7 +405,7 @@ class JetStreamStore(StoreBase):
             await self._purge(family, change.conversation)
             return
         for value in change.values:
-            if not value.is_listed and value.kind != CHECKPOINT:  # a checkpoint is never listed
+            if not value.is_listed and value.kind not in DERIVED_KINDS:  # those are never listed
                 holder = await self._find_family(value.conversation)
                 subject = self._subjects.build_value(
                     holder.name, value.conversation, value.kind, "open", value.key
@@ -511,7 +509,7 @@ class JetStreamStore(StoreBase):
                 message
                 for message in messages
                 if newest[_get_place(self._subjects, message)] != message.sequence
-                or (name == conversation and _get_place(self._subjects, message)[0] == CHECKPOINT)
+                or (name == conversation and _get_place(self._subjects, message)[0] in DERIVED_KINDS)
             ]
             await self._erase(name, old)
 
