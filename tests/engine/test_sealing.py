@@ -216,7 +216,7 @@ def write_linked_log() -> MemoryStore:
     return store
 
 
-@pytest.mark.parametrize("conversation", ["g", "h", "p.1", "c", "f"])
+@pytest.mark.parametrize("conversation", ["g", "h", "p.1"])
 def test_evidence_is_checked_without_the_log(conversation: str, tmp_path: Path) -> None:
     """Evidence holds all that is linked, and verifies with its seal here and by the stranger."""
     store, (_, verifier, key) = write_linked_log(), SIGNERS["ed25519"]
