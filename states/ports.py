@@ -160,6 +160,8 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """Number and data of a checkpoint that is kept with them."""
     taken: Sequence[int] = ()
     """Numbers of the inbox entries that became these records."""
+    totals: Sequence[tuple[int, bytes]] = ()
+    """Totals of turns that end with these records, by the number of the record."""
 
 
 @runtime_checkable

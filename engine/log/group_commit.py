@@ -467,12 +467,14 @@ class GroupCommit:
         *,
         checkpoint: tuple[int, bytes] | None = None,
         taken: Sequence[int] = (),
+        totals: Sequence[tuple[int, bytes]] = (),
     ) -> None:
         """Append lines, durable on return; an effect that they ask for may begin then.
 
         Args:
             checkpoint: number and data of a checkpoint to keep with them.
             taken: numbers of the inbox entries that became these records.
+            totals: those of turns that these records end, by the number of the record.
 
         Raises:
             LogConflict, LogUnavailable: none of these lines was appended.
@@ -485,7 +487,7 @@ class GroupCommit:
         assert self._writer is not None
         held = self._held.get(conversation)
         batch = RecordBatch(
-            conversation, first_seq, lines, None if held is None else held.lease, checkpoint, taken
+            conversation, first_seq, lines, None if held is None else held.lease, checkpoint, taken, totals
         )
         # With one open turn nothing is gained by waiting for others, and a commit that waits for no disk
         # costs a third of a hop to the thread. Not while anything else waits: appends keep their order.

@@ -31,6 +31,7 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.message_references import RecordedEnd, describe_turn_end, list_message_references
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
+from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step
@@ -319,6 +320,10 @@ class Journal:
         """Number of the record of the newest checkpoint."""
         self._newest: Snapshot | None = None
         """The snapshot after the newest record that is not committed."""
+        self._turn_steps: list[CountedStep] | None = None
+        """The steps of the open turn; None where not all of them are known."""
+        self._totals: list[tuple[int, bytes]] = []
+        """Totals of turns whose last record is pending."""
         self._failure: Exception | None = None
         """Why a commit failed: what was added is ahead of the log from then on."""
 
@@ -341,6 +346,16 @@ class Journal:
             sent: keyed digests of the requests that are sent, by effect id, where the log is redacted.
         """
         seq = self._seq + len(self._pending_lines)
+        event_value = step.event
+        if type(event_value) is TurnStarted:
+            self._turn_steps = []
+        elif step.is_late:  # what it answers may have been asked in an earlier turn: statistics read records
+            self._turn_steps = None
+        if self._turn_steps is not None:
+            self._turn_steps.append((at, event_value, step.effects, step.given_call_ids))
+            if step.ends_turn:
+                self._totals.append((seq, build_totals(self._turn_steps, step)))
+                self._turn_steps = None
         line, digest = encode_record(
             seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent, salt=generate_salt()
         )
@@ -374,12 +389,15 @@ class Journal:
         seq = first + len(lines)
         self._pending_lines, self._seq, self._newest = [], seq, None
         taken, self._taken = self._taken, []
+        totals, self._totals = self._totals, []
         # At the end of a turn, because going on begins there most often; and within a long turn, so that
         # going on never derives many records.
         is_due = seq - 1 - self.checkpoint_seq >= CHECKPOINT_EVERY or (snapshot.turn > 0 and snapshot.is_over)
         checkpoint = self._build_checkpoint(snapshot, seq - 1) if is_due else None
         try:
-            await self._log.append(self.conversation, first, lines, checkpoint=checkpoint, taken=taken)
+            await self._log.append(
+                self.conversation, first, lines, checkpoint=checkpoint, taken=taken, totals=totals
+            )
         except Exception as error:
             # The journal is ahead of the log now: a record that came next would leave a gap before it.
             self._failure = error

@@ -14,6 +14,7 @@ import msgspec
 
 from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
+from toolchart.engine.log.reading.figures import TotalsCheck, TotalsStore
 from toolchart.engine.log.reading.listing import list_sample
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.secrecy.envelopes import (
@@ -66,6 +67,7 @@ def verify_conversation(
     *,
     parents: LineReader | None = None,
     checkpoints: Iterable[tuple[int, bytes]] = (),
+    totals: Iterable[tuple[int, bytes]] = (),
     family: Store | None = None,
 ) -> VerifiedConversation:
     """Check one conversation.
@@ -73,6 +75,7 @@ def verify_conversation(
     Args:
         parents: reads the parent of a fork; without it the link to the parent is not checked.
         checkpoints: record number and data of each checkpoint that the store keeps.
+        totals: the same of the totals of each turn.
         family: has its parent and children; without it the links to them are not checked.
 
     Raises:
@@ -83,11 +86,13 @@ def verify_conversation(
     record_order = RecordOrder(conversation)
     checkpoint_links = CheckpointLinks(conversation, checkpoints)
     erasure_links = ErasureLinks(conversation)
+    totals_check = TotalsCheck(conversation, totals)
     for record in read_records(lines, conversation):
         event = _decode_event(record, conversation)
         record_order.check_next(record, event)
         checkpoint_links.check_next(record)
         erasure_links.check_next(record, event)
+        totals_check.check_next(record)
         if family is not None:
             check_family_links(family, conversation, record)
         if isinstance(event, (Configured, Forked)):
@@ -104,6 +109,7 @@ def verify_conversation(
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
     checkpoint_links.check_end()
     erasure_links.check_end()
+    totals_check.check_end()
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
@@ -205,6 +211,7 @@ def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
             parents=store.read_lines,
             family=store,
             checkpoints=checkpoints,
+            totals=store.read_totals(conversation) if isinstance(store, TotalsStore) else (),
         )
     except MissingKey as problem:
         return _check_without_key(store, conversation) or problem

@@ -123,7 +123,7 @@ async def test_scripts_of_the_pages_make_texts_of_it(logs: Logs) -> None:
             await page.fill("#token", make_value("owner"))
             await page.click("main button")
             await page.wait_for_url("**/conversations")
-            for name in ("asks", "g", "p", "c"):
+            for name in ("asks", "g", "p", "h"):
                 await page.goto(f"{url}/conversations/{quote(name)}")
                 await page.locator("#step p").first.wait_for()
                 await page.click("#first")

@@ -5,69 +5,29 @@ Counting derives nothing: it adds up what the records say. A figure that no reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.turn_totals import (
+    ModelCallFigures,
+    ToolCallFigures,
+    TurnFigures,
+    TurnTotals,
+    add_usages,
+    build_tool_figures,
+    decode_totals,
+    measure_seconds,
+)
 from toolchart.states.core.encoding import decode
+from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Forked, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
-
-
-class ModelCallFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One answered or failed model call."""
-
-    model: str
-    """The requested model."""
-    at: str
-    """When the answer came."""
-    seconds: float
-    """From the record that asked to the record that answered."""
-    usage: Usage
-    has_failed: bool
-
-
-class ToolCallFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool call with its outcome."""
-
-    tool: str
-    at: str
-    outcome: str
-    seconds: float
-    """Time that the tool took, as its result says."""
-
-
-class TurnFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn."""
-
-    at: str
-    """When it began."""
-    message: str
-    handler: str
-    """Name of the handler; empty where it has none, or where the log does not say."""
-    model: str
-    """The requested model."""
-    state: str
-    """The newest state."""
-    seconds: float
-    """From its first record to its newest one."""
-    ended_by: str
-    """The effect that ended it; empty while it is open."""
-    has_failed: bool
-    limit: str
-    """The limit that ended it."""
-    model_calls: tuple[ModelCallFigures, ...]
-    tool_calls: tuple[ToolCallFigures, ...]
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens and cost of its model calls; those of children are in their own conversations."""
-        return add_usages(call.usage for call in self.model_calls)
 
 
 class ConversationFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,14 +58,6 @@ class ConversationFigures(msgspec.Struct, frozen=True, kw_only=True):
     def models(self) -> tuple[str, ...]:
         """The requested models, each once."""
         return tuple(dict.fromkeys(call.model for turn in self.turns for call in turn.model_calls))
-
-
-def add_usages(usages: Iterable[Usage]) -> Usage:
-    """The sum of usages, field by field."""
-    total = Usage()
-    for usage in usages:
-        total = total.plus(usage)
-    return total
 
 
 def read_figures(store: Store, conversation: str) -> ConversationFigures:
@@ -153,6 +105,88 @@ class _OpenTurn:
         )
 
 
+def read_turns(store: Store, conversation: str) -> Sequence[TurnFigures]:
+    """The turns of a stored conversation, from their totals where the store has them of all that have ended.
+
+    Raises:
+        LogDamaged: a record cannot be read. Hashes are not checked.
+    """
+    turns = _read_totals(store, conversation) if isinstance(store, TotalsStore) else None
+    return read_figures(store, conversation).turns if turns is None else turns
+
+
+def _read_totals(store: TotalsStore, conversation: str) -> tuple[TurnFigures, ...] | None:
+    """The turns of a conversation, the open one counted from its records; None where totals are missing."""
+    turns: list[TurnFigures] = []
+    start = 0
+    for seq, data in sorted(store.read_totals(conversation)):
+        totals = decode_totals(data)
+        if totals is None or totals.turn != len(turns) + 1:
+            return None
+        turns.append(totals.figures)
+        start = seq + 1
+    counter = FigureCounter(conversation)
+    newest = store.read_last_line(conversation)
+    if newest is None or newest[0] < start:
+        return tuple(turns)
+    for seq, line in enumerate(store.read_lines(conversation, start), start):
+        record = parse_line(line, seq, conversation)
+        if record.is_late and start:
+            return None  # what it answers was asked in a record that was not read
+        counter.add_record(record)
+    return (*turns, *counter.build().turns)
+
+
+@runtime_checkable
+class TotalsStore(Store, Protocol):
+    """A store that keeps the totals of turns beside the records."""
+
+    def read_totals(self, conversation: str) -> Iterable[tuple[int, bytes]]:
+        """The totals of each turn, with the number of the record that ended it."""
+        ...
+
+
+class TotalsCheck:
+    """Checks the totals of one conversation against its records. Missing totals are no damage."""
+
+    def __init__(self, conversation: str, totals: Iterable[tuple[int, bytes]]) -> None:
+        self._conversation = conversation
+        self._totals = {seq: data for seq, data in totals if data}
+        self._counter = FigureCounter(conversation)
+
+    def check_next(self, record: ReadRecord) -> None:
+        """Check the next record.
+
+        Raises:
+            LogDamaged: it ended a turn whose totals say something else, or has totals and ended none.
+        """
+        if not self._totals:
+            return
+        self._counter.add_record(record)
+        data = self._totals.pop(record.seq, None)
+        if data is None:
+            return
+        totals, turns = decode_totals(data), self._counter.turns
+        counted = replace(turns[-1], message="") if record.ends_turn and turns else None
+        if totals is None or totals != TurnTotals(record.turn, counted or totals.figures) or counted is None:
+            raise LogDamaged(
+                "the totals of the turn that it ended are not those of its records",
+                conversation=self._conversation,
+                seq=record.seq,
+            )
+
+    def check_end(self) -> None:
+        """Check that no totals are left after the last record.
+
+        Raises:
+            LogDamaged: there are totals of a record that does not exist.
+        """
+        for seq in sorted(self._totals):
+            raise LogDamaged(
+                "there are totals of this record and no such record", conversation=self._conversation, seq=seq
+            )
+
+
 class FigureCounter:
     """Counts the figures of one conversation record by record."""
 
@@ -163,7 +197,8 @@ class FigureCounter:
         self._parent = self._forked_from = ""
         self._count = 0
         self._model = ""
-        self._turns: list[TurnFigures] = []
+        self.turns: list[TurnFigures] = []
+        """The turns that have ended."""
         self._open_turn: _OpenTurn | None = None
         self._asked_at: dict[int, str] = {}
         self._call_names: dict[str, str] = {}
@@ -204,12 +239,12 @@ class FigureCounter:
             records=self._count,
             state=newest.target if newest is not None else "",
             forked_from=self._forked_from,
-            turns=tuple(self._turns),
+            turns=tuple(self.turns),
         )
 
     def _close_turn(self) -> None:
         if self._open_turn is not None:
-            self._turns.append(self._open_turn.build())
+            self.turns.append(self._open_turn.build())
         self._open_turn = None
 
     def _count_answer(self, turn: _OpenTurn, record: ReadRecord) -> None:
@@ -244,25 +279,4 @@ class FigureCounter:
         event = record.event
         result = event.get("result") or {}
         name = self._call_names.get(event["call_id"]) or str(result.get("tool_name", ""))
-        seconds = float(result.get("execution_time_ms") or 0) / 1000
-        return ToolCallFigures(
-            tool=name, at=record.at, outcome=str(event.get("outcome", "")), seconds=round(seconds, 6)
-        )
-
-
-def measure_seconds(start: str, end: str) -> float:
-    """Seconds between two times of records; 0 where one of them is no time."""
-    try:
-        return round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds(), 3)
-    except ValueError:
-        return 0.0
-
-
-def iterate_figures(store: Store, conversations: Iterable[str]) -> Iterator[ConversationFigures]:
-    """The figures of several conversations.
-
-    Raises:
-        LogDamaged: a record cannot be read.
-    """
-    for name in conversations:
-        yield read_figures(store, name)
+        return build_tool_figures(name, record.at, str(event.get("outcome", "")), result)

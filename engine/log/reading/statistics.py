@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.figures import (
-    ConversationFigures,
-    ModelCallFigures,
-    ToolCallFigures,
-    TurnFigures,
-    add_usages,
-)
+from toolchart.engine.log.turn_totals import ModelCallFigures, TurnFigures
 from toolchart.states.messages import Usage
 
 
@@ -91,69 +85,100 @@ TURN_GROUPS: dict[str, Callable[[TurnFigures], Iterator[Share]]] = {
 """How turns are grouped, by the name of the grouping."""
 
 
-def count_turns(conversations: Iterable[ConversationFigures], by: str) -> list[TurnStatistics]:
-    """The sums of all turns by `day`, `model`, `handler` or `state`, sorted by group.
+class _TurnSums:
+    """The sums of one group while turns are added; conversations come one after the other."""
 
-    A turn with two models counts in both groups, with the model calls of each.
+    def __init__(self) -> None:
+        self._newest = ""
+        self.conversations = self.turns = self.errors = self.limits = 0
+        self.model_calls = self.failed_model_calls = self.tool_calls = 0
+        self.usage = Usage()
+        self.model_seconds = self.seconds = 0.0
+
+    def add(self, conversation: str, turn: TurnFigures, model_calls: Sequence[ModelCallFigures]) -> None:
+        """Add a turn with the model calls that count in this group."""
+        self.conversations += not self.turns or conversation != self._newest
+        self._newest = conversation
+        self.turns += 1
+        self.errors += turn.has_failed
+        self.limits += bool(turn.limit)
+        self.model_calls += len(model_calls)
+        self.tool_calls += len(turn.tool_calls)
+        self.seconds += turn.seconds
+        for call in model_calls:
+            self.failed_model_calls += call.has_failed
+            self.usage = self.usage.plus(call.usage)
+            self.model_seconds += call.seconds
+
+    def build(self, group: str) -> TurnStatistics:
+        """The sums so far."""
+        return TurnStatistics(
+            group=group,
+            conversations=self.conversations,
+            turns=self.turns,
+            errors=self.errors,
+            limits=self.limits,
+            model_calls=self.model_calls,
+            failed_model_calls=self.failed_model_calls,
+            tool_calls=self.tool_calls,
+            usage=self.usage,
+            model_seconds=round(self.model_seconds, 3),
+            seconds=round(self.seconds, 3),
+        )
+
+
+ConversationTurns = tuple[str, Sequence[TurnFigures]]
+"""The id of a conversation, and its turns."""
+
+
+def count_turns(
+    conversations: Iterable[ConversationTurns], by: str
+) -> tuple[list[TurnStatistics], TurnStatistics]:
+    """The sums of all turns by `day`, `model`, `handler` or `state`, sorted by group; and those of all groups
+    together, without a name.
+
+    A turn with two models counts in both groups, with the model calls of each. Turns are added as they come:
+    what this takes grows with the groups, not with the log.
     """
-    share = TURN_GROUPS[by]
-    groups: dict[str, list[tuple[str, Share]]] = defaultdict(list)
-    for figures in conversations:
-        for turn in figures.turns:
-            for part in share(turn):
-                groups[part[0]].append((figures.conversation, part))
-    return [_sum_turns(group, parts) for group, parts in sorted(groups.items())]
+    share, groups, total = TURN_GROUPS[by], defaultdict[str, _TurnSums](_TurnSums), _TurnSums()
+    for name, turns in conversations:
+        for turn in turns:
+            total.add(name, turn, turn.model_calls)
+            for group, _, model_calls in share(turn):
+                groups[group].add(name, turn, model_calls)
+    return [sums.build(group) for group, sums in sorted(groups.items())], total.build("")
 
 
-def sum_turns(conversations: Iterable[ConversationFigures]) -> TurnStatistics:
-    """The sums of all turns, as one group without a name."""
-    parts = [
-        (figures.conversation, ("", turn, turn.model_calls))
-        for figures in conversations
-        for turn in figures.turns
-    ]
-    return _sum_turns("", parts)
+class _ToolSums:
+    """The sums of one tool while its calls are added."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.outcomes: dict[str, int] = defaultdict(int)
+        self.seconds: list[float] = []
+
+    def build(self, tool: str) -> ToolStatistics:
+        """The sums so far."""
+        seconds = sorted(self.seconds)
+        return ToolStatistics(
+            group=tool,
+            conversations=len(self.names),
+            calls=len(seconds),
+            outcomes=dict(sorted(self.outcomes.items())),
+            seconds=round(sum(seconds), 3),
+            median_seconds=seconds[len(seconds) // 2],
+            slowest_seconds=seconds[-1],
+        )
 
 
-def _sum_turns(group: str, parts: list[tuple[str, Share]]) -> TurnStatistics:
-    turns = [turn for _, (_, turn, _) in parts]
-    calls = [call for _, (_, _, model_calls) in parts for call in model_calls]
-    return TurnStatistics(
-        group=group,
-        conversations=len({name for name, _ in parts}),
-        turns=len(turns),
-        errors=sum(turn.has_failed for turn in turns),
-        limits=sum(bool(turn.limit) for turn in turns),
-        model_calls=len(calls),
-        failed_model_calls=sum(call.has_failed for call in calls),
-        tool_calls=sum(len(turn.tool_calls) for turn in turns),
-        usage=add_usages(call.usage for call in calls),
-        model_seconds=round(sum(call.seconds for call in calls), 3),
-        seconds=round(sum(turn.seconds for turn in turns), 3),
-    )
-
-
-def count_tool_calls(conversations: Iterable[ConversationFigures]) -> list[ToolStatistics]:
+def count_tool_calls(conversations: Iterable[ConversationTurns]) -> list[ToolStatistics]:
     """The sums of the calls of each tool, sorted by its name."""
-    groups: dict[str, list[tuple[str, ToolCallFigures]]] = defaultdict(list)
-    for figures in conversations:
-        for turn in figures.turns:
+    groups = defaultdict[str, _ToolSums](_ToolSums)
+    for name, turns in conversations:
+        for turn in turns:
             for call in turn.tool_calls:
-                groups[call.tool].append((figures.conversation, call))
-    return [_sum_calls(tool, calls) for tool, calls in sorted(groups.items())]
-
-
-def _sum_calls(tool: str, calls: list[tuple[str, ToolCallFigures]]) -> ToolStatistics:
-    outcomes: dict[str, int] = defaultdict(int)
-    for _, call in calls:
-        outcomes[call.outcome] += 1
-    seconds = sorted(call.seconds for _, call in calls)
-    return ToolStatistics(
-        group=tool,
-        conversations=len({name for name, _ in calls}),
-        calls=len(calls),
-        outcomes=dict(sorted(outcomes.items())),
-        seconds=round(sum(seconds), 3),
-        median_seconds=seconds[len(seconds) // 2],
-        slowest_seconds=seconds[-1],
-    )
+                sums = groups[call.tool]
+                sums.names[name] = None
+                sums.outcomes[call.outcome] += 1
+                sums.seconds.append(call.seconds)
+    return [sums.build(tool) for tool, sums in sorted(groups.items())]

@@ -10,6 +10,7 @@ erasing and deleting.
 | the lease of a conversation | `lease` | empty | `TOKEN WORKER`, a line end, and the lease as JSON |
 | an entry of its inbox | `inbox` | the entry's idempotency key | the entry; empty when it was taken |
 | a checkpoint | `checkpoint` | number of its record, with 12 digits | the checkpoint |
+| the totals of a turn | `turn` | the same of the record that ended it | the totals |
 
 The rules of leases (who may take one, when it is lost) stand in `leases.py`. Here is how they
 become safe without locks: a lease is read, the next one is computed, and it is written only where the value
@@ -230,6 +231,8 @@ class StoreBase(ABC):
             values.append(_build_lease_write(build_child_lease(conversation)))
         if batch.checkpoint is not None:
             values.append(_build_checkpoint(conversation, *batch.checkpoint))
+        for seq, totals in batch.totals:
+            values.append(ValueWrite(conversation, TURN, _build_record_key(seq), totals))
         if batch.taken:
             values += self._build_taken(root, batch.taken)
         check = ValueCheck(root, LEASE, "", beginning)
@@ -316,10 +319,17 @@ class StoreBase(ABC):
         Args:
             newest: leave out those of later records.
         """
-        before = None if newest is None else _build_checkpoint_key(newest + 1)
+        before = None if newest is None else _build_record_key(newest + 1)
         for key, data in self.read_values(conversation, CHECKPOINT, before):
             if not key.isdigit():
                 raise LogDamaged(f"it has a checkpoint of record {key!r}", conversation=conversation)
+            yield int(key), data
+
+    def read_totals(self, conversation: str) -> Iterator[tuple[int, bytes]]:
+        """Totals of the turns of a conversation, with the number of the record that ended each."""
+        for key, data in self.read_values(conversation, TURN):
+            if not key.isdigit():
+                raise LogDamaged(f"it has totals of record {key!r}", conversation=conversation)
             yield int(key), data
 
     # -- leases ----------------------------------------------------------------------------------------
@@ -492,9 +502,9 @@ def _build_swap(stored: bytes | None, lease: Lease) -> Change:
     return Change(lease.conversation, check=check, values=[_build_lease_write(lease)])
 
 
-def _build_checkpoint_key(seq: int) -> str:
+def _build_record_key(seq: int) -> str:
     return f"{seq:012d}"
 
 
 def _build_checkpoint(conversation: str, seq: int, data: bytes) -> ValueWrite:
-    return ValueWrite(conversation, CHECKPOINT, _build_checkpoint_key(seq), data)
+    return ValueWrite(conversation, CHECKPOINT, _build_record_key(seq), data)

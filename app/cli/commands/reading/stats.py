@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -14,15 +14,15 @@ from toolchart.app.cli.parameters.registered_names import NameChoice
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_table, format_tokens
 from toolchart.app.cli.terminal.text import print_notice, print_text
-from toolchart.engine.log.reading.figures import ConversationFigures, read_figures
+from toolchart.engine.log.reading.figures import read_turns
 from toolchart.engine.log.reading.selection import ConversationFilter, is_selected
 from toolchart.engine.log.reading.statistics import (
     TURN_GROUPS,
+    ConversationTurns,
     ToolStatistics,
     TurnStatistics,
     count_tool_calls,
     count_turns,
-    sum_turns,
 )
 from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
@@ -74,31 +74,37 @@ def command(by: str, conditions: tuple[str, ...], as_json: bool, log: str | None
               toolchart stats --by tool --json
     """
     with open_log_for_reading(log) as store:
-        figures, code = _read_all_figures(store, parse_conditions(conditions))
-    if by == _TOOL:
-        tool_rows = count_tool_calls(figures)
-        _print_rows(tool_rows, as_json, lambda: format_table(_TOOL_HEAD, map(_format_tool, tool_rows)))
-    else:
-        rows = count_turns(figures, by)
-        total = sum_turns(figures)
-        head = (by, *_TURN_HEAD[1:])
-        lines = [*map(_format_turns, rows), ("all", *_format_turns(total)[1:])]
-        _print_rows(rows, as_json, lambda: format_table(head, lines))
-    return code
+        conversations = _TurnReader(store, parse_conditions(conditions))
+        if by == _TOOL:
+            tool_rows = count_tool_calls(conversations)
+            _print_rows(tool_rows, as_json, lambda: format_table(_TOOL_HEAD, map(_format_tool, tool_rows)))
+        else:
+            rows, total = count_turns(conversations, by)
+            head = (by, *_TURN_HEAD[1:])
+            lines = [*map(_format_turns, rows), ("all", *_format_turns(total)[1:])]
+            _print_rows(rows, as_json, lambda: format_table(head, lines))
+    return conversations.code
 
 
-def _read_all_figures(
-    store: Store, where: ConversationFilter | None
-) -> tuple[list[ConversationFigures], int]:
-    """The figures of the selected conversations, and the exit code for those that cannot be read."""
-    figures, code = [], SUCCESS
-    for name in track_progress(store.list_conversations(), "reading"):
-        try:
-            if where is None or is_selected(store, name, where):
-                figures.append(read_figures(store, name))
-        except (LogDamaged, MissingKey) as problem:
-            code = max(code, print_unreadable(problem))
-    return figures, code
+class _TurnReader:
+    """Reads the turns of the selected conversations, one conversation after the other."""
+
+    def __init__(self, store: Store, where: ConversationFilter | None) -> None:
+        self._store = store
+        self._where = where
+        self.code = SUCCESS
+        """The exit code, for conversations that cannot be read."""
+
+    def __iter__(self) -> Iterator[ConversationTurns]:
+        for name in track_progress(self._store.list_conversations(), "reading"):
+            try:
+                if self._where is not None and not is_selected(self._store, name, self._where):
+                    continue
+                turns = read_turns(self._store, name)
+            except (LogDamaged, MissingKey) as problem:
+                self.code = max(self.code, print_unreadable(problem))
+                continue
+            yield name, turns
 
 
 def _print_rows(
