@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.own_modules import explain_own_fault, load_own_reference
 from toolchart.specs.yaml_document import find_spec_line
-from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.source_positions import SourceLines
+from toolchart.states.chart.yaml_reading import copy_plain_data
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.flows.parameters import USER_PARTS

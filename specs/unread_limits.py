@@ -19,7 +19,7 @@ from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context_limits import find_context_limit
 from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards.parsing import find_guard_names
+from toolchart.states.chart.guards import find_guard_names
 from toolchart.states.errors import SpecError
 from toolchart.states.vocabulary import EFFECTS, FACTS
 

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards.types import find_fact_name
+from toolchart.states.chart.guards import find_fact_name
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.snapshot import Configuration
 

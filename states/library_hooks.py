@@ -11,7 +11,7 @@ from statemachine.io.interpreter import Interpreter
 from statemachine.io.native import native_dict_to_definition
 
 from toolchart.states.chart.document import Chart
-from toolchart.states.chart.guards.parsing import reads_configuration
+from toolchart.states.chart.guards import reads_configuration
 from toolchart.states.compiler import GuardProbe, GuardTable
 from toolchart.states.errors import SpecError
 

@@ -92,6 +92,11 @@ def find_addresses(value: Any) -> Iterator[str]:
             yield from find_addresses(item)
 
 
+# -- declared effects ------------------------------------------------------------------------------
+#
+# The parameters are not checked here, and nothing that they name is loaded: the functions read what the
+# loader of declarations would follow, in every spelling that it accepts.
+
 _USER_PARTS = "user_message"
 """The word of `attach` that names no file."""
 

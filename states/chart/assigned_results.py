@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards.types import find_fact_name
+from toolchart.states.chart.guards import find_fact_name
 from toolchart.states.chart.source_positions import SourcePosition, raise_error
 from toolchart.states.chart.structure import iterate_rows, list_targets
 from toolchart.states.chart.vocabulary import Vocabulary

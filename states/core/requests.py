@@ -72,7 +72,7 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
     builder.tools_sent = bool(tools)
     if builder.asked_host or builder.asked_model:
         note_asked_model(builder, "", "")
-    options = settings.options
+    options: Mapping[str, Any] = settings.options
     if builder.iteration and "tool_choice" in options:
         options = release_choice(builder, options)
     request = Request(

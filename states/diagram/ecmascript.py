@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import json
 
-from toolchart.states.chart.guards.types import find_fact_name
+from toolchart.states.chart.guards import find_fact_name
 
 _SIGNS: dict[type[ast.AST], str] = {
     ast.Eq: "===",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from toolchart.states.chart.guards.parsing import find_guard_names, reads_configuration
+from toolchart.states.chart.guards import find_guard_names, reads_configuration
 from toolchart.states.diagram.ecmascript import UNREADABLE, write_ecmascript
 from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram

@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.guards.parsing import reads_configuration
+from toolchart.states.chart.guards import reads_configuration
 from toolchart.states.events import UserSaid
 from toolchart.states.proofs.exploration import merge_truths
 from toolchart.states.proofs.explored_states import ExplorationGraph, ExploredEffect

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.states.compiler import Facts
 from toolchart.states.errors import SpecError
 from toolchart.states.facts import Fact
 from toolchart.states.machine import START
@@ -86,7 +86,7 @@ class PersistentFacts:
             truths=frozenset(self._evaluate_guards(sorted(parts), start.facts)),
         )
 
-    def _evaluate_guards(self, guards: Iterable[str], facts: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    def _evaluate_guards(self, guards: Iterable[str], facts: Facts) -> Iterator[tuple[str, bool]]:
         for text in filter(self._is_worth_keeping, guards):
             try:
                 yield text, bool(compile_guard(text)(facts))

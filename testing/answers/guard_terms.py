@@ -6,7 +6,7 @@ import ast
 
 import msgspec
 
-from toolchart.states.chart.guards.parsing import find_guard_names
+from toolchart.states.chart.guards import find_guard_names
 from toolchart.states.machine import Machine
 
 

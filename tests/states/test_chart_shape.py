@@ -19,9 +19,9 @@ from statemachine.io.validation import load_schema
 from toolchart.specs.charts import load_chart, load_spec_chart
 from toolchart.specs.loader import load_spec
 from toolchart.states.chart.loading import make_chart, parse_chart
-from toolchart.states.chart.plain_data import copy_plain_data
 from toolchart.states.chart.shape import check_shape
 from toolchart.states.chart.source_positions import SourceLines
+from toolchart.states.chart.yaml_reading import copy_plain_data
 from toolchart.states.errors import SpecError
 
 SPEC = """

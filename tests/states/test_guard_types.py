@@ -10,8 +10,7 @@ from effort import choose_count
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from toolchart.states.chart.guards.parsing import check_guard
-from toolchart.states.chart.guards.types import GuardProblem
+from toolchart.states.chart.guards import GuardProblem, check_guard
 from toolchart.states.compiler import GuardTable
 from toolchart.states.facts import FACTS
 

@@ -9,8 +9,7 @@ from fractions import Fraction
 
 import msgspec
 
-from toolchart.states.chart.guards.parsing import find_guard_names
-from toolchart.states.chart.guards.types import find_fact_name
+from toolchart.states.chart.guards import find_fact_name, find_guard_names
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.proofs.promela.text import name_variable, name_word
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from toolchart.states.chart.guards.parsing import find_guard_names, reads_configuration
+from toolchart.states.chart.guards import find_guard_names, reads_configuration
 from toolchart.states.events import Limits
 from toolchart.states.facts import Fact
 from toolchart.states.proofs.promela.chart_tree import ChartTree

@@ -1,9 +1,10 @@
-"""The types of guards: whatever passes here has a boolean meaning and cannot raise, whatever the facts are.
+"""Guards: small Python expressions over facts. They are parsed and typed here and never evaluated.
 
-There are three types. A *boolean* is a fact such as `retryable`, a comparison, `In('state')`, or these joined
-by `and`, `or` and `not`. A *number* is an integer fact, a constant, or arithmetic over them. A *text* is a
-fact with a list of words, compared with one of its words. Python would also accept `finish_reason < 3` at
-load and raise in the middle of a turn, or read `iteration` as true above zero. Both are refused.
+Whatever passes has a boolean meaning and cannot raise, whatever the facts are. There are three types. A
+*boolean* is a fact such as `retryable`, a comparison, `In('state')`, or these joined by `and`, `or` and
+`not`. A *number* is an integer fact, a constant, or arithmetic over them. A *text* is a fact with a list of
+words, compared with one of its words. Python would also accept `finish_reason < 3` at load and raise in the
+middle of a turn, or read `iteration` as true above zero. Both are refused.
 
 Numbers carry a size in bits. A guard whose numbers might not fit into a float is refused, because `/` raises
 for them.
@@ -17,7 +18,8 @@ from typing import Literal, NoReturn
 
 import msgspec
 
-from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.chart.source_positions import shorten
+from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 from toolchart.states.errors import suggest_name
 
 MAX_CHARACTERS = 1_000
@@ -260,4 +262,73 @@ def _check_words(left: GuardType, right: GuardType) -> None:
         raise GuardProblem(
             f"compares {fact.fact} with {word!r}: {fact.fact} is never {word!r}",
             suggest_name(word, fact.words),
+        )
+
+
+def find_guard_names(expression: str) -> frozenset[str]:
+    """The facts that a guard names, those of results with their dots."""
+    return _find_names(ast.parse(expression, mode="eval"))
+
+
+def _find_names(tree: ast.Expression) -> frozenset[str]:
+    nodes = list(ast.walk(tree))
+    inner_nodes = {node.func for node in nodes if isinstance(node, ast.Call)}
+    inner_nodes |= {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    return frozenset(
+        name
+        for node in nodes
+        if isinstance(node, ast.expr) and node not in inner_nodes and (name := find_fact_name(node))
+    )
+
+
+def reads_configuration(expression: str) -> bool:
+    """Whether a guard reads the configuration, by `In('state')`, instead of facts."""
+    return any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(expression, mode="eval")))
+
+
+def check_guard(expression: str, states: frozenset[str], vocabulary: Vocabulary = GENERAL_VOCABULARY) -> None:
+    """Refuse a guard that is not a boolean expression over facts, or that could raise.
+
+    Args:
+        states: the names that `In()` may name.
+        vocabulary: has the facts that it may name.
+
+    Raises:
+        GuardProblem: what is wrong with the guard, and what is allowed.
+    """
+    try:
+        tree = _parse_guard(expression)
+        _check_rewriting(expression)
+        check_types(tree, states, vocabulary)
+        if reads_configuration(expression) and _find_names(tree):
+            raise GuardProblem("mixes In() with facts", "write two guards in a list: both must hold")
+    except GuardProblem as problem:
+        quoted = shorten(repr(expression))
+        raise GuardProblem(f"the guard {quoted} {problem.message}", problem.hint) from None
+
+
+def _parse_guard(expression: str) -> ast.Expression:
+    """The tree of a guard of bounded size, so that later code may recurse over it."""
+    if len(expression) > MAX_CHARACTERS:
+        raise GuardProblem(f"has more than {MAX_CHARACTERS} characters", "write several guards in a list")
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise GuardProblem(f"cannot be read: {reason}", None) from None
+    except (RecursionError, MemoryError):
+        raise GuardProblem("cannot be read: nested too deeply", None) from None
+    parts = sum(isinstance(node, ast.expr) for node in ast.walk(tree))
+    if parts > MAX_PARTS:
+        raise GuardProblem(f"has more than {MAX_PARTS} parts", "write several guards in a list")
+    return tree
+
+
+def _check_rewriting(expression: str) -> None:
+    from statemachine.io.evaluators import normalize_cond
+
+    if normalize_cond(expression) != expression:
+        raise GuardProblem(
+            "would be rewritten before it is read",
+            "write Python: `and`, `or`, `not`, `True`, `False`, and no &-escapes",
         )

@@ -1,1 +1,0 @@
-"""The language of guards: its syntax and its types."""
