@@ -1,4 +1,4 @@
-"""Every store of Toolchart passes the public conformance suite, encrypted too."""
+"""Every store of Toolchart passes the public conformance suite, encrypted too, and so does one of others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folder_store import FolderStore
 from postgres_database import create_database
 
 from toolchart.engine.log.secrecy.keys import LogKeys
@@ -54,3 +55,11 @@ class TestPostgres(StoreConformance):
     def open_for_reading(self, folder: Path) -> Any:
         """The same log, for reading."""
         return open_store_for_reading(create_database(self.server, folder))
+
+
+class TestStoreOfSomebodyElse(StoreConformance):
+    """A store that was written from `docs/extending.md` alone."""
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A log in a folder."""
+        return FolderStore(folder / "log", **options)
