@@ -42,7 +42,7 @@ from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.turn_plan import complete_plan, needs_preparation, plan_settings, plan_turn
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
-from toolchart.states.content import add_text
+from toolchart.states.content import ContentPart, add_text
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Settings, TurnStarted, UserSaid
@@ -304,7 +304,8 @@ class Agent:
         Raises:
             SpecError: there is no prompt, host or model for it, or an attachment cannot be read.
         """
-        values, warnings, parts = variables, self.tools.warnings, ()
+        values, warnings = variables, self.tools.warnings
+        parts: tuple[ContentPart, ...] = ()
         if handler.prompt and RAG_VARIABLE in handler.prompt:
             values, problems = await fill_rag_context(handler.prompt, variables, self.tools.search)
             warnings = (*warnings, *problems)

@@ -182,8 +182,6 @@ async def _end_call(call: _WaitingCall) -> None:
 # --------------------------------------------------------------------------------------------------
 # Signals that cancel a blocking call of an engine.
 
-Value = TypeVar("Value")
-
 
 class SignalWatch:
     """Has signals cancel one coroutine, within a `with` block; only in the main thread.

@@ -85,13 +85,20 @@ class Conversations:
         self._resting = RestingConversations(store, self._build_driver, may_shrink=self._redactor is None)
         self._running_drivers: dict[str, Driver] = {}
 
-    def open_driver(self, name: str, service: str, parent: ParentLink | None = None) -> Driver:
+    def open_driver(
+        self,
+        name: str,
+        service: str,
+        parent: ParentLink | None = None,
+        loaded: ReplayedConversation | None = None,
+    ) -> Driver:
         """The driver for the next turn of a conversation; begins the conversation where there is none.
 
         Where the agent has changed since the last turn, a `configured` event records it first.
 
         Args:
             parent: for a child: what asks for its turn.
+            loaded: the conversation, where the caller has read it under the same lease.
 
         Raises:
             SpecError: a turn of the conversation runs or is open, or it is a child and its parent does
@@ -100,8 +107,9 @@ class Conversations:
         if name in self._running_drivers:
             raise build_running_turn_error(name)
         driver, token = self._resting.take(name, service), self._log.get_lease_token(name)
-        if driver is None or (token and driver.lease_token != token - 1):  # another worker was here meanwhile
-            loaded_conversation = load_conversation(self._store, name)
+        # Each holder's token is one more than that of the one before: else another worker was here meanwhile.
+        if driver is None or (token and driver.lease_token != token - 1):
+            loaded_conversation = loaded or load_conversation(self._store, name)
             driver = (
                 self._begin_conversation(name, service, parent)
                 if loaded_conversation is None
@@ -111,14 +119,16 @@ class Conversations:
         driver.lease_token = token
         return driver
 
-    async def prepare_driver(self, name: str, service: str) -> Driver:
+    async def prepare_driver(
+        self, name: str, service: str, loaded: ReplayedConversation | None = None
+    ) -> Driver:
         """`open_driver`; where the conversation waits for its user and a timer has run out, that happened
         before the user's message: it fires first.
 
         Raises:
             SpecError: a turn of the conversation is open.
         """
-        driver = self.open_driver(name, service)
+        driver = self.open_driver(name, service, loaded=loaded)
         settings = driver.snapshot.settings
         if settings is None or driver.snapshot.has_ended or not self.has_work(driver.snapshot, name):
             return driver
@@ -128,14 +138,17 @@ class Conversations:
         await self.run_driver(name, driver)
         return self.open_driver(name, service)
 
-    def find_open_turn(self, name: str) -> ReplayedConversation | None:
-        """A conversation as the log has it, where its turn is open; None where it rests or does not exist."""
+    def load_unless_kept(self, name: str) -> ReplayedConversation | None:
+        """A conversation as the log has it; None where there is none, and where it rests in memory."""
         token, kept_token = self._log.get_lease_token(name), self._resting.find_lease_token(name)
         if kept_token is not None and (not token or kept_token == token - 1):
             return None
-        loaded_conversation = load_conversation(self._store, name)
-        is_open = loaded_conversation is not None and not loaded_conversation.snapshot.is_over
-        return loaded_conversation if is_open else None
+        return load_conversation(self._store, name)
+
+    def find_open_turn(self, name: str) -> ReplayedConversation | None:
+        """A conversation as the log has it, where its turn is open; None where it rests or does not exist."""
+        loaded = self.load_unless_kept(name)
+        return loaded if loaded is not None and not loaded.snapshot.is_over else None
 
     def read_messages(self, name: str) -> Sequence[Message]:
         """The messages of a conversation so far; none where there is no such conversation."""
@@ -489,8 +502,8 @@ class RestingConversations:
         Args:
             service: the `llms` entry that the turn asks.
         """
-        kept = self._kept.get(name)
-        self.drop(name)
+        kept = self._kept.pop(name, None)
+        self._large.pop(name, None)
         if not isinstance(kept, _SmallConversation):
             return kept
         driver = self._build_driver(name, service, kept.snapshot, kept.journal, kept.machine)

@@ -40,7 +40,7 @@ from toolchart.states.compiler import Move
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.step import Step, find_answered_effect, find_effect_row, step
-from toolchart.states.effects import Effect, RunAgent, Wait
+from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import EffectRefused, NoRecordedAnswer
 from toolchart.states.events import (
     Answering,
@@ -140,9 +140,11 @@ class Driver:
                 self.apply_event(event)
             # Before anything of this turn is written: a conversation that asks for what the operator's files
             # do not name keeps the state that it had.
-            for effect in self.snapshot.open_effects:
-                self._performer.require_allowed(effect)
-            return await self._perform_open_effects()
+            allowed_effects = self.dependencies.allowed_effects
+            if allowed_effects is not None:
+                for effect in self.snapshot.open_effects:
+                    allowed_effects.require_allowed(effect, self.machine.chart, self.conversation)
+            return await self.perform_open_effects()
         except NoRecordedAnswer:
             await self.journal.commit()  # what happened until then is part of the fork
             raise
@@ -157,7 +159,7 @@ class Driver:
             if self.is_open(timer):
                 self.apply_event(Elapsed(at=now, effect=timer.id))
 
-    async def _perform_open_effects(self) -> Snapshot:
+    async def perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows, until only an event from outside can continue it."""
         self._loop_task, self._event_loop = asyncio.current_task(), asyncio.get_running_loop()
         self._progress = asyncio.Event()  # the last turn may have run on another event loop
@@ -210,7 +212,7 @@ class Driver:
         if self._waiting:
             # Timers do not keep the process waiting beside what somebody outside must answer.
             others = [*effects, *(effect for effect in snapshot.open_effects if effect.id in tasks)]
-            if len(others) >= len(tasks) and all(isinstance(effect, Wait) for effect in others):
+            if len(others) >= len(tasks) and all(effect.is_timer for effect in others):
                 return None
         return effects if effects or tasks else None
 

@@ -215,13 +215,15 @@ class Engine:
         try:
             async with self._ownership.work_on(name) as hold:
                 result: TurnResult | None = None
+                loaded = None if is_first else conversations.load_unless_kept(name)
                 if is_first:
                     self._open_turns.check_first(name)
-                elif (open_turn := conversations.find_open_turn(name)) is not None:
-                    result = await self._open_turns.say_to_open_turn(name, open_turn, message, options)
+                elif loaded is not None and not loaded.snapshot.is_over:
+                    result = await self._open_turns.say_to_open_turn(name, loaded, message, options)
+                    loaded = None  # the log has gone on
                 if result is None:
                     started = await self._agent.plan_turn(name, message, options, hooks.answer_form)
-                    driver = await conversations.prepare_driver(name, started.settings.service)
+                    driver = await conversations.prepare_driver(name, started.settings.service, loaded)
                     driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
                     snapshot = await conversations.run_driver(name, driver, started)
                     result = self._open_turns.build_result(snapshot, name, hooks)

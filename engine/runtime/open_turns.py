@@ -109,7 +109,7 @@ class OpenTurns:
             return await self._hand_over(root, waiting, desk.complete_decision(decision, waiting, snapshot))
 
     def describe_turn(self, conversation: str) -> TurnResult:
-        """See `SharedEngine.describe_turn`."""
+        """See `Engine.describe_turn`."""
         snapshot = self._load_conversation(conversation).snapshot
         if snapshot.settings is None:
             raise SpecError(f"conversation {conversation!r} has no turn yet")
@@ -253,7 +253,7 @@ class OpenTurns:
         return _add_unused_options(result, options)
 
     def waits_for_person(self, conversation: str) -> bool:
-        """See `SharedEngine.waits_for_person`."""
+        """See `Engine.waits_for_person`."""
         return self._find_people_wait(conversation) is not None
 
     def _find_people_wait(self, conversation: str) -> str | None:
@@ -347,7 +347,7 @@ class OpenTurns:
         return replace(result, warnings=(*result.warnings, HANDED_OVER))
 
     async def post(self, conversation: str, event: Decided | UserSaid | Cancelled, key: str | None) -> str:
-        """See `SharedEngine.apost`."""
+        """See `Engine.apost`."""
         snapshot, waiting = self._load_conversation(conversation).snapshot, conversation
         if isinstance(event, Decided):
             waiting, snapshot = self._find_decided(conversation, snapshot, event)
@@ -362,7 +362,7 @@ class OpenTurns:
     async def post_answer(
         self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
     ) -> str:
-        """See `SharedEngine.apost_answer`."""
+        """See `Engine.apost_answer`."""
         waiting, answer = self._build_answer(conversation, content, question, by)
         return await self._post(waiting, answer, waiting)
 

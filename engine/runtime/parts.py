@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool
-    from toolchart.tools.services import Service
     from toolchart.tools.sources.attachments import Attachment
     from toolchart.tools.sources.effect_functions import EffectFunction
+    from toolchart.tools.sources.registry_entries import Service
 
 
 Approver = Callable[[ToolCall], Awaitable[Decided | None]]

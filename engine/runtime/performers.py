@@ -97,18 +97,10 @@ class EffectPerformer:
         Raises:
             EffectRefused: the operator's own chart does not declare the effect.
         """
-        self.require_allowed(effect)
-        return _PERFORMERS.get(type(effect), EffectPerformer._perform_added_effect)(self, effect)
-
-    def require_allowed(self, effect: Effect) -> None:
-        """Return where an effect may be performed: every effect passes here before its work begins.
-
-        Raises:
-            EffectRefused: the operator's own chart does not declare it.
-        """
         allowed_effects = self._driver.dependencies.allowed_effects
         if allowed_effects is not None:
             allowed_effects.require_allowed(effect, self._driver.machine.chart, self._driver.conversation)
+        return _PERFORMERS.get(type(effect), EffectPerformer._perform_added_effect)(self, effect)
 
     def take_streamed_text(self) -> str | None:
         """The text that the model calls which run now, or were just stopped, have streamed so far."""

@@ -169,7 +169,7 @@ def has_work(snapshot: Snapshot, now: str, parts: Parts, has_child_work: Callabl
         return True
     if rests_on_timers(snapshot, lambda: now, parts.longest_wait_s):
         return False
-    effects = [effect for effect in snapshot.open_effects if not isinstance(effect, Wait)]
+    effects = [effect for effect in snapshot.open_effects if not effect.is_timer]
     return not effects or any(
         has_child_work(effect)
         if isinstance(effect, RunAgent)
