@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.stores import STORES
-from toolchart.providers.hosts import HOSTS, RECORDED_HOST, find_host
+from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.text_calls.formats import TEXT_FORMATS
 from toolchart.specs.charts import read_spec_chart
 from toolchart.specs.child_agents import MAX_DEPTH, build_child_spec
@@ -176,7 +176,7 @@ def _list_hosts(spec: AgentSpec, folder: Path) -> Iterator[Start]:
             if word not in TOOL_FORMAT_WORDS:
                 yield from _list_plugin(TEXT_FORMATS, word, place)
         scheme, separator, _ = str(config.extra_options().get("log") or "").partition("://")
-        if config.provider == RECORDED_HOST.name and separator:
+        if row.answers_from_log and separator:
             yield from _list_plugin(STORES, scheme, place)
 
 

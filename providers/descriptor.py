@@ -165,6 +165,8 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     `Provider`. Without `hooks` in its signature the entry key `record` is refused."""
     needs_network: bool | None = None
     """Whether the adapter contacts a host. All fields below `list_starts` are for those that do."""
+    answers_from_log: bool = False
+    """Whether an entry may name a `log` in place of a cassette: it answers as a conversation there was."""
     list_starts: str = ""
     """Reference to a function `(row, name, config, base_folder)` that lists what an `llms` entry can start,
     load, call, send or read, as `Start`s: what a person is asked to trust. It loads nothing itself.

@@ -228,6 +228,7 @@ SCRIPTED_HOST = HostDescriptor(
 RECORDED_HOST = HostDescriptor(
     name="recorded",
     summary="replies of a cassette or of a log",
+    answers_from_log=True,
     adapter="toolchart.providers.recording.player:RecordedProvider",
     needs_network=False,
     list_starts="toolchart.providers.entries:list_recording_starts",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.entries import check_offline_mode, resolve_address, resolve_file_paths
-from toolchart.providers.hosts import RECORDED_HOST, find_host
+from toolchart.providers.hosts import find_host
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
 from toolchart.providers.transport.limits import find_limiter, keep_rate_limits
 from toolchart.specs.models import LLMConfig
@@ -63,7 +63,7 @@ def create_provider(
         raise SpecError(
             f"the host of provider {config.provider!r} has no counter of tokens",
             path="llms.*.count_tokens",
-            hint="write `count_tokens: estimate`; Anthropic, Gemini and OpenAI's Responses have a counter",
+            hint="write `count_tokens: estimate`, or nothing",
         )
     return _wrap_text_calls(provider, config)
 
@@ -96,7 +96,7 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     from toolchart.providers.recording.player import RecordedProvider
 
     host = find_host(config.provider)
-    if config.provider == RECORDED_HOST.name:
+    if host.answers_from_log:
         return accept_text_calls(_wrap_text_calls(RecordedProvider(()), config))
     placeholders: dict[str, Any] = {"api_key": "none", **dict.fromkeys(_CONNECTION_KEYS)}
     if host.needs_network and resolve_address(config, resolve) is None:

@@ -85,8 +85,8 @@ class LLMConfig(Section):
     """There are further keys besides these: `headers` is no misspelt `handler`."""
 
     provider: str
-    """Kind of model host: `openai`, `azure`, `ollama`, `gemini`, `anthropic`, `recorded`, `scripted`, or the
-    name of a host that another package adds."""
+    """Kind of model host: one of those in docs/providers.md, or the name of a host that another package
+    adds."""
     base_url: str | None = None
     """Address of the host; default: the SDK's environment variable or its default address."""
     api_key: str | None = None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from toolchart.engine.event_loops import begin_generator, find_running_loop
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import find_store, open_store
-from toolchart.providers.hosts import RECORDED_HOST, find_host
+from toolchart.providers.hosts import find_host
 from toolchart.providers.registry import create_provider
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.specs.models import AgentSpec, LLMConfig
@@ -179,7 +179,7 @@ def create_model_provider(
     def resolve_variables(text: str) -> str:
         return resolve_environment(text, where)
 
-    if config.provider == RECORDED_HOST.name and config.extra_options().get("log"):
+    if find_host(config.provider).answers_from_log and config.extra_options().get("log"):
         return _create_log_player(config, resolve_variables, beside or Path())
     return create_provider(config, resolve=resolve_variables, beside=beside)
 

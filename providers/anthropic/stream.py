@@ -6,12 +6,11 @@ reads either kind.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
-from toolchart.providers.shared.replies import join_text
+from toolchart.providers.shared.replies import decode_streamed_input, join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 _DELTA_KEYS = {
@@ -133,7 +132,7 @@ class AnthropicAccumulator:
         for key, pieces in self._pieces.get(index, {}).items():
             text = join_text(pieces)
             if key == "input":
-                block[key] = _decode_input(text) if text.strip() else block.get(key)
+                block[key] = decode_streamed_input(text) if text.strip() else block.get(key)
             else:
                 start = block.get(key)
                 block[key] = (start if isinstance(start, str) else "") + text
@@ -143,12 +142,3 @@ class AnthropicAccumulator:
 def _read_index(event: Mapping[str, Any]) -> int:
     index = event.get("index")
     return index if isinstance(index, int) else 0
-
-
-def _decode_input(text: str) -> Any:
-    """The input object of a call; text that is no JSON object stays text, and `decode_reply` describes it."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text

@@ -5,7 +5,6 @@ Source: the API reference (platform.claude.com, `Create a Message`), version 202
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +15,7 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
-    parse_arguments,
+    decode_call,
     read_mappings,
     read_string,
     read_token_count,
@@ -30,8 +29,9 @@ from toolchart.providers.shared.requests import (
     Origin,
     SentPart,
     ToolChoice,
-    describe_reply,
+    encode_reply_blocks,
     find_call_ids,
+    is_failed_result,
     list_sent_parts,
     read_tool_choice,
     refuse_part,
@@ -281,21 +281,19 @@ def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) ->
         ids: ids of calls that go out in another form.
     """
     is_own = message.role == "assistant"
-    blocks = _encode_assistant_message(message, origin, ids) if is_own else _encode_user_message(message, ids)
+    blocks = _encode_reply(message, origin, ids) if is_own else _encode_user_message(message, ids)
     return {"role": "assistant" if is_own else "user", "content": blocks}
 
 
-def _encode_assistant_message(
-    message: Message, origin: Origin, ids: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    own_blocks = origin.get_data(message).get("content")
-    if isinstance(own_blocks, list):
-        # Verbatim: the API refuses thinking that is left out or does not fit its signature.
-        own_ids = {call.native_id: ids.get(call.id, call.id) for call in message.tool_calls if call.native_id}
-        return [_encode_own_block(block, own_ids) for block in own_blocks]
-    text = describe_reply(message) if message.parts else message.content
-    blocks = [encode_text(text)] if text or not message.tool_calls else []
-    return [*blocks, *(_encode_tool_call(call, ids) for call in message.tool_calls)]
+def _encode_reply(message: Message, origin: Origin, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+    return encode_reply_blocks(
+        message,
+        origin.get_data(message).get("content"),
+        ids,
+        encode_text=encode_text,
+        encode_call=_encode_tool_call,
+        encode_own_block=_encode_own_block,
+    )
 
 
 def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
@@ -330,18 +328,9 @@ def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[
         "tool_use_id": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
         "content": parts or message.content or "",
     }
-    if _is_failed_result(message.content):
+    if is_failed_result(message.content):
         block["is_error"] = True
     return [block]
-
-
-def _is_failed_result(content: str | None) -> bool:
-    """Whether a tool's result says that the tool failed."""
-    try:
-        result = json.loads(content or "")
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(result, dict) and result.get("success") is False
 
 
 # -- decoding ------------------------------------------------------------------------------------
@@ -397,15 +386,7 @@ def _join_texts(blocks: Sequence[Mapping[str, Any]], kind: str) -> str | None:
 
 
 def _decode_tool_call(block: Mapping[str, Any]) -> ToolCall:
-    name, call_input = str(block.get("name") or ""), block.get("input")
-    call_id = read_string(block.get("id")) or ""
-    if isinstance(call_input, Mapping):
-        return ToolCall(id=call_id, name=name, arguments=dict(call_input))
-    if call_input is None:
-        return ToolCall(id=call_id, name=name, arguments={})
-    raw = str(call_input)
-    arguments, problem = parse_arguments(raw)
-    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
+    return decode_call(read_string(block.get("id")) or "", str(block.get("name") or ""), block.get("input"))
 
 
 def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

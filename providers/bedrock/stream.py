@@ -12,7 +12,7 @@ from typing import Any
 
 from toolchart.providers.bedrock.wire import classify_stream_error
 from toolchart.providers.shared.failures import build_bad_response_error
-from toolchart.providers.shared.replies import join_text
+from toolchart.providers.shared.replies import decode_streamed_input, join_text
 from toolchart.states.errors import ProviderError, format_install
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
@@ -94,7 +94,9 @@ class _Block:
         """The block of an answer that was not streamed."""
         texts = {key: join_text(pieces) for key, pieces in self.pieces.items()}
         if "toolUse" in self.start:
-            return {"toolUse": {**self.start["toolUse"], "input": _decode_input(texts.get("input", ""))}}
+            text = texts.get("input", "")
+            call_input = decode_streamed_input(text) if text.strip() else {}
+            return {"toolUse": {**self.start["toolUse"], "input": call_input}}
         if "redactedContent" in texts:
             return {"reasoningContent": {"redactedContent": texts["redactedContent"]}}
         if "reasoning" in texts or "signature" in texts:
@@ -214,14 +216,3 @@ _INNER_TEXTS = {
 def _read_index(event: Mapping[str, Any]) -> int:
     index = event.get("contentBlockIndex")
     return index if isinstance(index, int) else 0
-
-
-def _decode_input(text: str) -> Any:
-    """The input of a call; text that is no JSON object stays text, and `decode_reply` describes it."""
-    if not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text

@@ -15,7 +15,7 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
-    parse_arguments,
+    decode_call,
     read_mappings,
     read_string,
     read_token_count,
@@ -29,8 +29,9 @@ from toolchart.providers.shared.requests import (
     Origin,
     SentPart,
     ToolChoice,
-    describe_reply,
+    encode_reply_blocks,
     find_call_ids,
+    is_failed_result,
     list_sent_parts,
     read_tool_choice,
     refuse_part,
@@ -320,21 +321,19 @@ def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) ->
         ids: ids of calls that go out in another form.
     """
     if message.role == "assistant":
-        return {"role": "assistant", "content": _encode_assistant_message(message, origin, ids)}
+        return {"role": "assistant", "content": _encode_reply(message, origin, ids)}
     return {"role": "user", "content": _encode_user_message(message, ids)}
 
 
-def _encode_assistant_message(
-    message: Message, origin: Origin, ids: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    own_blocks = origin.get_data(message).get("content")
-    if isinstance(own_blocks, list):
-        # Verbatim: reasoning must fit its signature.
-        own_ids = {call.native_id: ids.get(call.id, call.id) for call in message.tool_calls if call.native_id}
-        return [_encode_own_block(block, own_ids) for block in own_blocks]
-    text = describe_reply(message) if message.parts else message.content
-    blocks = [encode_text(text)] if text or not message.tool_calls else []
-    return [*blocks, *(_encode_tool_call(call, ids) for call in message.tool_calls)]
+def _encode_reply(message: Message, origin: Origin, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+    return encode_reply_blocks(
+        message,
+        origin.get_data(message).get("content"),
+        ids,
+        encode_text=encode_text,
+        encode_call=_encode_tool_call,
+        encode_own_block=_encode_own_block,
+    )
 
 
 def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
@@ -367,18 +366,9 @@ def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[
         "toolUseId": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
         "content": parts or [encode_text(message.content)],
     }
-    if _is_failed_result(message.content):
+    if is_failed_result(message.content):
         result["status"] = "error"
     return [{"toolResult": result}]
-
-
-def _is_failed_result(content: str | None) -> bool:
-    """Whether a tool's result says that the tool failed."""
-    try:
-        result = json.loads(content or "")
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(result, dict) and result.get("success") is False
 
 
 def find_unmet_none(choice: ToolChoice, reply: Reply) -> list[str]:
@@ -461,13 +451,7 @@ def _read_call(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _decode_tool_call(use: Mapping[str, Any]) -> ToolCall:
-    call_id, name = read_string(use.get("toolUseId")) or "", str(use.get("name") or "")
-    call_input = use.get("input")
-    if call_input is None or isinstance(call_input, Mapping):
-        return ToolCall(id=call_id, name=name, arguments=dict(call_input or {}))
-    raw = str(call_input)
-    arguments, problem = parse_arguments(raw)
-    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
+    return decode_call(read_string(use.get("toolUseId")) or "", str(use.get("name") or ""), use.get("input"))
 
 
 def _read_reasoning(block: Mapping[str, Any]) -> str:

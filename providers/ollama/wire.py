@@ -17,7 +17,7 @@ from toolchart.providers.shared.failures import build_bad_response_error, classi
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
-    parse_arguments,
+    decode_call,
     read_string,
     read_token_count,
     resolve_finish_reason,
@@ -235,15 +235,7 @@ def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
     function = wire.get("function")
     function = function if isinstance(function, Mapping) else {}
-    name, wire_arguments = str(function.get("name") or ""), function.get("arguments")
-    call_id = str(wire.get("id") or "")
-    if isinstance(wire_arguments, Mapping):
-        return ToolCall(id=call_id, name=name, arguments=dict(wire_arguments))
-    if wire_arguments is None:
-        return ToolCall(id=call_id, name=name, arguments={})
-    raw = str(wire_arguments)
-    arguments, problem = parse_arguments(raw)
-    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
+    return decode_call(str(wire.get("id") or ""), str(function.get("name") or ""), function.get("arguments"))
 
 
 def _decode_usage(body: Mapping[str, Any]) -> Usage | None:

@@ -296,16 +296,12 @@ MODEL_RULES: tuple[ModelRule, ...] = (
     ),
     # hosts with OpenAI's forms
     ModelRule(
-        hosts=_DEEPSEEK,
+        hosts=(*_DEEPSEEK, *_MOONSHOT, *_QWEN),
         is_thinking=True,
         refused_choices=_FORCED,
-        source="deepseek-ai/DeepSeek-V3#1376 (2026-05-30), BerriAI/litellm#37470 (2026-08-19)",
-    ),
-    ModelRule(
-        hosts=_MOONSHOT,
-        is_thinking=True,
-        refused_choices=_FORCED,
-        source="simstudioai/sim#5716 (2026-07-16), oh-my-pi#1077",
+        source="deepseek-ai/DeepSeek-V3#1376 (2026-05-30), BerriAI/litellm#37470 (2026-08-19); Moonshot: "
+        "simstudioai/sim#5716 (2026-07-16), oh-my-pi#1077; Qwen: cloudwego/eino#994 (2026-04-24), "
+        "QwenLM/qwen-code#7659 (2026-07-24)",
     ),
     ModelRule(
         hosts=_MOONSHOT,
@@ -326,12 +322,6 @@ MODEL_RULES: tuple[ModelRule, ...] = (
         is_thinking=False,
         refuses=(RefusedOption(name="temperature", taken=(0.6, 0.6)),),
         source="odysseus#3959, nanobot#4962",
-    ),
-    ModelRule(
-        hosts=_QWEN,
-        is_thinking=True,
-        refused_choices=_FORCED,
-        source="cloudwego/eino#994 (2026-04-24), QwenLM/qwen-code#7659 (2026-07-24)",
     ),
     ModelRule(
         hosts=_QWEN,

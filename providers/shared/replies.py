@@ -18,6 +18,7 @@ from toolchart.states.messages import (
     ReasoningDelta,
     Reply,
     TextDelta,
+    ToolCall,
     encode_arguments,
 )
 
@@ -173,6 +174,25 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     if not isinstance(value, dict):
         return None, f"the arguments are a JSON {_name_json_type(value)}, not an object"
     return value, None
+
+
+def decode_call(call_id: str, name: str, arguments: Any) -> ToolCall:
+    """A call whose arguments are an object, the text of one, or missing, which means none."""
+    if arguments is None or isinstance(arguments, Mapping):
+        return ToolCall(id=call_id, name=name, arguments=dict(arguments or {}))
+    raw = str(arguments)
+    parsed_arguments, problem = parse_arguments(raw)
+    return ToolCall(id=call_id, name=name, arguments=parsed_arguments, raw=raw, problem=problem)
+
+
+def decode_streamed_input(text: str) -> Any:
+    """The input of a call whose pieces are joined. Text that is no JSON object stays text, and `decode_call`
+    describes it."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
 
 
 def _load_strict_json(text: str) -> Any:

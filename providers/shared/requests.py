@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -23,7 +24,7 @@ from toolchart.states.content import (
     describe_part,
 )
 from toolchart.states.errors import ProviderError, suggest_name
-from toolchart.states.messages import Message, Reply, Request, ToolDefinition
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.schema_dialects import ANTHROPIC, OLLAMA, SchemaDialect
 
 # -- private data of a host ------------------------------------------------------------------------
@@ -275,6 +276,45 @@ def refuse_part(part: SentPart, host: str, advice: str) -> ProviderError:
     return ProviderError(
         kind="bad_request", message=f"{host} takes no part like {describe_part(part)}: {advice}"
     )
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+# Anthropic's Messages and Bedrock's Converse have messages of blocks, in different spellings.
+
+Block = dict[str, Any]
+
+
+def encode_reply_blocks(
+    message: Message,
+    own_blocks: Any,
+    ids: Mapping[str, str],
+    *,
+    encode_text: Callable[[str | None], Block],
+    encode_call: Callable[[ToolCall, Mapping[str, str]], Block],
+    encode_own_block: Callable[[Block, Mapping[str, str]], Block],
+) -> list[Block]:
+    """The blocks of an earlier reply.
+
+    Args:
+        own_blocks: what this host sent then. It goes back verbatim: the APIs refuse thinking that is left out
+            or does not fit its signature.
+        ids: ids of calls that go out in another form.
+    """
+    if isinstance(own_blocks, list):
+        own_ids = {call.native_id: ids.get(call.id, call.id) for call in message.tool_calls if call.native_id}
+        return [encode_own_block(block, own_ids) for block in own_blocks]
+    text = describe_reply(message) if message.parts else message.content
+    blocks = [encode_text(text)] if text or not message.tool_calls else []
+    return [*blocks, *(encode_call(call, ids) for call in message.tool_calls)]
+
+
+def is_failed_result(content: str | None) -> bool:
+    """Whether a tool's result says that the tool failed."""
+    try:
+        result = json.loads(content or "")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(result, dict) and result.get("success") is False
 
 
 # -- tool choice -----------------------------------------------------------------------------------

@@ -44,7 +44,6 @@ NOT_PARTICIPLES = {"feed", "need", "seed", "speed", "embed", "shed", "exceed", "
 
 SAME_TASK_IN_EACH_ADAPTER = {
     "_encode_message": "encodes one message",
-    "_encode_assistant_message": "encodes an earlier reply",
     "_build_provider_data": "keeps what a host wants back of its reply",
     "_encode_tool": "encodes a tool definition",
     "_encode_tool_call": "encodes an earlier tool call",

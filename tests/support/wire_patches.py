@@ -187,7 +187,7 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("anthropic", "anthropic.wire", "_encode_tool_call", drop_key("id")),
     ("anthropic", "anthropic.wire", "_encode_own_block", drop_key("signature")),
     ("anthropic", "anthropic.wire", "_encode_user_message", give([])),
-    ("anthropic", "anthropic.wire", "_is_failed_result", give(False)),
+    ("anthropic", "anthropic.wire", "is_failed_result", give(False)),
     ("anthropic", "anthropic.wire", "_encode_tool_choice", give({"type": "auto"})),
     ("anthropic", "anthropic.wire", "_encode_response_format", give({})),
     ("anthropic", "anthropic.wire", "DEFAULT_MAX_TOKENS", lambda original: original + 1),
