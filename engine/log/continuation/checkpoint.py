@@ -220,9 +220,17 @@ def _seal_checkpoint(checkpoint: Checkpoint) -> tuple[bytes, str]:
     except UnicodeEncodeError:  # a lone surrogate: escaped
         text = json.dumps(msgspec.to_builtins(checkpoint), separators=(",", ":"), allow_nan=False)
         data = text.encode()
-    body = data.removesuffix(b',"digest":""}')
-    digest = hashlib.sha256(body + b"}").hexdigest()
-    return b'%b,"digest":"%b"}' % (body, digest.encode()), digest
+    # One copy and one pass over the bytes: a checkpoint has the messages of its turn, which may be large.
+    body = memoryview(data)[: -len(b',"digest":""}')]
+    digest = _compute_digest(body)
+    return b"".join((body, b',"digest":"', digest.encode(), b'"}')), digest
+
+
+def _compute_digest(body: memoryview) -> str:
+    """SHA-256 of a JSON object whose last brace is missing."""
+    digest = hashlib.sha256(body)
+    digest.update(b"}")
+    return digest.hexdigest()
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -288,7 +296,7 @@ def _convert_json(data: bytes, kind: type[Link], seq: int, conversation: str) ->
 
 
 def _check_digest(data: bytes, link: _CheckpointLink, seq: int, conversation: str) -> None:
-    digest = hashlib.sha256(data[:-_DIGEST_TAIL] + b"}").hexdigest()
+    digest = _compute_digest(memoryview(data)[:-_DIGEST_TAIL])
     if data[-_DIGEST_TAIL:] != b',"digest":"%b"}' % digest.encode():
         raise LogDamaged("its checkpoint is damaged", conversation=conversation, seq=seq)
     if (link.conversation, link.seq, link.digest) != (conversation, seq, digest):
