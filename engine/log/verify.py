@@ -23,10 +23,18 @@ from toolchart.engine.log.secrecy.envelopes import (
     check_values,
     find_envelope,
 )
-from toolchart.engine.log.secrecy.erasures import ErasureLinks
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash, is_undamaged, read_digest
 from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey
-from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
+from toolchart.states.events import (
+    Configured,
+    Erased,
+    Event,
+    Forked,
+    Replied,
+    Reviewed,
+    ToolFinished,
+    TurnStarted,
+)
 from toolchart.states.ports import CheckpointStore, InboxStore, Store
 
 Outcome: TypeAlias = "VerifiedConversation | LogDamaged | LogUnavailable"
@@ -280,6 +288,42 @@ class CheckpointLinks:
                 conversation=self._conversation,
                 seq=seq,
             )
+
+
+class ErasureLinks:
+    """Checks the stand-ins of one conversation against its `erased` records, in both directions."""
+
+    def __init__(self, conversation: str | None) -> None:
+        self._conversation = conversation
+        self._stand_ins: dict[int, str] = {}
+        """Digest by number of the record."""
+        self._named: dict[int, str] = {}
+        """The digest that the newest `erased` record names, by number of the record."""
+
+    def check_next(self, record: ReadRecord, event: Event | None) -> None:
+        """Take the next record."""
+        if is_undamaged(record.line):
+            self._stand_ins[record.seq] = read_digest(record.line)
+        if isinstance(event, Erased):
+            self._named.update({named.seq: named.digest for named in event.records})
+
+    def check_end(self) -> None:
+        """Check that each stand-in is named, and each that is named is there.
+
+        Raises:
+            LogDamaged: names the first record that is not as it was erased.
+        """
+        for seq in sorted(self._stand_ins.keys() | self._named.keys()):
+            stand_in, named = self._stand_ins.get(seq), self._named.get(seq)
+            if stand_in is None:
+                problem = "its content was erased, and stands there again"
+            elif named is None:
+                problem = "its content was erased, and no record says so"
+            elif stand_in != named:
+                problem = "it was changed after its content was erased"
+            else:
+                continue
+            raise LogDamaged(problem, conversation=self._conversation, seq=seq)
 
 
 class RecordOrder:
