@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.stores.access.jsonl_files import build_file_name
 from toolchart.engine.log.stores.jsonl import JsonlStore
+from toolchart.engine.log.stores.jsonl_files import build_file_name
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import LogUnavailable, SpecError, format_install
 from toolchart.states.ports import Store

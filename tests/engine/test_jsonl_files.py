@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from toolchart.engine.log.leases import name_worker
-from toolchart.engine.log.stores.access import jsonl_leases
 from toolchart.engine.log.stores.jsonl import JsonlStore
-from toolchart.states.errors import LeaseLost, LogBusy, LogConflict
+from toolchart.engine.log.stores.jsonl_files import lock_folder
+from toolchart.states.errors import LeaseHeld, LeaseLost, LogBusy, LogConflict
 from toolchart.states.ports import Lease, RecordBatch
 
 WORKER, OTHER = name_worker(1), name_worker(2)
@@ -48,21 +48,31 @@ def test_a_conversation_that_another_store_deleted_is_not_written_on(tmp_path: P
 def test_nobody_takes_the_lease_of_a_conversation_that_is_being_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at the lease and the end of the deletion no other worker can take it, so that none
-    works on a conversation whose records vanish; afterwards it can."""
+    """A worker that takes the lease between the look at it and the deletion keeps its conversation; while the
+    files are deleted nobody can take it; afterwards nothing is left."""
     store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
     assert append(store, 0) is None
-    tries: list[type[BaseException]] = []
-    find_fault = jsonl_leases.find_lease_fault
+    commit, leases = store.commit, []
 
-    def take_meanwhile(*arguments: Any) -> Any:
-        fault = find_fault(*arguments)
+    def take_before(changes: Any, **options: Any) -> Any:
+        if not leases:
+            leases.append(other.acquire_lease("c", OTHER, 3600, wait=False))
+        return commit(changes, **options)
+
+    monkeypatch.setattr(store, "commit", take_before)
+    with pytest.raises(LeaseHeld):
+        store.delete("c")
+    assert count_lines(other) == 1
+    assert other.release_lease(leases[0], is_open=False)
+    delete, tries = store._delete, []
+
+    def take_meanwhile(conversation: str) -> None:
         with pytest.raises(LogBusy) as refused:
             other.acquire_lease("c", OTHER, 3600, wait=False)
         tries.append(refused.type)
-        return fault
+        delete(conversation)
 
-    monkeypatch.setattr(jsonl_leases, "find_lease_fault", take_meanwhile)
+    monkeypatch.setattr(store, "_delete", take_meanwhile)
     store.delete("c")
     assert tries == [LogBusy]
     assert list(tmp_path.iterdir()) == []
@@ -92,11 +102,8 @@ def test_no_lock_outlives_an_append(tmp_path: Path) -> None:
     assert append(other, 1, wait=False) is None
     assert isinstance(append(store, 7), LogConflict)
     assert append(other, 2, wait=False) is None
-    files = other._kept_files
-    assert files.lock_known("c", ".jsonl", wait=False) is not None
-    with pytest.raises(LogBusy):
+    with lock_folder(other.folder, wait=False), pytest.raises(LogBusy):
         append(store, 3, wait=False)
-    files.unlock_all()
     assert append(store, 3, wait=False) is None
     assert count_lines(store) == 4
 
@@ -141,7 +148,7 @@ def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     end."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     store = JsonlStore(tmp_path, durable=False)
-    store._kept_files._most = 10
+    store._kept_files.most = 10
     for seq in range(2):
         batches = [RecordBatch(f"c{n}", seq, [b'{"seq":%d,"at":"2026"}' % seq]) for n in range(40)]
         assert store.append_many(batches) == [None] * 40

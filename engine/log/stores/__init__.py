@@ -146,6 +146,7 @@ _BUILTIN_STORES = (
         address="FOLDER/",
         summary="a folder of JSON Lines files",
         open=f"{_FOLDER}.jsonl:JsonlStore",
+        open_for_reading=f"{_FOLDER}.jsonl:open_jsonl_for_reading",
         accepts=lambda address: address.endswith(("/", ".jsonl")) or Path(address).is_dir(),
         is_durable=True,
         is_path=True,

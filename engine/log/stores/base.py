@@ -39,11 +39,13 @@ from toolchart.engine.log.leases import (
     is_held,
     is_unfinished,
 )
-from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
+from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
 LEASE, INBOX, CHECKPOINT, TURN = "lease", "inbox", "checkpoint", "turn"
 """The kinds of small values; `turn` has the totals of an ended turn."""
+
+KINDS = (LEASE, INBOX, CHECKPOINT, TURN)
 
 DERIVED_KINDS = (CHECKPOINT, TURN)
 """Kinds that are made from records, and go when content of records is erased."""
@@ -130,13 +132,13 @@ class StoreBase(ABC):
     @abstractmethod
     def commit(
         self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
-    ) -> Sequence[LogConflict | None]:
+    ) -> Sequence[LogConflict | LogUnavailable | None]:
         """Make changes, each completely or not at all, in this order; of each, None or why it was not made.
 
         `ValueConflict` where the check of a change fails, else `LogConflict` where the conversation has
-        another number of records than `first_seq`. A refused change leaves nothing and does not stop the
-        others. Checks and writes of a change are one step: what others commit comes before all of it or after
-        all of it.
+        another number of records than `first_seq`; `LogUnavailable` where a change alone cannot be written. A
+        refused change leaves nothing and does not stop the others. Checks and writes of a change are one
+        step: what others commit comes before all of it or after all of it.
 
         Args:
             wait: false raises `LogBusy`, with nothing written, where another writer is at work.
@@ -295,7 +297,7 @@ class StoreBase(ABC):
         refused = [
             change.conversation
             for change, conflict in zip(changes, self.commit(changes), strict=True)
-            if conflict is not None
+            if not _was_made(conflict)
         ]
         if refused:
             self.delete_many(refused)  # the lease was taken or given back meanwhile
@@ -336,8 +338,8 @@ class StoreBase(ABC):
 
     def _swap_lease(self, stored: bytes | None, lease: Lease, *, wait: bool = True) -> bool:
         """Write a lease in place of one that was read; false where it is another one by now."""
-        (conflict,) = self.commit([_build_swap(stored, lease)], wait=wait, sync=False)
-        return conflict is None
+        (fault,) = self.commit([_build_swap(stored, lease)], wait=wait, sync=False)
+        return _was_made(fault)
 
     def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
         """Take the lease of a conversation, which need not exist yet.
@@ -370,7 +372,7 @@ class StoreBase(ABC):
                     changes.append(_build_swap(stored, replace(newest, expires=now + seconds)))
             conflicts = self.commit(changes, sync=False) if changes else ()
             for place, conflict in zip(places, conflicts, strict=True):
-                answers[place] = conflict is None
+                answers[place] = _was_made(conflict)
             open_places = [place for place in places if not answers[place]]
         return answers
 
@@ -442,8 +444,8 @@ class StoreBase(ABC):
         """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
         entry = ValueWrite(conversation, INBOX, key, data, is_listed=True)
         check = ValueCheck(conversation, INBOX, key, None)
-        (conflict,) = self.commit([Change(conversation, check=check, values=[entry])])
-        return conflict is None
+        (fault,) = self.commit([Change(conversation, check=check, values=[entry])])
+        return _was_made(fault)
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
         """The entries of these conversations that are not taken yet, the oldest first."""
@@ -458,7 +460,25 @@ class StoreBase(ABC):
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken that become no record."""
-        self.commit([Change(conversation, values=self._build_taken(conversation, numbers))])
+        values = self._build_taken(conversation, numbers)
+        _require_success(self.commit([Change(conversation, values=values)]))
+
+
+def _was_made(fault: LogConflict | LogUnavailable | None) -> bool:
+    """Whether a change was made, and not refused by what it is compared with.
+
+    Raises:
+        LogUnavailable: it cannot be written.
+    """
+    if isinstance(fault, LogUnavailable):
+        raise fault
+    return fault is None
+
+
+def _require_success(faults: Sequence[LogConflict | LogUnavailable | None]) -> None:
+    for fault in faults:
+        if fault is not None:
+            raise fault
 
 
 def build_conflict(conversation: str, first_seq: int, count: int) -> LogConflict:

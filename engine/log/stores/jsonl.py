@@ -1,51 +1,65 @@
-"""The JSONL store: a folder with one file per conversation and one record per line.
+"""The JSONL store: a folder with one file of records per conversation, one record a line.
 
-A crash can leave an incomplete last line, without a line end. It was never acknowledged, so reading
-stops before it and the next append cuts it off. A lock on the file keeps two processes from appending at
-the same time.
+Beside `NAME.jsonl` stands a journal for each kind of small values, `NAME.lease` for instance. One line of a
+journal is one write: the values, and the record that they came with. How a change is one step:
 
-Checkpoints stand in a second file beside the first, `CONVERSATION.checkpoints`, one per line: the number of
-the record, the byte at which the record's line ends, and the checkpoint. The byte lets a reader start there.
+- One lock, that of the folder, is held for each commit. What is checked cannot change before it is written.
+- A crash can leave an incomplete last line. It was never acknowledged: readers stop before it, and the next
+  writer cuts it off.
+- Values that come with records stand in another file than these. They are written first and name the record,
+  by number and hash; they count when it is there. So a crash in between leaves neither. Only the last line of
+  a journal can lack its record, since whoever writes the next one cuts such a line off.
+- A value that is written over stays in its journal, until that is written anew: when most of it is of no use
+  any more, and when content is erased.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from toolchart.engine.log.reading.listing import pick_sample
-from toolchart.engine.log.stores.access.jsonl_append import (
-    CHECKPOINTS,
-    NAME,
-    RECORDS,
-    FileAppend,
-    LeaseLocks,
-    split_rounds,
-    write_checkpoint_line,
+from toolchart.engine.log.stores.base import (
+    DERIVED_KINDS,
+    INBOX,
+    KINDS,
+    LEASE,
+    Change,
+    SmallValue,
+    StoreBase,
+    ValueWrite,
+    build_conflict,
+    build_value_conflict,
 )
-from toolchart.engine.log.stores.access.jsonl_files import (
+from toolchart.engine.log.stores.jsonl_files import (
+    KeptFiles,
     build_file_name,
-    find_complete_size,
+    count_lines,
+    find_line,
     is_long,
+    lock_folder,
+    open_private,
     read_file_name,
-    read_lines_backwards,
     sync_folder,
+    write_at,
 )
-from toolchart.engine.log.stores.access.jsonl_kept_files import KeptFiles
-from toolchart.engine.log.stores.access.jsonl_leases import JsonlLeases
-from toolchart.engine.log.stores.access.jsonl_rewriting import NEW, write_anew
 from toolchart.engine.log.stores.private_files import build_os_failure, create_private_folder
 from toolchart.engine.log.stores.replaced_files import LOOK_EVERY_S, ReplacementNotice, get_identity
-from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
-from toolchart.states.ports import InboxEntry, Lease, RecordBatch
+from toolchart.states.errors import LogBusy, LogConflict, LogDamaged, LogUnavailable
+
+RECORDS, NAME, NEW = ".jsonl", ".name", ".new"
+"""Suffixes: of the records, of the file that holds a long id, and of a file that will replace another one."""
 
 _HASH = re.compile(rb'"hash":"([0-9a-f]{64})"\}\Z')
 
@@ -54,21 +68,83 @@ _SAMPLED_FILES = 1000
 _SYNC_THREADS = 32
 """Files that are synced at the same time. The file system writes its journal once for many of them."""
 
+_LONG_JOURNAL_BYTES = 16 << 10
+"""A journal of this size is written anew when three quarters of it are of no use any more."""
 
-class JsonlStore:
-    """Keeps records in `FOLDER/CONVERSATION.jsonl` and checkpoints beside them.
+_MOST_JOURNALS = 1024
+"""Journals whose values are kept in memory."""
+
+
+class _KeptValue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A small value in a line of a journal; its data are Base64 there."""
+
+    key: str
+    data: bytes
+    number: int
+    is_listed: bool = False
+
+
+class _JournalLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One write to a journal."""
+
+    values: list[_KeptValue]
+    conversation: str = ""
+    """Of the record that the values came with."""
+    seq: int = -1
+    """Its number; -1 where they came with none."""
+    record: str = ""
+    """Its hash."""
+
+
+_encode_line = msgspec.json.Encoder().encode
+_decode_line = msgspec.json.Decoder(_JournalLine).decode
+
+_Identity = tuple[int, int, int]
+"""Inode, size and time of change: the same journal has the same values."""
+
+
+class _Journal(msgspec.Struct):
+    """The values of one kind of one conversation, as they stand in its file."""
+
+    values: dict[str, _KeptValue] = {}
+    end: int = 0
+    """The byte after the last line that counts."""
+    newest: int = 0
+    """The greatest number."""
+    identity: _Identity = (0, 0, 0)
+
+
+class _Append(msgspec.Struct):
+    """A change that fits, while it is written."""
+
+    change: Change
+    handle: int = -1
+    """The file of the records; -1 where the change has no lines."""
+    count: int = 0
+    end: int = 0
+    """Its complete lines, and the byte after them, before the change."""
+    size: int = 0
+    is_new: bool = False
+
+
+class JsonlStore(StoreBase):
+    """Keeps records in `FOLDER/CONVERSATION.jsonl` and small values beside them.
 
     Args:
         create: whether the folder may be created.
-        durable: whether `append` syncs before it returns (`full`); else the system syncs later.
+        durable: whether a commit syncs before it returns (`full`); else the system syncs later.
+        reads_only: whether nothing is written.
 
     Raises:
         LogUnavailable: the folder cannot be made or is a file.
     """
 
-    def __init__(self, folder: str | Path, *, create: bool = True, durable: bool = True) -> None:
+    def __init__(
+        self, folder: str | Path, *, create: bool = True, durable: bool = True, reads_only: bool = False
+    ) -> None:
         self.folder = Path(folder)
         self._durable = durable
+        self._reads_only = reads_only
         self.commits_at_once = not durable
         self._lock = threading.Lock()
         self._notice = ReplacementNotice(self.folder)
@@ -77,10 +153,10 @@ class JsonlStore:
         self._known_ends: dict[str, tuple[int, int]] = {}
         """Number of records and bytes of each file, after this store's last append to it."""
         self._kept_files = KeptFiles()
+        self._journals: OrderedDict[tuple[str, str], _Journal] = OrderedDict()
+        self._unsynced: set[Path] = set()
+        """Journals that were written without waiting for the disk, since the last commit that did."""
         self._sync_pool: ThreadPoolExecutor | None = None
-        self._leases = JsonlLeases(
-            self._build_path, self.list_conversations, self._find_record_hash, self._sync
-        )
         if not create and not self.folder.is_dir():
             raise LogUnavailable(f"there is no log at {self.folder}")
         try:
@@ -91,7 +167,10 @@ class JsonlStore:
         except OSError as error:
             raise build_os_failure(error, f"the log {self.folder} cannot be used: {error}") from None
 
-    # -- a folder that is replaced ---------------------------------------------------------------
+    def _build_path(self, conversation: str, suffix: str = RECORDS) -> Path:
+        return self.folder / (build_file_name(conversation) + suffix)
+
+    # -- a folder that is replaced ---------------------------------------------------------------------
 
     def check_place(self) -> None:
         """Return where the folder at the path of the log is the one that was opened.
@@ -118,7 +197,7 @@ class JsonlStore:
         else:
             self._notice.check()
 
-    def _refuse_earlier_file(self, batch: RecordBatch) -> None:
+    def _refuse_earlier_file(self, change: Change, count: int) -> None:
         """Refuse to append where records are gone that this store has appended itself.
 
         While a worker has the lease of a conversation nobody deletes it, and erasing keeps the number of its
@@ -127,196 +206,268 @@ class JsonlStore:
         Raises:
             LogUnavailable: they are.
         """
-        known = self._known_ends.get(batch.conversation)
-        if known is None or batch.lease is None or batch.first_seq == 0 or known[0] < batch.first_seq:
-            return
-        path = self._build_path(batch.conversation)
+        known = self._known_ends.get(change.conversation)
+        is_leased = change.check is not None and change.check.beginning is not None
+        if known is not None and is_leased and change.first_seq and count < min(known[0], change.first_seq):
+            self._notice.refuse(f"lost records of conversation {change.conversation!r}, which were replaced")
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def commit(
+        self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
+    ) -> Sequence[LogConflict | LogUnavailable | None]:
+        """Make changes; their files are synced side by side."""
+        if self._reads_only:
+            raise LogUnavailable(f"the log {self.folder} is open for reading only")
+        faults: list[LogConflict | LogUnavailable | None] = []
+        if not self._lock.acquire(blocking=wait):
+            raise LogBusy("another thread writes to the log")
         try:
-            is_shorter = os.stat(path).st_size < known[1] and self._count_lines(batch.conversation) < known[0]
-        except FileNotFoundError:
-            is_shorter = True
-        if is_shorter:
-            self._notice.refuse(f"lost records of conversation {batch.conversation!r}, which were replaced")
-
-    def _count_lines(self, conversation: str) -> int:
-        newest = self.read_last_line(conversation)
-        return 0 if newest is None else newest[0] + 1
-
-    # -- appending -------------------------------------------------------------------------------
-
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append lines, all or none; durable on return."""
-        (fault,) = self.append_many((RecordBatch(conversation, first_seq, lines),))
-        if fault is not None:
-            raise fault
-
-    def append_many(
-        self, batches: Sequence[RecordBatch], *, wait: bool = True
-    ) -> Sequence[ToolchartError | None]:
-        """Append several batches; their files are synced side by side."""
-        faults: list[ToolchartError | None] = []
-        with self._lock:
             self._look_before_commit()
-            for group in split_rounds(batches):
-                try:
-                    self._kept_files.begin()
-                    faults += self._append_group(group, wait=wait)
-                finally:
-                    self._kept_files.unlock_all()
-        return faults
-
-    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
-        """Append a batch and replace earlier lines of its conversation; its files are written anew."""
-        conversation = batch.conversation
-        try:
-            with self._lock:
-                self.check_place()
-                try:
-                    self._kept_files.begin()
-                    self._leases.lock_for_append(conversation, batch.lease, self._kept_files, wait=True)
-                    # First, so that a call that dies after the lines leaves nothing. What was said to a child
-                    # stands in the inbox of its root.
-                    self._leases.forget_taken(batch.lease.conversation if batch.lease else conversation)
-                    write_anew(batch, lines, self._build_path, self.read_lines(conversation))
-                    self._known_ends.pop(conversation, None)
-                    self._kept_files.forget(conversation)
-                finally:
-                    self._kept_files.unlock_all()
+            with lock_folder(self.folder, wait=wait):
+                for group in _split_rounds(changes):
+                    faults += self._commit_group(group, sync=sync and self._durable)
         except OSError as error:
-            raise self._build_failure(conversation, error) from None
-
-    def _append_group(self, batches: Sequence[RecordBatch], *, wait: bool) -> list[ToolchartError | None]:
-        """Append batches of different conversations; first all locks, so that nothing is written before."""
-        faults: list[ToolchartError | None] = [None] * len(batches)
-        with ExitStack() as open_files:
-            writes, locks = [], LeaseLocks(self._leases, self._kept_files, wait=wait)
-            # Sorted, so that two processes never wait for each other's locks.
-            for index in sorted(range(len(batches)), key=lambda index: batches[index].conversation):
-                batch = batches[index]
-                try:
-                    locks.check(batch.conversation, batch.lease)
-                    files = (self._kept_files, open_files)
-                    append = FileAppend(batch, self._build_path, self._find_end, *files, wait=wait)
-                    writes.append((index, append))
-                except LogConflict as error:
-                    self._refuse_earlier_file(batch)
-                    faults[index] = error
-                except OSError as error:
-                    faults[index] = self._build_failure(batch.conversation, error)
-            for index, failure in self._write_files(writes):
-                faults[index] = self._build_failure(batches[index].conversation, failure)
+            raise build_os_failure(error, f"the log {self.folder} cannot be written: {error}") from None
+        finally:
+            self._kept_files.close_oldest()
+            self._lock.release()
         return faults
 
-    def _write_files(self, appends: Sequence[tuple[int, FileAppend]]) -> list[tuple[int, OSError]]:
-        """Write locked files and sync them; those that failed are as before."""
-        failures, written = [], []
-        for index, append in appends:
-            try:
-                append.write(self._leases)
-                written.append((index, append))
-            except OSError as error:
-                failures.append((index, error))
-        return [*failures, *self._finish_appends(written)]
+    def _commit_group(
+        self, changes: Sequence[Change], *, sync: bool
+    ) -> list[LogConflict | LogUnavailable | None]:
+        """Make changes of different conversations: look at all, then write the values, and then the records.
 
-    def _finish_appends(self, writes: Sequence[tuple[int, FileAppend]]) -> list[tuple[int, OSError]]:
-        """Make appends durable; those that failed, after their files are as before."""
-        failures = []
-        if self._durable and len(writes) > 1:
+        The values are on the disk before their record: a record without them would be half a change.
+        """
+        faults: list[LogConflict | LogUnavailable | None] = [None] * len(changes)
+        appends: dict[int, _Append] = {}
+        for index, change in enumerate(changes):
+            with self._note_failure(faults, index, change.conversation):
+                faults[index], append = self._compare_change(change)
+                if append is not None:
+                    appends[index] = append
+        for step in (self._write_values, self._write_records):
+            handles: dict[int, list[int]] = {}
+            for index, append in list(appends.items()):
+                with self._note_failure(faults, index, append.change.conversation):
+                    handles[index] = step(append)
+            if sync:
+                self._sync_all([*handles.items(), *self._open_unsynced(appends)], faults, appends)
+            appends = {index: append for index, append in appends.items() if faults[index] is None}
+        for append in appends.values():
+            self._finish(append)
+        if sync and any(append.is_new or append.change.is_deletion for append in appends.values()):
+            sync_folder(self.folder)
+        return faults
+
+    @contextlib.contextmanager
+    def _note_failure(
+        self, faults: list[LogConflict | LogUnavailable | None], index: int, conversation: str
+    ) -> Iterator[None]:
+        """Note an error of the system as the fault of one change."""
+        try:
+            yield
+        except OSError as error:
+            path = self._build_path(conversation)
+            faults[index] = build_os_failure(
+                error,
+                f"the log {path} cannot be written: {error.strerror or error}\n"
+                "  records that were acknowledged are intact",
+            )
+
+    def _compare_change(self, change: Change) -> tuple[LogConflict | None, _Append | None]:
+        """Why a change does not fit; or what writes it."""
+        check, conversation = change.check, change.conversation
+        if check is not None and not check.fits(self.read_value(check.conversation, check.kind, check.key)):
+            return build_value_conflict(check), None
+        append = _Append(change)
+        if change.lines:
+            handle, append.size = self._kept_files.open(conversation, self._build_path(conversation))
+            if handle < 0:
+                append.is_new = True
+            else:
+                known = self._known_ends.get(conversation)
+                is_known = known is not None and known[1] == append.size
+                append.count, append.end = known if is_known and known else count_lines(handle, append.size)
+            append.handle = handle
+            if append.count != change.first_seq:
+                self._refuse_earlier_file(change, append.count)
+                return build_conflict(conversation, change.first_seq, append.count), None
+        return None, append
+
+    def _write_values(self, append: _Append) -> list[int]:
+        """Write the journals of a change, or delete its conversation; the handles to sync."""
+        change = append.change
+        if change.is_deletion:
+            self._delete(change.conversation)
+            return []
+        if change.replaced is not None:
+            self._forget_old_values(change)
+        handles = []
+        for (conversation, kind), values in _group_values(change.values).items():
+            handles.append(self._write_journal(conversation, kind, values, append))
+        return handles
+
+    def _write_journal(
+        self, conversation: str, kind: str, values: Sequence[ValueWrite], append: _Append
+    ) -> int:
+        """Write values as one line; the handle of the journal, which is closed after the commit."""
+        journal, change = self._read_journal(conversation, kind), append.change
+        kept = [
+            _KeptValue(value.key, value.data, number, value.is_listed)
+            for number, value in enumerate(values, journal.newest + 1)
+        ]
+        line = _JournalLine(kept)
+        if change.lines:
+            line = _JournalLine(kept, change.conversation, change.first_seq, _identify(change.lines[0]))
+        data = _encode_line(line) + b"\n"
+        path = self._build_path(conversation, f".{kind}")
+        if is_long(path.stem):
+            self._write_name(conversation)
+        append.is_new |= not journal.end
+        live_bytes = sum(len(value.data) for value in journal.values.values()) * 2
+        if journal.end > max(_LONG_JOURNAL_BYTES, 4 * live_bytes):
+            self._write_journal_anew(conversation, kind, journal)
+            journal = self._read_journal(conversation, kind)
+        handle = self._kept_files.open_once(path)
+        write_at(handle, journal.end, data)
+        self._unsynced.add(path)
+        return handle
+
+    def _write_journal_anew(self, conversation: str, kind: str, journal: _Journal) -> None:
+        """Write a journal with what it has now, in place of all that it ever had."""
+        values = sorted(journal.values.values(), key=lambda value: value.number)
+        lines = [_encode_line(_JournalLine([value])) + b"\n" for value in values]
+        self._replace_file(self._build_path(conversation, f".{kind}"), lines)
+
+    def _replace_file(self, path: Path, lines: Iterable[bytes]) -> None:
+        """Write a file anew beside the old one, and put it in its place in one step."""
+        new_path = path.with_suffix(NEW)
+        handle = open_private(new_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_at(handle, 0, b"".join(lines))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        new_path.replace(path)
+
+    def _forget_old_values(self, change: Change) -> None:
+        """Drop what is made from the records of a conversation, and what was written over."""
+        for kind in DERIVED_KINDS:
+            self._build_path(change.conversation, f".{kind}").unlink(missing_ok=True)
+        names = {change.conversation, change.check.conversation if change.check else change.conversation}
+        for name in names:
+            for kind in (LEASE, INBOX):
+                journal = self._read_journal(name, kind)
+                if journal.end:
+                    self._write_journal_anew(name, kind, journal)
+
+    def _write_records(self, append: _Append) -> list[int]:
+        """Write the lines of a change; the handles to sync."""
+        change, conversation = append.change, append.change.conversation
+        if not change.lines:
+            return []
+        path = self._build_path(conversation)
+        if change.replaced is not None:
+            old_lines = self.read_lines(conversation)
+            kept = [change.replaced.get(seq, line) for seq, line in enumerate(old_lines)]
+            self._replace_file(path, (line + b"\n" for line in (*kept, *change.lines)))
+            self._kept_files.forget(conversation)
+            self._known_ends.pop(conversation, None)
+            sync_folder(self.folder)
+            return []
+        if append.is_new and append.handle < 0:
+            if is_long(path.stem):
+                self._write_name(conversation)
+            append.handle = self._kept_files.create(conversation, path)
+        write_at(append.handle, append.end, b"".join(line + b"\n" for line in change.lines), append.size)
+        return [append.handle]
+
+    def _finish(self, append: _Append) -> None:
+        """Remember where a file ends now, after it was found in its place."""
+        change, conversation = append.change, append.change.conversation
+        if not change.lines or change.replaced is not None:
+            return
+        if not self._kept_files.is_in_place(conversation, self._build_path(conversation)):
+            self._notice.refuse(f"lost the file of conversation {conversation!r}, which was replaced,")
+        added_bytes = sum(map(len, change.lines)) + len(change.lines)
+        self._known_ends[conversation] = append.count + len(change.lines), append.end + added_bytes
+
+    def _sync_all(
+        self,
+        handles: Iterable[tuple[int, Sequence[int]]],
+        faults: list[LogConflict | LogUnavailable | None],
+        appends: Mapping[int, _Append],
+    ) -> None:
+        """Make files durable, side by side; the records of a change whose sync fails are cut off again."""
+        work = [(index, handle) for index, own in handles for handle in own]
+        if len(work) > 1:
             if self._sync_pool is None:
                 self._sync_pool = ThreadPoolExecutor(_SYNC_THREADS, "toolchart-sync")
-            results = list(self._sync_pool.map(lambda write: write[1].sync(), writes))
+            errors = list(self._sync_pool.map(_sync_file, (handle for _, handle in work)))
         else:
-            results = [write.sync() if self._durable else None for _, write in writes]
-        for (index, write), failure in zip(writes, results, strict=True):
-            if failure is not None:
-                failures.append((index, failure))
-            elif not write.is_in_place():
-                self._notice.refuse(
-                    f"lost the file of conversation {write.conversation!r}, which was replaced,"
-                )
-            else:
-                self._known_ends[write.conversation] = write.end
-        if self._durable and any(write.is_new for _, write in writes):
-            sync_folder(self.folder)
-        return failures
+            errors = [_sync_file(handle) for _, handle in work]
+        for (index, handle), error in zip(work, errors, strict=True):
+            if error is None:
+                continue
+            append = appends[index]
+            with self._note_failure(faults, index, append.change.conversation):
+                if handle == append.handle:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(handle, append.end)
+                raise error
 
-    def _build_failure(self, conversation: str, error: OSError) -> LogUnavailable:
-        path = self._build_path(conversation)
-        return build_os_failure(
-            error,
-            f"the log {path} cannot be written: {error.strerror or error}\n"
-            "  records that were acknowledged are intact",
-        )
+    def _open_unsynced(self, appends: Mapping[int, _Append]) -> list[tuple[int, list[int]]]:
+        """What an earlier commit has written without waiting: it must not come to the disk after a later one.
+        Its handles belong to the first change, which fails with them."""
+        paths = [path for path in self._unsynced if path.exists()] if appends else []
+        self._unsynced.clear()
+        return [(next(iter(appends)), [self._kept_files.open_once(path) for path in paths])] if paths else []
 
-    def _sync(self, handle: int) -> None:
-        if self._durable:
-            os.fdatasync(handle)
+    def _write_name(self, conversation: str) -> None:
+        """Write the id that a long file name stands for; durable, because the records are found by it."""
+        path = self._build_path(conversation, NAME)
+        if not path.exists():
+            self._replace_file(path, [conversation.encode()])
 
-    def _find_end(self, conversation: str, handle: int, size: int) -> tuple[int, int]:
-        """Number of complete lines of an open file, and the byte offset at which the last one ends."""
-        end = self._known_ends.get(conversation)
-        if end is not None and end[1] == size:
-            return end
-        count, start = self._find_start(conversation, size, None)
-        data = os.pread(handle, size - start, start)
-        return count + data.count(b"\n"), start + data.rfind(b"\n") + 1
+    def _delete(self, conversation: str) -> None:
+        """Delete the files of a conversation: first what is worth nothing without the records."""
+        derived = [f".{kind}" for kind in DERIVED_KINDS]
+        others = [f".{kind}" for kind in KINDS if kind not in DERIVED_KINDS]
+        for suffix in (*derived, RECORDS, NEW, *others, NAME):
+            self._build_path(conversation, suffix).unlink(missing_ok=True)
+        self._known_ends.pop(conversation, None)
+        self._kept_files.forget(conversation)
 
-    def _find_start(self, conversation: str, size: int, seq: int | None) -> tuple[int, int]:
-        """A record number, at most `seq`, and the byte at which its line begins; from the checkpoints."""
-        with contextlib.suppress(LogDamaged):  # damage of a checkpoint is reported to those who read it
-            for checkpoint_seq, end, _ in self._read_checkpoint_lines(conversation):
-                is_early = seq is None or checkpoint_seq < seq
-                if is_early and end <= size and self._has_record_end(conversation, checkpoint_seq, end):
-                    return checkpoint_seq + 1, end
-        return 0, 0
-
-    def _has_record_end(self, conversation: str, seq: int, end: int) -> bool:
-        """Whether the line of record `seq` ends at byte `end`; not so where the file was cut and
-        continued."""
-        with self._build_path(conversation).open("rb") as file:
-            file.seek(end - 1)
-            if file.read(1) != b"\n":
-                return False
-            return next(read_lines_backwards(file, end)).startswith(b'{"seq":%d,' % seq)
-
-    # -- reading ---------------------------------------------------------------------------------
+    # -- reading records -------------------------------------------------------------------------------
 
     def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
         """The complete lines from number `start` on."""
-        path = self._build_path(conversation)
-        if not path.is_file():
+        try:
+            file = self._build_path(conversation).open("rb")
+        except (FileNotFoundError, IsADirectoryError):
             return
-        with path.open("rb") as file:
-            first, offset = self._find_start(conversation, path.stat().st_size, start) if start else (0, 0)
-            file.seek(offset)
-            for seq, line in enumerate(file, first):
+        with file:
+            if not find_line(file, start):
+                return
+            for line in file:
                 if not line.endswith(b"\n"):
                     return
-                if seq >= start:
-                    yield line[:-1]
+                yield line[:-1]
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
-        path = self._build_path(conversation)
-        if not path.is_file():
+        try:
+            file = self._build_path(conversation).open("rb")
+        except (FileNotFoundError, IsADirectoryError):
             return None
-        first, offset = self._find_start(conversation, path.stat().st_size, None)
-        newest = None
-        with path.open("rb") as file:
-            file.seek(offset)
-            for seq, line in enumerate(file, first):
-                if line.endswith(b"\n"):
-                    newest = (seq, line[:-1])
-            if newest is None and first:
-                file.seek(0)
-                head = next(read_lines_backwards(file, offset))
-                newest = (first - 1, head)
-        return newest
-
-    def _find_record_hash(self, conversation: str, seq: int) -> str | None:
-        line = next(self.read_lines(conversation, seq), None)
-        match = _HASH.search(line) if line is not None else None
-        return match.group(1).decode() if match else None
+        with file:
+            count, _ = count_lines(file.fileno(), os.fstat(file.fileno()).st_size)
+            if not count or not find_line(file, count - 1):
+                return None
+            return count - 1, file.readline()[:-1]
 
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations that have a complete line, the oldest first."""
@@ -347,23 +498,100 @@ class JsonlStore:
         except (OSError, UnicodeDecodeError) as error:
             raise LogDamaged(f"the id of {path} cannot be read: {error}") from None
 
-    def delete(self, conversation: str) -> None:
-        """Delete a whole conversation with its checkpoints."""
-        path = self._build_path(conversation)
+    # -- reading values --------------------------------------------------------------------------------
+
+    def _read_journal(self, conversation: str, kind: str) -> _Journal:
+        """The values of a kind as they are now; from memory where the file has not changed."""
+        path = self._build_path(conversation, f".{kind}")
         try:
-            with self._leases.hold_for_deletion(conversation):
-                # The checkpoints first: they are worth nothing without the records.
-                self._build_path(conversation, CHECKPOINTS).unlink(missing_ok=True)
-                path.unlink(missing_ok=True)
-                self._build_path(conversation, NAME).unlink(missing_ok=True)
-                path.with_suffix(NEW).unlink(missing_ok=True)
-        except OSError as error:
-            raise build_os_failure(error, f"the log {path} cannot be deleted: {error}") from None
-        with self._lock:
-            self._known_ends.pop(conversation, None)
-            self._kept_files.forget(conversation)
-        if self._durable:
-            sync_folder(self.folder)
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return _Journal()
+        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+        known = self._journals.get((conversation, kind))
+        if known is not None and known.identity == identity:
+            return known
+        journal = self._parse_journal(path, conversation, kind)
+        # A journal that changed while it was read is not kept, and neither is one whose last line waits for
+        # its record: that comes without a change of the journal.
+        if journal.end == status.st_size <= _LONG_JOURNAL_BYTES:
+            journal.identity = identity
+            self._journals[conversation, kind] = journal
+            while len(self._journals) > _MOST_JOURNALS:
+                with contextlib.suppress(KeyError):  # another thread was faster
+                    self._journals.popitem(last=False)
+        return journal
+
+    def _parse_journal(self, path: Path, conversation: str, kind: str) -> _Journal:
+        journal = _Journal(values={})
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return journal
+        lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+        for place, stored in enumerate(lines):
+            try:
+                line = _decode_line(stored)
+            except (msgspec.DecodeError, UnicodeError):
+                if kind == LEASE:  # no part of the log; after a loss of power nobody holds one
+                    break
+                raise LogDamaged(f"{path} has a line that is none", conversation=conversation) from None
+            if place == len(lines) - 1 and line.seq >= 0 and not self._has_record(line):
+                break
+            journal.end += len(stored)
+            for value in line.values:
+                journal.values[value.key] = value
+                journal.newest = max(journal.newest, value.number)
+        return journal
+
+    def _has_record(self, line: _JournalLine) -> bool:
+        """Whether the record is there that the values of a line came with."""
+        record = next(self.read_lines(line.conversation, line.seq), None)
+        return record is not None and _identify(record) == line.record
+
+    def read_value(self, conversation: str, kind: str, key: str = "") -> bytes | None:
+        """The data of a small value."""
+        value = self._read_journal(conversation, kind).values.get(key)
+        return None if value is None else value.data
+
+    def read_values(
+        self, conversation: str, kind: str, before: str | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """Key and data of each value of a kind, the greatest key first."""
+        values = self._read_journal(conversation, kind).values
+        for key in sorted(values, reverse=True):
+            if before is None or key < before:
+                yield key, values[key].data
+
+    def list_values(self, kind: str, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
+        """The listed values of a kind."""
+        if conversations is None:
+            conversations = [self._read_name(path) for path in self.folder.glob(f"*.{kind}")]
+        return [
+            SmallValue(name, kind, value.key, value.data, value.number)
+            for name in sorted(set(conversations))
+            for value in sorted(self._read_journal(name, kind).values.values(), key=_get_number)
+            if value.is_listed
+        ]
+
+    def list_without(self, kind: str) -> Iterable[str]:
+        """The conversations that have no value of a kind with an empty key."""
+        names = self.list_conversations()
+        return [name for name in names if "" not in self._read_journal(name, kind).values]
+
+    # -- checking and closing --------------------------------------------------------------------------
+
+    def check_storage(self) -> Iterator[LogDamaged]:
+        """Files of the folder that no store has written, and what is made from records without records."""
+        journals = tuple(f".{kind}" for kind in KINDS)
+        derived = tuple(f".{kind}" for kind in DERIVED_KINDS)
+        for path in sorted(self.folder.iterdir()):
+            if path.suffix in derived and not path.with_suffix(RECORDS).is_file():
+                yield LogDamaged(f"{path} has checkpoints of a conversation that has no records")
+            if path.suffix in (RECORDS, *journals):
+                name = path.stem if is_long(path.stem) else build_file_name(read_file_name(path.stem))
+                if name != path.stem or not path.is_file():
+                    yield LogDamaged(f"{path} is no file of this log")
 
     def close(self) -> None:
         """Close the files, and end the threads that sync."""
@@ -373,97 +601,55 @@ class JsonlStore:
             self._sync_pool.shutdown()
             self._sync_pool = None
 
-    # -- checkpoints -----------------------------------------------------------------------------
 
-    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Keep the checkpoint of the newest record, durable on return."""
-        known_end = self._known_ends.get(conversation)
-        if known_end is None or known_end[0] != seq + 1:
-            return  # another writer has appended meanwhile: this checkpoint is not the newest any more
-        try:
-            with ExitStack() as open_files:
-                path = self._build_path(conversation, CHECKPOINTS)
-                self._sync(write_checkpoint_line(path, known_end, (seq, data), open_files))
-        except OSError as error:
-            raise self._build_failure(conversation, error) from None
+def open_jsonl_for_reading(address: str) -> JsonlStore:
+    """The log in a folder, for reading.
 
-    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """The checkpoints, the newest first."""
-        for seq, _, data in self._read_checkpoint_lines(conversation):
-            if newest is None or seq <= newest:
-                yield seq, data
+    Raises:
+        LogUnavailable: there is none.
+    """
+    return JsonlStore(address, create=False, reads_only=True)
 
-    def _read_checkpoint_lines(self, conversation: str) -> Iterator[tuple[int, int, bytes]]:
-        """Record number, end of the record's line and data of each checkpoint, the newest first."""
-        path = self._build_path(conversation, CHECKPOINTS)
-        if not path.is_file():
-            return
-        with path.open("rb") as file:
-            for line in read_lines_backwards(file, find_complete_size(file)):
-                seq, _, rest = line.partition(b" ")
-                end, _, data = rest.partition(b" ")
-                if not (seq.isdigit() and end.isdigit()):
-                    raise LogDamaged(f"{path} has a line that is no checkpoint", conversation=conversation)
-                yield int(seq), int(end), data
 
-    def check_storage(self) -> Iterator[LogDamaged]:
-        """Files of the folder that no store has written, and checkpoints without records."""
-        for path in sorted(self.folder.iterdir()):
-            if path.suffix == CHECKPOINTS and not path.with_suffix(RECORDS).is_file():
-                yield LogDamaged(f"{path} has checkpoints of a conversation that has no records")
-            if path.suffix in (RECORDS, CHECKPOINTS):
-                name = path.stem if is_long(path.stem) else build_file_name(read_file_name(path.stem))
-                if name != path.stem or not path.is_file():
-                    yield LogDamaged(f"{path} is no file of this log")
+def _get_number(value: _KeptValue) -> int:
+    return value.number
 
-    # -- leases and inboxes ------------------------------------------------------------------------
 
-    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
-        """Take the lease of a conversation."""
-        self.check_place()
-        return self._leases.acquire(conversation, worker, seconds, wait=wait)
+def _group_values(values: Sequence[ValueWrite]) -> dict[tuple[str, str], list[ValueWrite]]:
+    """Values by the journal that they stand in."""
+    journals: dict[tuple[str, str], list[ValueWrite]] = {}
+    for value in values:
+        journals.setdefault((value.conversation, value.kind), []).append(value)
+    return journals
 
-    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
-        """Prolong leases; of each, whether it was still held."""
-        self.check_place()
-        return [self._leases.renew(lease, seconds) for lease in leases]
 
-    def release_lease(
-        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
-    ) -> bool:
-        """End a lease, unless the inbox has entries."""
-        self.check_place()
-        return self._leases.release(lease, is_open=is_open, due=due, wait=wait)
+def _split_rounds(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """The changes in their order, in groups that touch each conversation, and each family, at most once."""
+    group: list[Change] = []
+    names: set[str] = set()
+    for change in changes:
+        own = {change.conversation, *(value.conversation for value in change.values)}
+        if names & own or (change.check is not None and change.check.conversation in names):
+            yield group
+            group, names = [], set()
+        group.append(change)
+        names |= own
+    if group:
+        yield group
 
-    def find_lease(self, conversation: str) -> Lease | None:
-        """The newest lease of a conversation."""
-        return self._leases.find(conversation)
 
-    def list_leases(self) -> Sequence[Lease]:
-        """The leases that are held now, the oldest first."""
-        return self._leases.list_held()
+def _sync_file(handle: int) -> OSError | None:
+    try:
+        os.fdatasync(handle)
+    except OSError as error:
+        return error
+    return None
 
-    def list_unfinished(self) -> Iterable[str]:
-        """The conversations that a worker may go on with now."""
-        return self._leases.list_unfinished()
 
-    def post(self, conversation: str, key: str, data: bytes) -> bool:
-        """Add an entry to an inbox, unless its key is known; durable on return."""
-        self.check_place()
-        return self._leases.post(conversation, key, data)
-
-    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
-        """The entries that are not taken yet."""
-        return [entry for name in conversations for entry in self._leases.read_entries(name)]
-
-    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
-        """Mark entries as taken."""
-        self.check_place()
-        self._leases.mark_taken(conversation, numbers)
-        self._leases.forget_taken(conversation)  # no record holds them
-
-    def _build_path(self, conversation: str, suffix: str = RECORDS) -> Path:
-        return self.folder / (build_file_name(conversation) + suffix)
+def _identify(line: bytes) -> str:
+    """What a record is known by, also after its content was erased: its hash, or that of its bytes."""
+    match = _HASH.search(line)
+    return match.group(1).decode() if match else hashlib.sha256(line).hexdigest()
 
 
 def _read_begin_time(path: Path) -> str:

@@ -1,1 +1,0 @@
-"""Access of the stores to their files, connections and tables."""

@@ -1,0 +1,201 @@
+"""Files of the JSONL store: names, the lock, and writing that leaves a file as it was after an error."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import resource
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, unquote
+
+from toolchart.engine.log.stores.replaced_files import get_identity
+from toolchart.states.errors import LogBusy
+
+BLOCK_BYTES = 1 << 18
+
+_UNSAFE_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
+_MAX_NAME = 180
+"""Characters of a file name without its suffix; most systems allow 255 bytes."""
+
+
+def build_file_name(conversation: str) -> str:
+    """A plain file name for any id: without separators and points, and of limited length.
+
+    A long one ends in `~` and a hash; its id stands in a file of its own.
+    """
+    name = _UNSAFE_CHARACTER.sub(lambda match: _escape_character(match.group(0)), conversation)
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[:100].rstrip('%')}~{hashlib.sha256(conversation.encode()).hexdigest()}"
+
+
+def is_long(file_name: str) -> bool:
+    """Whether a file name stands for a longer id."""
+    return "~" in file_name
+
+
+def read_file_name(file_name: str) -> str:
+    """The id of a file name that is not long."""
+    return unquote(file_name)
+
+
+def _escape_character(character: str) -> str:
+    return quote(character, safe="") if character != "." else "%2E"
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file; one that is created can be read by its owner only."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Within the block nobody else has the lock of a folder.
+
+    The lock belongs to a descriptor of its own, which is closed at the end: a child that was forked meanwhile
+    would keep a lock that is held for longer, for a worker that has died.
+
+    Raises:
+        LogBusy: another process has it, and `wait` is false.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise LogBusy("another process writes to the log") from None
+    finally:
+        os.close(handle)
+
+
+def write_at(handle: int, end: int, data: bytes, size: int | None = None) -> None:
+    """Write after byte `end`, where the last complete line ends; after an error the file is as before.
+
+    Args:
+        size: of the file, where it is known: one that ends there already is not cut.
+    """
+    if size != end:
+        os.ftruncate(handle, end)
+    try:
+        written_bytes = 0
+        while written_bytes < len(data):
+            written_bytes += os.pwrite(handle, data[written_bytes:], end + written_bytes)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, end)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, so that a new or deleted file is durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def count_lines(handle: int, size: int) -> tuple[int, int]:
+    """The complete lines of a file, and the byte after the last one."""
+    count = end = position = 0
+    while position < size and (block := os.pread(handle, BLOCK_BYTES, position)):
+        lines = block.count(b"\n")
+        if lines:
+            count, end = count + lines, position + block.rindex(b"\n") + 1
+        position += len(block)
+    return count, end
+
+
+def find_line(file: BinaryIO, number: int) -> bool:
+    """Go to the beginning of a line of a file; whether it may be there."""
+    position = 0
+    while number:
+        block = file.read(BLOCK_BYTES)
+        if not block:
+            return False
+        lines = block.count(b"\n")
+        if lines < number:
+            position, number = position + len(block), number - lines
+            continue
+        end = -1
+        for _ in range(number):
+            end = block.index(b"\n", end + 1)
+        position, number = position + end + 1, 0
+    file.seek(position)
+    return True
+
+
+_MOST = 512
+_SHARE = 4
+"""At most so many files, and at most this part of those that the process may open."""
+
+
+class KeptFiles:
+    """The files of records that stay open from one append to the next, because opening one costs more than
+    writing to it; and those that a commit opens for itself. One thread at a time uses them.
+
+    A kept file is looked at before it is used again: another process may have deleted the conversation or
+    written it anew, or somebody has restored a backup. Then it is opened by its path again.
+    """
+
+    def __init__(self) -> None:
+        self._handles: OrderedDict[str, int] = OrderedDict()
+        self._once: list[int] = []
+        self.most = min(_MOST, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
+
+    def open(self, conversation: str, path: Path) -> tuple[int, int]:
+        """The file at a path and its size; -1 and 0 where there is none."""
+        if not self.is_in_place(conversation, path):
+            self.forget(conversation)
+            try:
+                self._handles[conversation] = open_private(path, os.O_RDWR)
+            except FileNotFoundError:
+                return -1, 0
+        self._handles.move_to_end(conversation)
+        handle = self._handles[conversation]
+        return handle, os.fstat(handle).st_size
+
+    def create(self, conversation: str, path: Path) -> int:
+        """A new file, which must not exist."""
+        handle = self._handles[conversation] = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        return handle
+
+    def open_once(self, path: Path) -> int:
+        """A file, created where it is missing, that is open until the end of the commit."""
+        handle = open_private(path, os.O_RDWR | os.O_CREAT)
+        self._once.append(handle)
+        return handle
+
+    def is_in_place(self, conversation: str, path: Path) -> bool:
+        """Whether the file of a conversation is open, and is the one at its path."""
+        handle = self._handles.get(conversation)
+        if handle is None:
+            return False
+        try:
+            return get_identity(os.stat(path)) == get_identity(os.fstat(handle))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def forget(self, conversation: str) -> None:
+        """Close the file of a conversation."""
+        handle = self._handles.pop(conversation, None)
+        if handle is not None:
+            os.close(handle)
+
+    def close_oldest(self) -> None:
+        """End a commit: close what it opened for itself, and what was not used for longest."""
+        while self._once:
+            os.close(self._once.pop())
+        while len(self._handles) > self.most:
+            os.close(self._handles.popitem(last=False)[1])
+
+    def close(self) -> None:
+        """Close every file."""
+        while self._handles:
+            os.close(self._handles.popitem()[1])
