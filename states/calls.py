@@ -277,6 +277,8 @@ def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> Non
 
     Those too that a resumed process only had to answer for: they had begun before it.
     """
+    if type(effect) is not RunTools:  # a planted checkpoint may say so of another effect
+        return
     requested_ids = {call.id for call in effect.calls}
     requested_ids |= {refusal.call.id for refusal in effect.refused if refusal.outcome == "interrupted"}
     closes_any = False

@@ -139,6 +139,8 @@ class Machine:
 
     def try_event(self, configuration: Configuration | None, event: str, facts: Facts) -> Move | NoTransition:
         """What `event` does in this configuration under these facts, if it does anything."""
+        # Open effects are no part of the key: only what the library can see decides its answer. The event is
+        # the dotted one (`replied.judge`), since a row may name the effect that it answers.
         node = self._table.get((configuration, event))
         evaluators = self._guards.evaluators
         while type(node) is _GuardNode:
@@ -248,6 +250,8 @@ class Machine:
         return answer
 
     def _store_answer(self, key: _TableKey, answer: _Answer, guard_truths: list[tuple[int, bool]]) -> None:
+        # A path and not a vector of the guards of one row: guards of transitions without an event, of
+        # `done.state` and of raised events that this step reached count too, in the order of asking.
         if not guard_truths:
             self._table[key] = answer
             return
@@ -318,6 +322,8 @@ class Machine:
         trace.restart(operations)
         vars(instance.model).update(vars(probe))
         instance._engine = instance._get_engine()
+        # History lives beside the configuration. The library reads it while it handles the event, so it is
+        # restored after the instance is made and before `send`.
         instance.history_values.clear()
         for name, ids in configuration.history:
             instance.history_values[name] = [self._states_by_id[id_] for id_ in ids]
@@ -335,10 +341,15 @@ class Machine:
             return
 
     def _sort_states(self, states: Iterable[str]) -> tuple[str, ...]:
+        # By our own index: the library's order has ties (the second region equals the first region's first
+        # child), so the same states would be several configurations: 452 in place of 64 for three regions of
+        # four states. The index is that of the document, so it means the same in every process.
         return tuple(sorted(states, key=self._document_order.__getitem__))
 
     def _convert_states(self, configuration: Configuration) -> Any:
         """The active states in the form that the library keeps in its model."""
+        # One state as itself, several as an ordered set of all of them, ancestors included. With leaves alone
+        # the library takes a wrong configuration without a word; it refuses a list.
         if len(configuration.states) == 1:
             return configuration.states[0]
         from statemachine.orderedset import OrderedSet
@@ -355,7 +366,7 @@ class Machine:
                     for name, remembered_states in instance.history_values.items()
                 )
             ),
-            terminated=bool(instance.is_terminated),
+            terminated=bool(instance.is_terminated),  # the engine knows it, and no restored instance does
             label=self._format_label(states),
         )
 

@@ -100,6 +100,8 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
         now=event.at,
         warnings=event.warnings,
     )
+    # The order of messages: results of calls that were left open, since hosts refuse a call without its
+    # result right behind it; then what was said elsewhere, what was said meanwhile, and what is said now.
     if goes_on and snapshot.calls.length:  # calls that nobody took up before the chart began to wait
         builder.calls = snapshot.calls
         builder.closed_call_ids.update(snapshot.calls.positions)
@@ -248,6 +250,8 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
         reduce_result_reply(builder, effect, event)
         show_summary(builder, effect, event)
         return
+    # The new calls get their ids and repeats before the old ones are closed: closing tracks the old ones, and
+    # a call of this reply must not count as a repeat of one that never ran.
     reply, open_calls = event.reply, NO_CALLS
     calls: tuple[ToolCall, ...] = ()
     if reply.tool_calls:
@@ -269,6 +273,7 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
     builder.calls = open_calls
     builder.failure = None
     builder.streamed_text = None
+    # Else the next failure would count as a further one, and wait too long or give up.
     builder.attempt = 0
     is_tool_only = calls and not (reply.content or "").strip()
     builder.tool_only_streak = builder.tool_only_streak + 1 if is_tool_only else 0

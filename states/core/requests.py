@@ -77,7 +77,9 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
         options = release_choice(builder, options)
     request = Request(
         model=settings.model,
-        messages=RequestMessages(builder.system or None, builder.request_messages),
+        messages=RequestMessages(
+            builder.system or None, builder.messages if builder.shown is None else builder.shown
+        ),
         tools=tools,
         options=options,
         writes_tools_as_text=builder.writes_tools_as_text,
@@ -149,6 +151,7 @@ def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -
     for open_call in builder.calls:
         if open_call.outcome is None:
             if open_call.ruling == "run":
+                # From now on it may have begun. Without a result it ends as interrupted and not as skipped.
                 open_call = replace(open_call, is_requested=True)
                 runnable.append(open_call.call)
             else:
@@ -177,6 +180,10 @@ def _refuse_started_calls(
     builder: SnapshotBuilder, effect: RunTools, repeatable: tuple[str, ...]
 ) -> RunTools:
     """The same effect; it runs only calls that may be repeated, and answers for the others."""
+    if (
+        type(effect) is not RunTools
+    ):  # a planted checkpoint may say so of another effect: the driver refuses it
+        return effect
     open_ids = {open_call.call.id for open_call in builder.calls if open_call.outcome is None}
     open_calls = [call for call in effect.calls if call.id in open_ids]
     reason = builder.texts.interrupted.format(reason="the process stopped while it may have been running")
@@ -225,6 +232,7 @@ def _compute_wait_s(builder: SnapshotBuilder) -> float:
     failure, limits = builder.failure, get_turn_limits(builder)
     if failure is not None and failure.retry_after_s is not None:
         return min(failure.retry_after_s, limits.max_wait_s)
+    # The exponent is capped: beyond 2 ** 60 the pause is the longest one in any case, and floats end at 1024.
     jitter = failure.jitter if failure is not None else 0.0
     pause = limits.first_wait_s * 2.0 ** min(max(0, builder.attempt - 1), 60)
     return round(min(pause, limits.max_wait_s) * (1 - jitter / 4), 3)

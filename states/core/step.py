@@ -222,8 +222,9 @@ def _complete_step(
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
     assert builder.settings is not None, "a turn has settings"
     builder.configuration = configuration = move.configuration
-    # Cancel first, then build: a state that is left and entered again loses what it had open and asks anew.
-    # Which states were left is observed and not computed: a difference of configurations misses such a state.
+    # Exit, entry and termination each end what a state has open. Cancel first, then build: a state that is
+    # left and entered again loses what it had open and asks anew. Which states were left is observed and not
+    # computed: a difference of configurations misses such a state.
     if builder.open_effects:
         left, ended = move.reset_states, []
         for open_effect in builder.open_effects:
@@ -356,6 +357,7 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
         IllegalEvent: the id was never given, or the effect is answered by other events.
     """
     name, id_ = event.TYPE, event.effect
+    # Newest first: `review_calls` and the `ask_approval` after it both take a decision; the newer gets it.
     for effect in reversed(snapshot.open_effects):
         answers = _list_answers(effect.kind or effect.name)
         if id_ == effect.id or (not id_ and name in answers):
@@ -363,6 +365,7 @@ def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
                 reason = f"the effect {effect.id} ({effect.name}) is answered by {', '.join(answers)}"
                 raise IllegalEvent(event.TYPE, snapshot.state, false_conditions=(reason,))
             return effect
+    # An id that was given once is late. One that never was is a mistake of the caller: no log may hold it.
     if 0 < event.effect < snapshot.next_effect:
         return None
     condition = (
@@ -509,6 +512,7 @@ def _start_turn(machine: Machine, snapshot: Snapshot, event: TurnStarted) -> Ste
         raise IllegalEvent(event.TYPE, snapshot.state, legal=list_legal_events(snapshot))
     builder = open_turn(snapshot, event)
     builder.steps = 1
+    # A chart that only waits for the user goes on where it stands, with its results. Any other starts anew.
     if snapshot.awaits_user:
         return _continue_chart(machine, snapshot, builder, event)
     try:
