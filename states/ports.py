@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -78,6 +78,11 @@ class StreamingProvider(Protocol):
             ProviderError: the call failed, or the stream ended without its terminal marker.
         """
         ...
+
+
+def can_stream(provider: Provider) -> TypeGuard[StreamingProvider]:
+    """Whether a provider can stream its replies. Asked in every turn, where `isinstance` takes 20 us."""
+    return hasattr(provider, "stream")
 
 
 class Executor(Protocol):

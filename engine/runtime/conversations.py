@@ -106,14 +106,14 @@ class Conversations:
         """
         if name in self._running_drivers:
             raise build_running_turn_error(name)
-        driver, token = self._resting.take(name, service), self._log.get_lease_token(name)
+        driver, token = self._resting.take(name), self._log.get_lease_token(name)
         # Each holder's token is one more than that of the one before: else another worker was here meanwhile.
         if driver is None or (token and driver.lease_token != token - 1):
             loaded_conversation = loaded or load_conversation(self._store, name)
             driver = (
-                self._begin_conversation(name, service, parent)
+                self._begin_conversation(name, parent)
                 if loaded_conversation is None
-                else self._continue_conversation(name, service, loaded_conversation, parent)
+                else self._continue_conversation(name, loaded_conversation, parent)
             )
         self._use_service(driver, service)
         driver.lease_token = token
@@ -319,14 +319,14 @@ class Conversations:
 
     # -- drivers ---------------------------------------------------------------------------------
 
-    def _begin_conversation(self, name: str, service: str, parent: ParentLink | None) -> Driver:
+    def _begin_conversation(self, name: str, parent: ParentLink | None) -> Driver:
         """The driver of a new conversation, with its `configured` event applied."""
-        driver = self._build_driver(name, service, Snapshot(), Journal(self._log, name), self._machine)
+        driver = self._build_driver(name, None, Snapshot(), Journal(self._log, name), self._machine)
         driver.apply_event(replace(self.build_configured_event(name), parent=parent))
         return driver
 
     def _continue_conversation(
-        self, name: str, service: str, loaded_conversation: ReplayedConversation, parent: ParentLink | None
+        self, name: str, loaded_conversation: ReplayedConversation, parent: ParentLink | None
     ) -> Driver:
         """The driver of a conversation at rest, for its next turn."""
         if parent is None:
@@ -339,7 +339,7 @@ class Conversations:
         # A chart that waits for the user goes on as it is; another one takes over when it has terminated.
         keeps_chart = loaded_conversation.snapshot.awaits_user and not has_same_chart
         machine = loaded_conversation.machine if keeps_chart else self._machine
-        driver = self._build_driver(name, service, loaded_conversation.snapshot, journal, machine)
+        driver = self._build_driver(name, None, loaded_conversation.snapshot, journal, machine)
         has_same_agent = (previous.spec, previous.tools) == (current.spec, current.tools)
         if not keeps_chart and not (has_same_chart and has_same_agent):
             # The texts of a conversation stay, whatever this release would write.
@@ -372,7 +372,7 @@ class Conversations:
     def _build_driver(
         self, name: str, service: str | None, snapshot: Snapshot, journal: Journal, machine: Machine
     ) -> Driver:
-        """A driver with its dependencies; `service` is None for a fork that has no turn yet."""
+        """A driver with its dependencies; `service` is None where no model is asked yet."""
         telemetry = self._parts.telemetry
         if telemetry is not None:
             telemetry.name_agent(name, self._spec.name or "")
@@ -496,17 +496,13 @@ class RestingConversations:
         shared: Value = self._shared.setdefault((type(value), msgspec.json.encode(value)), value)
         return shared
 
-    def take(self, name: str, service: str) -> Driver | None:
-        """The driver for the next turn; None where the conversation is not kept.
-
-        Args:
-            service: the `llms` entry that the turn asks.
-        """
+    def take(self, name: str) -> Driver | None:
+        """The driver for the next turn, without a model yet; None where the conversation is not kept."""
         kept = self._kept.pop(name, None)
         self._large.pop(name, None)
         if not isinstance(kept, _SmallConversation):
             return kept
-        driver = self._build_driver(name, service, kept.snapshot, kept.journal, kept.machine)
+        driver = self._build_driver(name, None, kept.snapshot, kept.journal, kept.machine)
         driver.lease_token = kept.lease_token
         return driver
 

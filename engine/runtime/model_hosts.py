@@ -27,7 +27,7 @@ from toolchart.states.effects import CallModel
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import Failed, Replied
 from toolchart.states.messages import Reply, Request
-from toolchart.states.ports import Provider, Store, StreamingProvider
+from toolchart.states.ports import Provider, Store, can_stream
 
 if TYPE_CHECKING:
     from toolchart.engine.telemetry.debug_files import DebugFiles
@@ -88,7 +88,8 @@ class ModelHosts:
             SpecError: there is no such entry, or it cannot be used.
         """
         provider = self.get_plain_provider(service)
-        return provider if isinstance(provider, StreamingProvider) else accept_text_calls(provider)
+        has_stream = can_stream(provider)
+        return provider if has_stream else accept_text_calls(provider)
 
     def get_plain_provider(self, service: str) -> Provider:
         """The provider of an `llms` entry for the running event loop, as the entry or the program gives it.

@@ -62,7 +62,7 @@ from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
 from toolchart.states.messages import Reply, TextDelta, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
-from toolchart.states.ports import CountingProvider, StreamingProvider
+from toolchart.states.ports import CountingProvider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
@@ -135,9 +135,7 @@ class EffectPerformer:
                 provider = dependencies.get_provider(effect.host)
             if request.writes_tools_as_text:  # its host refused tools before
                 provider = accept_text_calls(provider)
-            if (dependencies.on_delta is not None or dependencies.keep_deltas) and isinstance(
-                provider, StreamingProvider
-            ):
+            if (dependencies.on_delta is not None or dependencies.keep_deltas) and can_stream(provider):
                 answer = self._stream_reply(dependencies, provider, effect, deltas)
             else:
                 answer = provider.complete(request)

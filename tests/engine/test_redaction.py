@@ -98,7 +98,7 @@ def test_equal_secrets_stay_equal() -> None:
     store = MemoryStore()
     engine = agents.make_engine([same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES)
     engine.run("go", conversation="c")
-    repeats = [call.repeat for call in engine.conversations._resting.take("c", "").snapshot.tracked_calls]
+    repeats = [call.repeat for call in engine.conversations._resting.take("c").snapshot.tracked_calls]
     replayed_snapshot = list(replay(store.read_lines("c"), "c"))[-1].step.snapshot
     assert repeats == [call.repeat for call in replayed_snapshot.tracked_calls] == [1, 2, 1]
 
