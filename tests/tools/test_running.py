@@ -182,6 +182,33 @@ def test_a_process_accepts_models_and_returns_json() -> None:
     assert event.result["result"] == {"city": "BRNO", "zip": 60201}
 
 
+@pytest.mark.parametrize("execution_mode", ["async", "thread"])
+def test_each_run_keeps_its_own_time_beside_others(execution_mode: str) -> None:
+    """Issue 27: runs that overlap end at their own deadlines, in whatever order these were
+    set; a run that has time left goes on, and so does a later run on the same event loop."""
+    is_over = threading.Event()
+
+    async def wait(arguments: Any) -> str:
+        return "done" if await asyncio.to_thread(is_over.wait, 600) else ""
+
+    run = wait if execution_mode == "async" else lambda arguments: "done" if is_over.wait(600) else ""
+    timeouts = {"long": 600.0, "short": 0.05, "middle": 0.1}
+    tools = [
+        build_tool(name, run, execution_mode=execution_mode, timeout_s=timeout_s)
+        for name, timeout_s in timeouts.items()
+    ]
+    executor = make_executor(*tools)
+
+    async def scenario() -> list[Any]:
+        runs = {name: asyncio.ensure_future(executor.run(make_call(name), (name,))) for name in timeouts}
+        late = [await runs["middle"], await runs["short"]]
+        is_over.set()
+        return [*late, await runs["long"], await executor.run(make_call("short"), ("short",))]
+
+    outcomes = [event.outcome for event in asyncio.run(scenario())]
+    assert outcomes == ["timed_out", "timed_out", "succeeded", "succeeded"]
+
+
 def test_a_timed_out_process_leaves_nothing_behind(tmp_path: Path) -> None:
     """Issue 6: after the timeout the child and all processes that it started are dead."""
     marker = tmp_path / "pids"
