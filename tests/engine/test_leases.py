@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from effort import mark_slow
+from msgspec.structs import replace
 from postgres_database import create_database
 from written_logs import write_conversation
 
@@ -103,6 +104,22 @@ def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[st
     store.acquire_lease("c", DEAD, 3600)
     assert store.list_leases() == []
     assert store.acquire_lease("c", ALIVE, LONG_S).worker == ALIVE
+
+
+@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+def test_the_token_decides_and_not_the_name_of_the_worker(kind: str, open_log: Callable[[str], Any]) -> None:
+    """A worker that took its own lease again appends under the newer one alone: what it began under the older
+    one, and may not know of, is refused; and the same token in another name is refused too."""
+    first, second = open_log(kind), open_log(kind)
+    old = first.acquire_lease("c", ALIVE, 0.0)
+    assert append(first, 0, old) is None
+    new = second.acquire_lease("c", ALIVE, LONG_S)
+    assert (new.worker, new.token > old.token) == (old.worker, True)
+    assert isinstance(append(first, 1, old), LeaseLost)
+    assert list(first.renew_leases([old], LONG_S)) == [False]
+    assert isinstance(append(first, 1, replace(new, worker=OTHER)), LeaseLost)
+    assert first.release_lease(old, is_open=False), "the newer lease stays"
+    assert append(second, 1, new) is None
 
 
 @pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
