@@ -5,15 +5,19 @@ To add a protocol, write a module with a `RouteGroup` and add it to `ROUTE_GROUP
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolchart import __version__
 from toolchart.app.server import status
 from toolchart.app.server.access.guard import Guard
 from toolchart.app.server.ag_ui import routes as ag_ui_routes
@@ -24,7 +28,6 @@ from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.mcp_server import routes as mcp_routes
 from toolchart.app.server.openai_api import routes as openai_routes
-from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site
 from toolchart.app.server.testing_api import (
     chat,
@@ -46,6 +49,68 @@ from toolchart.app.studio.pages import conversations as conversations_page
 from toolchart.app.studio.pages import models as models_page
 from toolchart.app.studio.pages import tools as tools_page
 from toolchart.states.errors import ToolchartError
+
+# -- the description as OpenAPI -------------------------------------------------------------------------
+
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+_ERROR = {
+    "description": "Why it was refused.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error", "message", "request_id"],
+                "properties": {"error": {}, "message": {}, "request_id": {"type": "string"}},
+            }
+        }
+    },
+}
+
+
+def build_openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The document (OpenAPI 3.1) of the endpoints that are for programs."""
+    rows = [endpoint for endpoint in endpoints if endpoint.in_openapi]
+    forms = list(dict.fromkeys(endpoint.body for endpoint in rows if endpoint.body is not None))
+    # Forms of different protocols may have one name; their components then have their modules' names.
+    found, components = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
+    references = dict(zip(forms, found, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in rows:
+        path = _PARAMETER.sub(r"{\1}", endpoint.path)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _describe_endpoint(endpoint, references)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Toolchart", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe_endpoint(endpoint: Endpoint, references: Mapping[type[msgspec.Struct], Any]) -> dict[str, Any]:
+    description = f"Needs the role `{endpoint.role}`." if endpoint.role else "Needs no token."
+    operation: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "description": description,
+        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
+        "security": [{"token": []}] if endpoint.role else [],
+        "responses": {"200": {"description": "Done."}, "default": _ERROR},
+    }
+    names = _PARAMETER.findall(endpoint.path)
+    if names:
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
+        ]
+    if endpoint.body is not None:
+        content = {"application/json": {"schema": references[endpoint.body]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+# -- the application ------------------------------------------------------------------------------------
 
 
 async def describe_api(request: Request) -> JsonAnswer:

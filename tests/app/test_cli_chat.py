@@ -22,8 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from toolchart.app.cli.chat.screen import Screen
-from toolchart.app.cli.terminal.markdown_blocks import BlockSplitter
+from toolchart.app.cli.chat.screen import BlockSplitter, Screen
 from toolchart.states.messages import TextDelta
 
 RunCli = Callable[..., Any]

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from web import WebAnswer, serve_web
 
-from toolchart.app.cli.parameters.variables import parse_variables
+from toolchart.app.cli.parameters.options import parse_variables
 
 RunCli = Callable[..., Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolchart.app.cli.parameters.ages import Moment
+from toolchart.app.cli.parameters.options import Moment
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.states.errors import SpecError, suggest_name
 

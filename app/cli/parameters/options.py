@@ -1,17 +1,172 @@
-"""The options `--log` and `--json` that commands share, and the spelling of commands in hints."""
+"""The options that commands share (`--log`, `--json`, keys), the types of their values (names of a table,
+ages, times, `--var`), and the spelling of commands in hints."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from toolchart.app.cli.parameters.registered_names import NameChoice
 from toolchart.engine.log.secrecy.keys import FILE_VARIABLE, VARIABLE, read_key_file, use_keys
 from toolchart.engine.log.stores import DEFAULT_LOG, STORES
+from toolchart.states.descriptors import Registry
+from toolchart.states.errors import SpecError
+
+# -- names of tables ------------------------------------------------------------------------------------
+
+
+def _suggest_nearest(value: Any, names: Iterable[str]) -> str:
+    """A sentence with the most similar name, for the end of a message; empty where none is similar."""
+    matches = get_close_matches(str(value), sorted(names), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+class NameChoice(click.Choice[str]):
+    """One of a few names that are known here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name, if it is one of them."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            nearest = _suggest_nearest(value, map(str, self.choices))
+            raise click.BadParameter(f"{error.message}{nearest}", ctx, param) from None
+
+
+class RegisteredName(click.ParamType[str]):
+    """A name in a registry. Other packages are looked at only for the help and for an unknown name."""
+
+    name = "name"
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self._registry = registry
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, if there is such a row."""
+        if value not in self._registry:
+            names = ", ".join(map(repr, self._registry.names()))
+            nearest = _suggest_nearest(value, self._registry.names())
+            self.fail(f"{value!r} is not one of {names}.{nearest}", param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return all names, for the help."""
+        return f"[{'|'.join(self._registry.names())}]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin with what was typed."""
+        names = self._registry.names()
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+# -- ages and times -------------------------------------------------------------------------------------
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+class Age(click.ParamType[timedelta]):
+    """A duration: a number followed by s, m, h, d or w."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
+        """Return the duration."""
+        if isinstance(value, timedelta):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", str(value))
+        if not match:
+            self.fail(f"{value!r} is not an age; examples: 90s, 15m, 12h, 30d, 8w", param, ctx)
+        try:
+            return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+        except OverflowError:
+            self.fail(f"{value!r} is too long an age", param, ctx)
+
+
+class Moment(click.ParamType[datetime]):
+    """A point in time: a date, a date with a time, or an age before now. UTC if no time zone is given."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        """Return the point in time, with a time zone."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            if not re.fullmatch(r"[\d.]+[smhdw]", str(value)):
+                self.fail(f"{value!r} is not a time; examples: 2026-11-01, 2026-11-01T12:30, 2h", param, ctx)
+            return datetime.now(UTC) - Age().convert(value, param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+# -- variables ------------------------------------------------------------------------------------------
+
+
+def parse_variables(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Parse `name=value` pairs: dots nest, `@FILE` reads a file, `@@` stands for a plain @.
+
+    >>> parse_variables(("intent=weather", "who.name=Ada", "handle=@@ada"))
+    {'intent': 'weather', 'who': {'name': 'Ada'}, 'handle': '@ada'}
+
+    Raises:
+        SpecError: a pair without `=`, a name with an empty part, a name that is both a value and a
+            group, or a file that cannot be read.
+    """
+    variables: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        *parents, last = name.split(".")
+        if not equals or not all((*parents, last)):
+            raise SpecError(
+                f"--var {pair!r} is not of the form name=value",
+                hint="examples: --var intent=weather, --var user.name=Ada, --var notes=@FILE",
+            )
+        group = _find_group(variables, parents, pair)
+        if isinstance(group.get(last), dict):
+            raise SpecError(f"--var {pair!r}: {last!r} is already a group of variables")
+        group[last] = _read_variable(value, name)
+    return variables
+
+
+def _find_group(variables: dict[str, Any], parents: list[str], pair: str) -> dict[str, Any]:
+    group = variables
+    for parent in parents:
+        inner = group.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise SpecError(f"--var {pair!r}: {parent!r} already has a value")
+        group = inner
+    return group
+
+
+def _read_variable(value: str, name: str) -> str:
+    if value.startswith("@@"):
+        return value[1:]
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        problem = "is not UTF-8 text"
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+    raise SpecError(
+        f"--var {name}: the file {value[1:]!r} {problem}",
+        hint="a value that begins with @ names a file; write @@ for a plain @",
+    )
+
+
+# -- options --------------------------------------------------------------------------------------------
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -3,36 +3,105 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
+import msgspec
 from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolchart.app.server.access.tokens import Access, Role
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
 from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
 from toolchart.app.server.conversations.reading import require_conversation
-from toolchart.app.server.conversations.rights import (
-    FORK_RIGHTS,
-    RERUN_RIGHTS,
-    find_narrowing,
-    refuse_widening,
-    require_rights,
-)
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.log.diff import compare_conversations
-from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.fork import ForkChanges, NarrowTurn
 from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.engine.rerun.campaign import arerun
 from toolchart.engine.rerun.changes import RerunChanges
 from toolchart.engine.rerun.report import RerunReport
 from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver
+from toolchart.specs.turn_bounds import TurnBounds
 from toolchart.states.errors import SettingsWidened
 from toolchart.states.ports import Store
+
+# -- rights ---------------------------------------------------------------------------------------------
+#
+# What a request may change of a recorded turn: with the role chat it may only narrow it. The rows say for
+# each field of a form what it gives to whoever sends it. A field without a row needs the role `debug`, so a
+# new field of a form is refused until somebody has thought about it; a test compares both.
+
+FieldRight = Literal["free", "narrow", "debug"]
+"""`free`: gives nothing that a new turn would not give. `narrow`: may change a turn within what its handler
+has. `debug`: may give more, so it needs that role."""
+
+DEBUG_ROLE: Role = "debug"
+
+FORK_RIGHTS: Mapping[str, FieldRight] = {
+    "at": "free",  # a fork carries no approval, and asks again for what was open at the record
+    "settings": "narrow",
+    "system": "debug",  # the prompt is the operator's
+    "results": "debug",  # charts and rules trust the results of tools; a caller's own words are no result
+    "conversation": "free",
+    "run_tools": "free",  # tools of the handler's list; one that is not idempotent still asks
+    "from_log": "free",  # the log alone answers
+}
+"""What each field of `ForkForm` gives."""
+
+RERUN_RIGHTS: Mapping[str, FieldRight] = {
+    "settings": "narrow",
+    "system": "debug",
+    "offline": "free",  # asks the models of the agent with narrowed settings; no tool runs
+}
+"""What each field of `RerunForm` gives."""
+
+
+def require_rights(access: Access, form: msgspec.Struct, rights: Mapping[str, FieldRight]) -> None:
+    """Refuse a form with a field that needs another role.
+
+    Raises:
+        Refusal: 403; it names the field and the role.
+    """
+    if access.may(DEBUG_ROLE):
+        return
+    for field in msgspec.structs.fields(form):
+        is_set = getattr(form, field.name) != _get_default(field)
+        if is_set and rights.get(field.name, "debug") == "debug":
+            raise _refuse_field(access, field.name, "it may change more than the agent's handlers give")
+
+
+def _get_default(field: Any) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def find_narrowing(access: Access, engine: Engine) -> NarrowTurn | None:
+    """What remains of recorded settings for a token; None for one that may have any."""
+    if access.may(DEBUG_ROLE):
+        return None
+    return TurnBounds(engine.spec, engine.tools.names(), engine.tools.aliases).narrow
+
+
+def refuse_widening(access: Access, error: SettingsWidened) -> Refusal:
+    """The refusal of a change that gives a turn more than its handler has."""
+    return _refuse_field(access, error.path or "settings", error.message)
+
+
+def _refuse_field(access: Access, field: str, reason: str) -> Refusal:
+    return Refusal(
+        403,
+        f"{field}: {reason}; the token {access.name!r} lacks the role {DEBUG_ROLE!r}",
+        details={"field": field},
+    )
+
+
+# -- copies ---------------------------------------------------------------------------------------------
 
 
 async def fork(request: Request) -> Response:

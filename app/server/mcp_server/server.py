@@ -19,6 +19,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import ListenHandler, ResourceUpdated, ServerEvent
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -26,19 +27,171 @@ from toolchart import __version__
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal, find_status
 from toolchart.app.server.endpoints import require_role
-from toolchart.app.server.mcp_server import resources
 from toolchart.app.server.mcp_server.forms import build_input_requests
-from toolchart.app.server.mcp_server.notifications import Subscriptions
 from toolchart.app.server.mcp_server.results import OUTPUT_SCHEMA, build_call_result, build_failure
 from toolchart.app.server.mcp_server.running_turns import TASKS, RunningTurns, TaskParams, UpdateParams
 from toolchart.app.server.protocols.served_models import ServedModel, list_models
 from toolchart.app.server.protocols.turns import Pieces, start_turn
 from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.app.server.site import Site
+from toolchart.engine.log.reading.visited_path import draw_conversation_path
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.specs.secrets import strike_secret_bytes
+from toolchart.states.diagram import draw
 from toolchart.states.errors import LogUnavailable, ToolchartError
+
+# -- resources ------------------------------------------------------------------------------------------
+
+CHART = "toolchart://chart"
+
+_CONVERSATION = re.compile(r"toolchart://conversations/([^/]+)/(records|diagram)")
+
+MERMAID = "text/vnd.mermaid"
+JSON_LINES = "application/jsonl"
+
+MAX_RECORDS_BYTES = 8 * 1024 * 1024
+"""Size of the records in one answer; a longer log ends in a line that says so."""
+
+
+def list_resources() -> types.ListResourcesResult:
+    """The resources that exist without a conversation."""
+    chart = types.Resource(
+        uri=CHART, name="chart", description="The agent's chart, as Mermaid.", mime_type=MERMAID
+    )
+    return types.ListResourcesResult(resources=[chart])
+
+
+def list_templates() -> types.ListResourceTemplatesResult:
+    """What can be read of each conversation."""
+    return types.ListResourceTemplatesResult(
+        resource_templates=[
+            types.ResourceTemplate(
+                uri_template="toolchart://conversations/{conversation}/records",
+                name="records",
+                description="The records of a conversation, one JSON object a line.",
+                mime_type=JSON_LINES,
+            ),
+            types.ResourceTemplate(
+                uri_template="toolchart://conversations/{conversation}/diagram",
+                name="diagram",
+                description="The chart with the path of a conversation, as Mermaid.",
+                mime_type=MERMAID,
+            ),
+        ]
+    )
+
+
+def list_conversation_uris(conversation: str) -> tuple[str, ...]:
+    """The resources of a conversation; they change with each record."""
+    return tuple(f"toolchart://conversations/{conversation}/{name}" for name in ("records", "diagram"))
+
+
+def read_resource(site: Site, uri: str) -> types.ReadResourceResult:
+    """The text of a resource, without known secrets.
+
+    Raises:
+        MCPError: there is none.
+    """
+    match = _CONVERSATION.fullmatch(uri)
+    if uri == CHART:
+        data, kind = _encode(draw(site.engine.chart, "mermaid")), MERMAID
+    elif match and site.engine.store.read_last_line(match[1]) is not None:
+        if match[2] == "records":
+            data, kind = _join_records(site, match[1]), JSON_LINES
+        else:
+            chart, overlay = draw_conversation_path(site.engine.store, match[1])
+            data, kind = _encode(draw(chart, "mermaid", overlay)), MERMAID
+    else:
+        raise MCPError(code=types.INVALID_PARAMS, message=f"there is no resource {uri!r}")
+    text = strike_secret_bytes(data).decode()
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
+
+
+def _encode(diagram: str | bytes) -> bytes:
+    return diagram.encode() if isinstance(diagram, str) else diagram
+
+
+def _join_records(site: Site, conversation: str) -> bytes:
+    lines, size = [], 0
+    for line in site.engine.store.read_lines(conversation):
+        size += len(line) + 1
+        if size > MAX_RECORDS_BYTES:
+            lines.append(b'{"cut": "toolchart export has all records"}')
+            break
+        lines.append(line.rstrip(b"\n"))
+    return b"\n".join(lines) + b"\n"
+
+
+# -- who hears of changes -------------------------------------------------------------------------------
+#
+# Source: `subscriptions/listen` of 2026-07-28 (SEP-2575), `mcp.server.subscriptions` 2.3. A client names the
+# resources that it wants to hear of; what it missed while it was away it reads anew.
+
+Listener = Callable[[ServerEvent], None]
+
+
+class ChangedResources:
+    """The resources of a site that change, for any number of listeners."""
+
+    def __init__(self, site: Site) -> None:
+        self._listeners: dict[object, Listener] = {}
+        site.engine.watch_records(self._note_records)
+        site.client_tools.watch_records(self._note_records)
+
+    def _note_records(self, conversation: str) -> None:
+        if self._listeners:
+            for uri in list_conversation_uris(conversation):
+                self._tell(ResourceUpdated(uri=uri))
+
+    def _tell(self, event: ServerEvent) -> None:
+        for listener in list(self._listeners.values()):
+            listener(event)
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Tell every listener."""
+        self._tell(event)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Tell a listener from now on, until the function that is returned is called."""
+        token = object()
+        self._listeners[token] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(token, None)
+
+        return unsubscribe
+
+
+class Subscriptions:
+    """Serves requests to listen; each holds one place of a reader of the site, and ends with the server."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._handler = ListenHandler(ChangedResources(site), max_subscriptions=site.limits.readers)
+
+    async def listen(
+        self, context: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Tell a client of changes until it goes, or the server stops.
+
+        Raises:
+            Refusal: 429; too many streams are open.
+        """
+        with self._site.readers.hold():
+            closing = asyncio.ensure_future(self._close_with_site())
+            try:
+                return await self._handler(context, params)
+            finally:
+                closing.cancel()
+
+    async def _close_with_site(self) -> None:
+        await self._site.closing.wait()
+        self._handler.close()
+
+
+# -- the server -----------------------------------------------------------------------------------------
 
 TASK_AFTER_S = 5.0
 """Seconds after which a turn becomes a task, for clients that know tasks."""
@@ -181,11 +334,11 @@ class _Calls:
 
     async def list_resources(self, context: _Context, params: Any) -> types.ListResourcesResult:
         """The chart."""
-        return resources.list_resources()
+        return list_resources()
 
     async def list_templates(self, context: _Context, params: Any) -> types.ListResourceTemplatesResult:
         """Records and diagram of a conversation."""
-        return resources.list_templates()
+        return list_templates()
 
     async def read_resource(
         self, context: _Context, params: types.ReadResourceRequestParams
@@ -193,7 +346,7 @@ class _Calls:
         """The text of a resource."""
         self._require(context, "read")
         with _Errors():
-            return await asyncio.to_thread(resources.read_resource, self._site, str(params.uri))
+            return await asyncio.to_thread(read_resource, self._site, str(params.uri))
 
     async def listen(
         self, context: _Context, params: types.SubscriptionsListenRequestParams

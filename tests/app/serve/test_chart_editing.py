@@ -19,7 +19,7 @@ from agents import make_engine
 from served import make_site, open_client
 
 from toolchart.app.server import serving
-from toolchart.app.server.application import list_endpoints
+from toolchart.app.server.application import build_openapi, list_endpoints
 from toolchart.app.server.charts.work import (
     ChartText,
     Surroundings,
@@ -28,7 +28,6 @@ from toolchart.app.server.charts.work import (
     replay_finding,
 )
 from toolchart.app.server.charts.workbench import describe_surroundings, write_whole_chart
-from toolchart.app.server.openapi import build_openapi
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.engine import Engine
 from toolchart.specs.charts import load_chart, read_shipped_chart

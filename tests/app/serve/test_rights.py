@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import make_site, open_client
 
+from toolchart.app.server.conversations.copies import FORK_RIGHTS, RERUN_RIGHTS
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm
-from toolchart.app.server.conversations.rights import FORK_RIGHTS, RERUN_RIGHTS
 from toolchart.engine import Engine
 from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.replay import replay_conversation

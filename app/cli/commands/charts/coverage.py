@@ -8,8 +8,7 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import resolve_chart, suggest_chart
-from toolchart.app.cli.parameters.options import json_option, log_option
-from toolchart.app.cli.parameters.registered_names import NameChoice
+from toolchart.app.cli.parameters.options import NameChoice, json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.states.chart.loading import Chart

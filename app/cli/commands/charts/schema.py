@@ -9,7 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.registered_names import NameChoice
+from toolchart.app.cli.parameters.options import NameChoice
 
 KINDS = ("spec", "record", "chart")
 

@@ -8,8 +8,7 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import find_chart
-from toolchart.app.cli.parameters.options import log_option
-from toolchart.app.cli.parameters.registered_names import RegisteredName
+from toolchart.app.cli.parameters.options import RegisteredName, log_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.exchange import EXPORT_FORMATS
 from toolchart.states.descriptors import guard_row, load_row_reference

@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log
-from toolchart.app.cli.parameters.ages import Age
 from toolchart.app.cli.parameters.keys import (
     key_option,
     public_key_option,
     read_seal_signer,
     read_seal_verifier,
 )
-from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.parameters.options import Age, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.archive import archive_conversations

@@ -11,8 +11,7 @@ import click
 from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.options import log_option
-from toolchart.app.cli.parameters.registered_names import NameChoice
+from toolchart.app.cli.parameters.options import NameChoice, log_option
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
 from toolchart.engine.exchange.diff_diagram import draw_diff
 from toolchart.engine.log.diff import ConversationDiff, compare_conversations

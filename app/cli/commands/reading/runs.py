@@ -9,8 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
-from toolchart.app.cli.parameters.ages import Moment
-from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.parameters.options import Moment, json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, style_text, terminal_width

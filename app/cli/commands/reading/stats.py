@@ -9,8 +9,7 @@ import click
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
 from toolchart.app.cli.parameters.conditions import parse_conditions
-from toolchart.app.cli.parameters.options import json_option, log_option
-from toolchart.app.cli.parameters.registered_names import NameChoice
+from toolchart.app.cli.parameters.options import NameChoice, json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_table, format_tokens
 from toolchart.app.cli.terminal.text import print_notice, print_text

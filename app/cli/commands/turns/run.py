@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.parameters.inputs import add_inputs
-from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option, parse_variables
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
-from toolchart.app.cli.parameters.variables import parse_variables
 from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import is_terminal
