@@ -399,6 +399,8 @@ class EventDescriptor(Descriptor, frozen=True, kw_only=True):
             gaps.append(f"`type` is a class whose `TYPE` is not {self.name!r}")
         elif self.type.__struct_config__.tag != self.name:
             gaps.append(f"`type` is a class whose tag is not {self.name!r}")
+        if self.reduce_late is not None and not self.is_answer:
+            gaps.append("`reduce_late` is for events that answer an effect")
         if self.reduce is not None and self.is_answer == self.is_external:
             gaps.append("it must either answer an effect (derive it from `Answering`) or be external")
         return gaps

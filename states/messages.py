@@ -205,11 +205,12 @@ class Usage(
         """The sum, field by field. None counts as zero, and None plus None stays None."""
         if other is None:
             return self
-        pairs = zip(self.__struct_fields__, astuple(self), astuple(other), strict=True)
-        sums = {
-            name: right if left is None else left if right is None else left + right
-            for name, left, right in pairs
-        }
+        sums = {}
+        for name, left, right in zip(self.__struct_fields__, astuple(self), astuple(other), strict=True):
+            if left is None:
+                sums[name] = right
+            else:
+                sums[name] = left if right is None else left + right
         return Usage(**sums)
 
 

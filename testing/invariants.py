@@ -9,6 +9,8 @@ invariant, the state and the call that broke it. The invariants and their number
    same machine, snapshot and event give the same result;
 3. the whole log replays;
 4. a turn that ends has tracked every call and has an answer;
+5. a call that must not be repeated does not run twice, whenever a process is killed: the tests that kill
+   processes check it, and the monitor does not;
 6. the size of an effect in a record does not grow with the conversation.
 
 Besides, the ids of effects grow, every open effect belongs to an active state, and none is open when a turn

@@ -180,9 +180,8 @@ def _refuse_started_calls(
     builder: SnapshotBuilder, effect: RunTools, repeatable: tuple[str, ...]
 ) -> RunTools:
     """The same effect; it runs only calls that may be repeated, and answers for the others."""
-    if (
-        type(effect) is not RunTools
-    ):  # a planted checkpoint may say so of another effect: the driver refuses it
+    # A planted checkpoint may call another effect `run_tools`: the driver refuses to perform it.
+    if type(effect) is not RunTools:
         return effect
     open_ids = {open_call.call.id for open_call in builder.calls if open_call.outcome is None}
     open_calls = [call for call in effect.calls if call.id in open_ids]

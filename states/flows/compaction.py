@@ -51,7 +51,10 @@ def _count_without_inbox(snapshot: SnapshotFields) -> int:
     if not snapshot.measured_messages:
         prefix = estimate_prefix(snapshot.system, snapshot.offered_tools)
         return prefix + estimate_messages(snapshot.request_messages)
-    return snapshot.measured_tokens + estimate_messages(snapshot.messages[snapshot.measured_messages :])
+    tokens = snapshot.measured_tokens
+    for message in snapshot.messages[snapshot.measured_messages :]:
+        tokens += estimate_message(message)
+    return tokens
 
 
 def get_context_limit(snapshot: SnapshotFields) -> int:
