@@ -28,16 +28,26 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.message_references import RecordedEnd, describe_turn_end, list_message_references
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
-from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
+from toolchart.states.core.encoding import decode_event, encode, make_plain_event, read_json
 from toolchart.states.core.step import Step
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
-from toolchart.states.events import CONFIGURATION_TYPES, Continued, Event, Replied, ToolFinished, TurnStarted
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.events import (
+    CONFIGURATION_TYPES,
+    AgentFinished,
+    AgentRested,
+    Continued,
+    Event,
+    Replied,
+    ToolFinished,
+    TurnStarted,
+)
+from toolchart.states.flows.results import build_agent_message
+from toolchart.states.messages import Message
+from toolchart.states.snapshot import Snapshot, TurnError
 
 FORMAT = 2
 """Version of the record format; record 0 holds it."""
@@ -54,6 +64,17 @@ _HASH_TAIL = len(b',"hash":""}') + 64
 
 CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
+
+
+class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a turn ended."""
+
+    by: str = ""
+    """The effect that ended it, or the core's reason; empty where the chart terminated without an answer."""
+    limit: str = ""
+    """The limit that was reached."""
+    error: TurnError | None = None
+    """Why it ended in error."""
 
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -180,6 +201,36 @@ def _add_change_warning(event: Event) -> Event:
         case ToolFinished():
             return replace(event, notes=(*event.notes, CHANGE_WARNING))
     return event
+
+
+def describe_turn_end(new_step: Step) -> RecordedEnd | None:
+    """How the turn ended in this step; None where it did not."""
+    if not new_step.ends_turn:
+        return None
+    after = new_step.snapshot
+    return RecordedEnd(by=after.ended_by or "", limit=after.limit_reached or "", error=after.error)
+
+
+def list_message_references(new_step: Step) -> list[Any]:
+    """References to the messages that a step added, in order; what the core wrote stands there in full.
+
+    With them a reader needs no core: it knows what the model heard and said, whatever rules were in force.
+    The text of a message stands once, in the event that brought it, and the step says which event that is.
+    `engine/log/reading/transcript.py` reads the references back, and lists their forms.
+    """
+    references = []
+    for source in new_step.messages:
+        if type(source) is Message:
+            source = _refer_to_words(source, new_step.event)
+        references.append(source)
+    return references
+
+
+def _refer_to_words(message: Message, event: Event | None) -> Any:
+    """A message of the core in full; by its event where a chart answers with what an agent has just said."""
+    if isinstance(event, AgentFinished | AgentRested) and message == build_agent_message(event.content):
+        return "agent"
+    return encode(message)
 
 
 def encode_record(

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
-from toolchart.engine.log.message_references import RecordedEnd
-from toolchart.engine.log.record import FORMAT, RecordLine
+from toolchart.engine.log.record import FORMAT, RecordedEnd, RecordLine
 from toolchart.states import events, messages
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.plugins import PluginPoint

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log import record as records
-from toolchart.engine.log.message_references import RecordedEnd
-from toolchart.engine.log.record import Record
+from toolchart.engine.log.record import Record, RecordedEnd
 from toolchart.states.core.encoding import decode_event
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Forked

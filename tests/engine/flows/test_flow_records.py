@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolchart.engine.log.message_references import list_message_references
+from toolchart.engine.log.record import list_message_references
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.step import Step
 from toolchart.states.events import Replied, Settings, TurnStarted
