@@ -367,8 +367,9 @@ class LeaseKeeper:
 
     def _start_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         """Look after the leases of an event loop from time to time, as long as there are any."""
-        for other in [other for other in list(self._timers) if other.is_closed()]:
-            self._timers.pop(other, None)
+        for other in list(self._timers):
+            if other.is_closed():
+                self._timers.pop(other, None)
         self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from toolchart.states.core.step import Step
 from toolchart.states.effects import CallModel, Effect
-from toolchart.states.events import Event, Failed, Replied, ToolFinished, TurnStarted
+from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
 
 
@@ -110,8 +111,8 @@ def decode_totals(data: bytes) -> TurnTotals | None:
         return None
 
 
-CountedStep = tuple[str, Event | None, Sequence[Effect], Sequence[str]]
-"""Time, event, effects and given call ids of a step: what counting needs of it.
+CountedStep = tuple[str, Any, Sequence[Effect], Sequence[str]]
+"""Time, event (None where the step does not have it), effects and given call ids of a step.
 
 A journal collects them, which costs next to nothing, and counts when the turn has ended.
 """
@@ -137,24 +138,26 @@ def count_turn(steps: Sequence[CountedStep], last: Step) -> TurnFigures:
     tool_calls: list[ToolCallFigures] = []
     model = started.settings.model
     for at, event, effects, given_ids in steps:
-        match event:
-            case Replied() | Failed() if isinstance(event, Replied) or event.effect in asked_at:
-                reply = event.reply
-                if isinstance(event, Replied):
-                    ids = given_ids or [call.id for call in event.reply.tool_calls]
-                    tool_names.update(zip(ids, (call.name for call in event.reply.tool_calls), strict=False))
-                call = ModelCallFigures(
+        kind = type(event)
+        if kind is Replied or (kind is Failed and event.effect in asked_at):
+            reply = event.reply
+            for index, tool_call in enumerate(reply.tool_calls if kind is Replied else ()):
+                tool_names[given_ids[index] if given_ids else tool_call.id] = tool_call.name
+            model_calls.append(
+                ModelCallFigures(
                     model=model,
                     at=at,
                     seconds=measure_seconds(asked_at.get(event.effect, at), at),
                     usage=(reply.usage if reply is not None else None) or Usage(),
-                    has_failed=isinstance(event, Failed),
+                    has_failed=kind is Failed,
                 )
-                model_calls.append(call)
-            case ToolFinished() if event.call_id:
-                name = tool_names.get(event.call_id) or str(event.result.get("tool_name", ""))
-                tool_calls.append(build_tool_figures(name, at, event.outcome, event.result))
-        asked_at.update((effect.id, at) for effect in effects if isinstance(effect, CallModel))
+            )
+        elif kind is ToolFinished and event.call_id:
+            name = tool_names.get(event.call_id) or str(event.result.get("tool_name", ""))
+            tool_calls.append(build_tool_figures(name, at, event.outcome, event.result))
+        for effect in effects:
+            if isinstance(effect, CallModel):
+                asked_at[effect.id] = at
     after = last.snapshot
     return TurnFigures(
         at=started_at,

@@ -177,6 +177,7 @@ def build_checkpoint(
     call_count, shown = len(snapshot.tracked_calls), snapshot.shown
     is_same_turn = before is not None and before.turn == snapshot.turn
     first_call = before.call_count if before is not None and is_same_turn and call_count else 0
+    calls = snapshot.tracked_calls.list_keyed_items(first_call) if call_count else ()
     checkpoint = Checkpoint(
         format=CHECKPOINT_FORMAT,
         conversation=conversation,
@@ -192,7 +193,7 @@ def build_checkpoint(
         messages=snapshot.messages[first_message:],
         call_count=call_count,
         first_call=first_call,
-        calls=_list_calls(snapshot, first_call) if call_count else [],
+        calls=[TrackedCallEntry(key=key, call=call) for key, call in calls],
         previous=before.digest if before is not None else "",
         shown=None
         if shown is None
@@ -206,11 +207,6 @@ def build_checkpoint(
         turn=snapshot.turn,
         call_count=call_count,
     )
-
-
-def _list_calls(snapshot: Snapshot, start: int) -> list[TrackedCallEntry]:
-    keyed_calls = snapshot.tracked_calls.list_keyed_items(start)
-    return [TrackedCallEntry(key=key, call=call) for key, call in keyed_calls]
 
 
 def _seal_checkpoint(checkpoint: Checkpoint) -> tuple[bytes, str]:
