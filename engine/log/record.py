@@ -20,7 +20,7 @@ import json
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -122,30 +122,6 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of a stand-in, whose content was erased: SHA-256 of the line without this key."""
     hash: str
     """SHA-256 of the line without this key; of a stand-in, that of the record as it was first written."""
-
-
-class LinkedRecord(Protocol):
-    """What is needed to check the chain, in a record of any format."""
-
-    @property
-    def seq(self) -> int:
-        """Number that the record says it has."""
-        ...
-
-    @property
-    def prev(self) -> str:
-        """Hash of the record before."""
-        ...
-
-    @property
-    def hash(self) -> str:
-        """Hash that the record says it has."""
-        ...
-
-    @property
-    def line(self) -> bytes:
-        """The stored bytes."""
-        ...
 
 
 class Record(RecordLine, frozen=True, kw_only=True):
@@ -519,33 +495,24 @@ def has_hash_tail(line: bytes) -> bool:
     return tail.startswith(b',"hash":"') and tail.endswith(b'"}')
 
 
-def read_record(line: bytes, seq: int, prev: str, conversation: str | None = None) -> Record:
+def read_record(line: bytes, seq: int, prev: str | None, conversation: str | None = None) -> Record:
     """Decode a stored line and check its hash, its number and its link to the record before.
 
     Args:
         seq: the number that it must have.
-        prev: hash of the record before.
+        prev: hash of the record before; None where it is not known.
 
     Raises:
         LogDamaged: the line is not the one that was written.
     """
     record = parse_record(line, seq, conversation)
-    check_link(record, seq, prev, conversation)
-    return record
-
-
-def check_link(record: LinkedRecord, seq: int, prev: str, conversation: str | None = None) -> None:
-    """Check a record's hash, its number and its link to the record before.
-
-    Raises:
-        LogDamaged: the line is not the one that was written.
-    """
-    if record.hash != compute_line_hash(record.line):
+    if record.hash != compute_line_hash(line):
         raise LogDamaged("its hash does not match its content", conversation=conversation, seq=seq)
     if record.seq != seq:
         raise LogDamaged(f"it says that it is number {record.seq}", conversation=conversation, seq=seq)
-    if record.prev != prev:
+    if prev is not None and record.prev != prev:
         raise LogDamaged("it does not follow the record before it", conversation=conversation, seq=seq)
+    return record
 
 
 def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Record:

@@ -138,7 +138,25 @@ def parse_line(line: bytes, seq: int, conversation: str | None = None) -> ReadRe
             can write a log can give it valid hashes, and readers rely on the form.
         LogUnavailable: another release wrote it, in another format.
     """
-    record = _view_record(records.parse_record(line, seq, conversation))
+    return _view_record(records.parse_record(line, seq, conversation), conversation)
+
+
+def read_line(line: bytes, seq: int, prev: str | None, conversation: str | None = None) -> ReadRecord:
+    """The record of a stored line, with its hash, its number and its link to the record before checked.
+
+    Args:
+        prev: hash of the record before; None where it is not known.
+
+    Raises:
+        LogDamaged, LogUnavailable: see `parse_line`; or the line is not the one that was written.
+    """
+    return _view_record(records.read_record(line, seq, prev, conversation), conversation)
+
+
+def _view_record(parsed: Record, conversation: str | None) -> ReadRecord:
+    """The record as readers get it, after a look at the form of its event."""
+    record = _copy_fields(parsed)
+    seq = record.seq
     if not _is_time(record.at):
         raise LogDamaged("it has no time", conversation=conversation, seq=seq)
     msgspec.structs.force_setattr(record, "known_event", _check_form(record, conversation))
@@ -182,7 +200,7 @@ def _is_time(text: str) -> bool:
         return False
 
 
-def _view_record(record: Record) -> ReadRecord:
+def _copy_fields(record: Record) -> ReadRecord:
     return ReadRecord(
         seq=record.seq,
         at=record.at,
@@ -237,8 +255,7 @@ def read_records(
     """
     prev = records.GENESIS
     for seq, line in enumerate(lines):
-        record = parse_line(line, seq, conversation)
-        records.check_link(record, seq, prev, conversation)
+        record = read_line(line, seq, prev, conversation)
         prev = record.hash
         if include_shared and not seq and record.event_type == Forked.TYPE:
             yield from _read_shared_records(record, conversation, parents)

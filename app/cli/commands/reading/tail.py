@@ -13,8 +13,7 @@ from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.newest_conversation import find_newest_conversation
 from toolchart.app.cli.parameters.options import json_option, log_option
-from toolchart.engine.log.reading.records import ReadRecord, parse_line
-from toolchart.engine.log.record import check_link
+from toolchart.engine.log.reading.records import ReadRecord, read_line
 from toolchart.states.ports import Store
 
 _POLL_INTERVAL_S = 0.2
@@ -66,8 +65,7 @@ def _follow_records(store: Store, name: str, count: int, follow: bool) -> Iterat
     prev = None
     while True:
         for line in store.read_lines(name, seq):
-            record = parse_line(line, seq, name)
-            check_link(record, seq, record.prev if prev is None else prev, name)
+            record = read_line(line, seq, prev, name)
             prev = record.hash
             yield record
             seq += 1
