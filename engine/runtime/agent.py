@@ -30,7 +30,7 @@ from toolchart.engine.runtime.children import ChildConversations
 from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.model_hosts import ModelHosts
-from toolchart.engine.runtime.parts import ChildTask, Parts, TurnOptions
+from toolchart.engine.runtime.parts import Parts, TurnOptions, list_children, list_handoffs
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.prices import build_pricer
@@ -43,7 +43,6 @@ from toolchart.specs.turn_plan import complete_plan, needs_preparation, plan_set
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
 from toolchart.states.content import ContentPart, add_text
-from toolchart.states.effects import RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Settings, TurnStarted, UserSaid
 from toolchart.states.flows.parameters import RunAgentParameters
@@ -166,13 +165,11 @@ class Agent:
 
     async def say_to_children(self, driver: Driver, message: str) -> None:
         """Send a message of the user to the running children that have taken a conversation over."""
-        for effect in driver.snapshot.open_effects:
-            if isinstance(effect, RunAgent) and not effect.result:
-                name = ChildTask(parent=driver.conversation, effect=effect, item=0).conversation
-                for child_driver in self.list_running_drivers(name)[:1]:
-                    if not child_driver.snapshot.is_over:
-                        await child_driver.post_event(UserSaid(message=message))
-                        await self.say_to_children(child_driver, message)
+        for child in list_handoffs(driver.snapshot, driver.conversation):
+            for child_driver in self.list_running_drivers(child.conversation)[:1]:
+                if not child_driver.snapshot.is_over:
+                    await child_driver.post_event(UserSaid(message=message))
+                    await self.say_to_children(child_driver, message)
 
     def list_running_drivers(self, conversation: str) -> list[Driver]:
         """The driver of a conversation whose turn runs now, and those of its children; or none."""
@@ -183,14 +180,11 @@ class Agent:
                 if drivers := child.list_running_drivers(conversation):
                     return drivers
             return []
-        names = [
-            ChildTask(parent=conversation, effect=effect, item=item).conversation
-            for effect in driver.snapshot.open_effects
-            if isinstance(effect, RunAgent)
-            for item in range(len(effect.messages))
-        ]
-        running = [child.list_running_drivers(name) for name in names for child in children]
-        return [driver, *(driver for drivers in running for driver in drivers)]
+        drivers = [driver]
+        for task in list_children(driver.snapshot, conversation):
+            for child in children:
+                drivers += child.list_running_drivers(task.conversation)
+        return drivers
 
     def list_all_running_drivers(self) -> list[Driver]:
         """The drivers of all turns that run now, those of children included."""

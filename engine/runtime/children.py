@@ -13,6 +13,7 @@ from toolchart.engine.log.family import find_ask_head
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildTask, Parts
 from toolchart.engine.runtime.performers import wait_for_end
@@ -43,32 +44,12 @@ class ChildAgent(Protocol):
 
     spec: AgentSpec
     tools: ToolManager
-    conversations: ConversationOpener
+    conversations: Conversations
 
     async def build_turn_started(
         self, handler: Handler, variables: Mapping[str, Any], history: Sequence[Message] = ()
     ) -> TurnStarted:
         """The event of a message under a handler."""
-        ...
-
-
-class ConversationOpener(Protocol):
-    """The conversations of an agent."""
-
-    def open_driver(self, name: str, service: str, parent: ParentLink | None = None) -> Driver:
-        """The driver for the next turn of a conversation."""
-        ...
-
-    def resume_driver(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
-        """The driver of a conversation whose turn is open."""
-        ...
-
-    def has_work(self, snapshot: Snapshot, name: str) -> bool:
-        """Whether going on with a conversation would do anything now."""
-        ...
-
-    async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
-        """Run a turn."""
         ...
 
 

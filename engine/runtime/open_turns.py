@@ -18,7 +18,7 @@ from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idemp
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.driver import Driver, log_warning
 from toolchart.engine.runtime.ownership import Message, Ownership, PersonEvent, build_key
-from toolchart.engine.runtime.parts import NO_HOOKS, ChildTask, TurnHooks, TurnOptions, build_hooks
+from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, build_hooks, list_handoffs
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
 from toolchart.engine.runtime.waiting import (
@@ -188,15 +188,13 @@ class OpenTurns:
         """Give a message to the resting children that have taken a conversation over; whether a row of one
         left a state for it."""
         has_moved = False
-        for effect in driver.snapshot.open_effects:
-            if not isinstance(effect, RunAgent) or effect.result:
-                continue
-            name = ChildTask(parent=driver.conversation, effect=effect, item=0).conversation
+        for task in list_handoffs(driver.snapshot, driver.conversation):
+            name = task.conversation
             loaded = load_conversation(self._store, name)
             if loaded is None or loaded.snapshot.is_over:
                 continue
             self._log.cover_child(name, driver.conversation)
-            child = agent.get_child(effect.agent)
+            child = agent.get_child(task.effect.agent)
             child_driver = child.conversations.resume_driver(name, loaded)
             said = await child_driver.record_event(event)
             has_moved |= bool(said.effects or said.cancels)

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.event_loops import Signal
-from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.group_commit import GroupCommit, LeaseKeeper
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.encoding import decode_event, encode_event_json, read_json
@@ -231,28 +231,29 @@ class Ownership:
 
     # -- inbox -----------------------------------------------------------------------------------
 
+    def _find_inbox(self) -> tuple[LeaseKeeper, SharedStore]:
+        """The leases and the store of a log that has inboxes; any other has no leases either."""
+        leases, store = self._log.leases, self._store
+        assert leases is not None
+        assert isinstance(store, SharedStore)
+        return leases, store
+
     async def post(self, root: str, message: Message, key: str) -> None:
         """Leave an event for the worker that holds a conversation.
 
         Args:
             key: idempotency key: a second event with it is not kept.
         """
-        leases, store = self._log.leases, self._store
-        assert leases is not None
-        assert isinstance(store, SharedStore)
+        leases, store = self._find_inbox()
         data = encode_message(message)
         await leases.call_store(lambda wait: store.post(root, key, data))
 
     async def _read_inbox(self, conversation: str) -> Sequence[InboxEntry]:
-        leases, store = self._log.leases, self._store
-        assert leases is not None
-        assert isinstance(store, SharedStore)
+        leases, store = self._find_inbox()
         return await leases.call_store(lambda wait: store.read_inbox([conversation]))
 
     async def _drop(self, entry: InboxEntry, problem: object) -> None:
-        leases, store = self._log.leases, self._store
-        assert leases is not None
-        assert isinstance(store, SharedStore)
+        leases, store = self._find_inbox()
         log.warning("conversation %s: an event from its inbox has no place: %s", entry.conversation, problem)
         await leases.call_store(lambda wait: store.drop_entries(entry.conversation, [entry.number]))
 

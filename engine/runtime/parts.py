@@ -85,6 +85,22 @@ class ChildTask(msgspec.Struct, frozen=True, kw_only=True):
         return f"{name}.{self.item}" if self.effect.is_list else name
 
 
+def list_children(snapshot: Snapshot, conversation: str) -> list[ChildTask]:
+    """Every item of the open effects `run_agent` of a conversation, answered ones included."""
+    return [
+        ChildTask(parent=conversation, effect=effect, item=item)
+        for effect in snapshot.open_effects
+        if isinstance(effect, RunAgent)
+        for item in range(len(effect.messages))
+    ]
+
+
+def list_handoffs(snapshot: Snapshot, conversation: str) -> list[ChildTask]:
+    """The children that have taken a conversation over: those whose result has no name."""
+    children = list_children(snapshot, conversation)
+    return [child for child in children if not child.effect.result and child.item == 0]
+
+
 class ChildRunner(Protocol):
     """Runs child conversations."""
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.parts import ChildTask, Parts
-from toolchart.states.effects import AskApproval, AskPerson, Effect, ReviewCalls, RunAgent, Wait
+from toolchart.engine.runtime.parts import ChildTask, Parts, list_children
+from toolchart.states.effects import AskApproval, AskPerson, ReviewCalls, RunAgent, Wait
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -154,14 +154,26 @@ def rests_on_timers(snapshot: Snapshot, read_now: Callable[[], str], longest_wai
 # -- resting -------------------------------------------------------------------------------------
 
 
-def has_work(snapshot: Snapshot, now: str, parts: Parts, has_child_work: Callable[[RunAgent], bool]) -> bool:
-    """Whether a worker that goes on with a conversation has something to do: a timer has run out, or an
-    effect is open that does not wait for somebody outside.
+def iterate_open_children(
+    store: Store, snapshot: Snapshot, conversation: str
+) -> Iterator[tuple[str, Snapshot]]:
+    """The children whose turns are open, and their own open children."""
+    for task in list_children(snapshot, conversation):
+        name = task.conversation
+        child = load_conversation(store, name) if task.item not in task.effect.answered else None
+        if child is not None and not child.snapshot.is_over:
+            yield name, child.snapshot
+            yield from iterate_open_children(store, child.snapshot, name)
+
+
+def has_open_work(store: Store, snapshot: Snapshot, conversation: str, now: str, parts: Parts) -> bool:
+    """Whether a worker that goes on with a conversation, or with a child of it, has something to do: a timer
+    has run out, or an effect is open that does not wait for somebody outside.
 
     Args:
         now: the present time, RFC 3339.
-        parts: says whether the worker can ask an approver and an asker, and how long it waits for a timer.
-        has_child_work: whether a child of an effect has something to do.
+        parts: those of the worker: whether it can ask an approver and an asker, and how long it waits for a
+            timer.
     """
     if snapshot.has_ended:
         return False
@@ -170,61 +182,35 @@ def has_work(snapshot: Snapshot, now: str, parts: Parts, has_child_work: Callabl
     if rests_on_timers(snapshot, lambda: now, parts.longest_wait_s):
         return False
     effects = [effect for effect in snapshot.open_effects if not effect.is_timer]
-    return not effects or any(
-        has_child_work(effect)
-        if isinstance(effect, RunAgent)
-        else not _waits_for_outside(effect, snapshot, parts)
-        for effect in effects
-    )
-
-
-def _waits_for_outside(effect: Effect, snapshot: Snapshot, parts: Parts) -> bool:
-    """Whether only somebody outside this process can answer an effect now."""
-    match effect:
-        case AskPerson():
-            return parts.asker is None
-        case AskApproval():
-            return parts.approver is None and bool(list_undecided_calls(snapshot))
-        case ReviewCalls():
-            is_reviewed = all(call.ruling for call in snapshot.calls if call.outcome is None)
-            return parts.approver is None and is_reviewed and bool(list_undecided_calls(snapshot))
-    return effect.waits_for_user
-
-
-def iterate_open_children(
-    store: Store, snapshot: Snapshot, conversation: str
-) -> Iterator[tuple[str, Snapshot]]:
-    """The children whose turns are open, and their own open children."""
-    for effect in snapshot.open_effects:
-        if isinstance(effect, RunAgent):
-            for item in range(len(effect.messages)):
-                name = ChildTask(parent=conversation, effect=effect, item=item).conversation
-                child = load_conversation(store, name) if item not in effect.answered else None
-                if child is not None and not child.snapshot.is_over:
-                    yield name, child.snapshot
-                    yield from iterate_open_children(store, child.snapshot, name)
-
-
-def has_open_work(store: Store, snapshot: Snapshot, conversation: str, now: str, parts: Parts) -> bool:
-    """Whether a worker that goes on with a conversation, or with a child of it, has something to do.
-
-    Args:
-        now: the present time, RFC 3339.
-        parts: those of the worker.
-    """
-
-    def has_item_work(effect: RunAgent, item: int) -> bool:
-        name = ChildTask(parent=conversation, effect=effect, item=item).conversation
-        child = load_conversation(store, name)
-        if child is None or child.snapshot.is_over:
+    for effect in effects:
+        match effect:
+            case RunAgent():
+                rests = _rest_children(store, effect, conversation, now, parts)
+            case AskPerson():
+                rests = parts.asker is None
+            case AskApproval():
+                rests = parts.approver is None and bool(list_undecided_calls(snapshot))
+            case ReviewCalls():
+                is_reviewed = all(call.ruling for call in snapshot.calls if call.outcome is None)
+                rests = parts.approver is None and is_reviewed and bool(list_undecided_calls(snapshot))
+            case _:
+                rests = effect.waits_for_user
+        if not rests:
             return True
-        return has_open_work(store, child.snapshot, name, now, parts)
+    return not effects
 
-    def has_child_work(effect: RunAgent) -> bool:
-        items = {*range(len(effect.messages))} - {*effect.answered, *effect.resting}
-        return not effect.messages or any(has_item_work(effect, item) for item in items)
 
-    return has_work(snapshot, now, parts, has_child_work)
+def _rest_children(store: Store, effect: RunAgent, conversation: str, now: str, parts: Parts) -> bool:
+    """Whether nothing is to do in any child of an effect that is neither answered nor at rest."""
+    for item in range(len(effect.messages)):
+        if item not in effect.answered and item not in effect.resting:
+            name = ChildTask(parent=conversation, effect=effect, item=item).conversation
+            child = load_conversation(store, name)
+            if child is None or child.snapshot.is_over:
+                return False
+            if has_open_work(store, child.snapshot, name, now, parts):
+                return False
+    return bool(effect.messages)
 
 
 def waits_for_decision(call_id: str, snapshot: Snapshot) -> bool:
