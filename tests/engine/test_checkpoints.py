@@ -13,6 +13,7 @@ from written_logs import ADD, AT, WrittenLog, make_configured_event, write_conve
 from toolchart.engine.log import record as records
 from toolchart.engine.log import replay as replay_module
 from toolchart.engine.log.continuation.versions import build_versions
+from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.base import CHECKPOINT
@@ -260,7 +261,7 @@ def test_a_fork_starts_from_a_checkpoint_of_its_parent() -> None:
     assert parent is not None
     fork = WrittenLog(store, "f", loaded=replace(parent, next_seq=0, head="0" * 64))
     fork.journal = records.Journal(fork.journal._log, "f", basis=parent.basis.without_checkpoint())
-    fork.apply_event(Forked(at=AT, format=2, conversation="f", parent="c", seq=7, head=parent.head))
+    fork.apply_event(Forked(at=AT, format=FORMAT, conversation="f", parent="c", seq=7, head=parent.head))
     expected = derive_snapshot(store, "f")
     loaded = load_conversation(store, "f")
     assert loaded is not None

@@ -9,12 +9,20 @@ from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
-from package_copies import change_texts, copy_package, replace_in_file, run_python, run_release
+from package_copies import (
+    OTHER_SEMANTICS,
+    append_to_module,
+    change_texts,
+    copy_package,
+    run_python,
+    run_release,
+)
 
 from toolchart import tool
 from toolchart.engine.log.replay import compare_configuration, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import ReplayMismatch
 
 RUN_TURN = """
@@ -54,8 +62,7 @@ def test_another_release_goes_on(change: str, tmp_path: Path) -> None:
     if change == "texts":
         change_texts(package)
     else:
-        step_file = package / "states/core/step.py"
-        replace_in_file(step_file, "SEMANTICS = 5", "SEMANTICS = 99")
+        append_to_module(package, "states.core.step", OTHER_SEMANTICS)
     code, output = run_python(original, log, "-c", RUN_TURN, str(log))
     assert code == 0, output
     code, output = run_python(package.parent, log, "-c", RUN_TURN, str(log))
@@ -70,7 +77,7 @@ def test_another_release_goes_on(change: str, tmp_path: Path) -> None:
         assert (code, "all equal" in output) == (0, True), output
     else:
         assert code == 1
-        assert "semantics 5" in output
+        assert f"semantics {SEMANTICS}" in output
 
 
 def make_charge(body: str) -> Any:

@@ -10,9 +10,18 @@ from typing import Any
 import pytest
 from agents import make_engine, reply_with_calls
 from msgspec.structs import replace
-from package_copies import ROOT, change_texts, copy_package, replace_in_file, run_python, run_release
+from package_copies import (
+    OTHER_SEMANTICS,
+    ROOT,
+    append_to_module,
+    change_texts,
+    copy_package,
+    run_python,
+    run_release,
+)
 from written_logs import ADD, WrittenLog, write_conversation
 
+import toolchart
 from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.diff import compare_conversations
@@ -24,6 +33,7 @@ from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation, verify_store
+from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 
 READING_COMMANDS = (
@@ -62,18 +72,14 @@ def changed_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loader that refuses every chart: the folder for `PYTHONPATH`."""
     package = copy_package(tmp_path_factory.mktemp("release"))
     change_texts(package)
-    step_file = package / "states/core/step.py"
-    replace_in_file(step_file, "SEMANTICS = 5", "SEMANTICS = 99")
-    replace_in_file(
-        step_file, "    row = _describe_event(type(event))\n", "    raise AssertionError('derived')\n"
+    refuse_step = "def step(machine, snapshot, event):\n    raise AssertionError('derived')"
+    append_to_module(package, "states.core.step", f"{OTHER_SEMANTICS}\n\n\n{refuse_step}")
+    refuse_chart = (
+        "def check_rules(chart):\n"
+        "    from toolchart.states.errors import SpecError\n"
+        "    raise SpecError('this release refuses every chart')"
     )
-    rules_file = package / "states/chart/rules.py"
-    text = rules_file.read_text()
-    start = text.index("def check_rules(")
-    body = text.index('"""', text.index('"""', start) + 3) + 3
-    rules_file.write_text(
-        f"{text[:body]}\n    raise SpecError('this release refuses every chart')\n{text[body:]}"
-    )
+    append_to_module(package, "states.chart.rules", refuse_chart)
     return package.parent
 
 
@@ -113,8 +119,8 @@ def test_replay_under_other_semantics_names_the_release(tmp_path: Path, changed_
     write_log(log)
     code, output = run_release(changed_release, log, "replay", "new")
     assert code == 1
-    assert "semantics 5" in output
-    assert "release 0.2.0" in output
+    assert f"semantics {SEMANTICS}" in output
+    assert f"release {toolchart.__version__}" in output
 
 
 def test_a_release_with_other_texts_replays(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from toolchart.engine.log.record import FORMAT
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.effects import CallModel, Wait
 from toolchart.states.events import Elapsed, Forked, Replied, Settings, ToolFinished
@@ -190,7 +191,7 @@ def read_request(run: Conversation) -> Any:
 
 def make_fork(settings: Settings | None) -> Forked:
     """Record 0 of a fork with these settings."""
-    return Forked(format=2, conversation="f", parent="c", seq=1, head="h", settings=settings)
+    return Forked(format=FORMAT, conversation="f", parent="c", seq=1, head="h", settings=settings)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from core_conversation import Conversation, fail
 from msgspec.structs import replace
 
+from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
 from toolchart.states.effects import RunTools
 from toolchart.states.errors import IllegalEvent
@@ -441,7 +442,9 @@ def test_an_untaken_cancellation_suspends_the_turn() -> None:
 def test_a_fork_asks_again_under_new_ids() -> None:
     """What is open at the fork is asked for again; answers to the parent's ids are late."""
     run = Conversation("tool_loop")
-    result = run.send(Forked(format=2, conversation="d", parent="c", seq=1, head="x", system="Be brief."))
+    result = run.send(
+        Forked(format=FORMAT, conversation="d", parent="c", seq=1, head="x", system="Be brief.")
+    )
     assert result.cancels == (1,)
     assert run.open == [(2, "call_model", "prompting")]
     assert result.effects[0].request.messages[0].content == "Be brief."  # type: ignore[attr-defined]

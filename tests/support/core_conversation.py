@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.step import Step, begin, step
@@ -39,7 +40,7 @@ class Conversation:
         chart = load_chart(states) if isinstance(states, str) else make_chart({"name": "n", "states": states})
         self.machine = Machine(chart)
         self.limits, self.options = Limits(**limits), dict(options or {})
-        configured = Configured(format=2, conversation="c", chart="", spec={}, tools=(TOOL,))
+        configured = Configured(format=FORMAT, conversation="c", chart="", spec={}, tools=(TOOL,))
         self.snapshot: Snapshot = begin(configured)
         self.start()
 
