@@ -16,7 +16,7 @@ from msgspec.structs import astuple, force_setattr
 
 from toolchart.states.content import ContentPart
 from toolchart.states.effects import Effect
-from toolchart.states.events import Failed, Outcome, Ruling, Settings, Texts
+from toolchart.states.events import Failed, Limits, Outcome, Ruling, Settings, Texts
 from toolchart.states.message_list import MessageList, OfferedTools, PersistentList, ShownMessages
 from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
 
@@ -216,6 +216,8 @@ class TrackedCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     repeat: int
 
 
+_NO_LIMITS = Limits()
+
 ENDED_BY_CORE = ("stuck", "too_many_steps", "endless")
 """Ends that no state of the chart asked for."""
 
@@ -308,6 +310,11 @@ class SnapshotFields(msgspec.Struct, gc=False):
     added_data: dict[str, Any] = msgspec.field(default_factory=dict)
     """What the events of other packages keep until the turn ends: JSON data by the name of the package.
     `SnapshotBuilder.keep_data` writes it; the facts of the package read it."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the turn; the defaults before the first turn."""
+        return _NO_LIMITS if self.settings is None else self.settings.limits
 
     @property
     def request_messages(self) -> MessageList:

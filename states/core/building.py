@@ -33,7 +33,7 @@ from toolchart.states.effects import (
     RunAgent,
     Wait,
 )
-from toolchart.states.flows.budgets import compute_elapsed_s, count_tokens, get_turn_limits
+from toolchart.states.flows.budgets import compute_elapsed_s, count_tokens
 from toolchart.states.flows.parameters import (
     USER_PARTS,
     AnswerParameters,
@@ -268,7 +268,7 @@ def _list_items(builder: SnapshotBuilder, parameters: RunAgentParameters, name: 
 
 def _share_budgets(builder: SnapshotBuilder, count: int) -> dict[str, Any]:
     """An equal share of what is left of each budget of the turn; the time is not shared."""
-    limits = get_turn_limits(builder)
+    limits = builder.limits
     spent = {
         "max_tokens": count_tokens(builder),
         "max_cost": builder.usage.cost or 0.0,

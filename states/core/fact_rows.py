@@ -12,12 +12,7 @@ import msgspec
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.facts import FACTS, Fact
-from toolchart.states.flows.budgets import (
-    exceeds_call_budget,
-    find_spent_budget,
-    get_turn_limits,
-    is_retryable,
-)
+from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, is_retryable
 from toolchart.states.flows.compaction import count_context_tokens, get_context_limit
 from toolchart.states.flows.results import name_failure_kind, read_result_fact
 from toolchart.states.flows.summaries import count_long_results
@@ -112,7 +107,7 @@ FACT_ROWS = (
         type="integer",
         meaning="the limit of iterations in this turn",
         changes="never within a turn",
-        read=lambda s: get_turn_limits(s).max_iterations,
+        read=attrgetter("limits.max_iterations"),
     ),
     Fact(
         name="tool_only_streak",
@@ -129,7 +124,7 @@ FACT_ROWS = (
         type="integer",
         meaning="the limit of consecutive replies without text in this turn",
         changes="never within a turn",
-        read=lambda s: get_turn_limits(s).max_tool_only_streak,
+        read=attrgetter("limits.max_tool_only_streak"),
     ),
     Fact(
         name="repeated_calls",
@@ -147,7 +142,7 @@ FACT_ROWS = (
         type="integer",
         meaning="the limit of replies in this turn that request the same call",
         changes="never within a turn",
-        read=lambda s: get_turn_limits(s).max_repeats,
+        read=attrgetter("limits.max_repeats"),
     ),
     Fact(
         name="replies",
@@ -175,7 +170,7 @@ FACT_ROWS = (
         type="integer",
         meaning="the limit of attempts for one model call in this turn",
         changes="never within a turn",
-        read=lambda s: get_turn_limits(s).max_attempts,
+        read=attrgetter("limits.max_attempts"),
     ),
     Fact(
         name="error_kind",

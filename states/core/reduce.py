@@ -140,6 +140,7 @@ def keep_for_next_turn(snapshot: Snapshot, messages: MessageList) -> Snapshot:
         inbox=snapshot.inbox,
         writes_tools_as_text=snapshot.writes_tools_as_text,
         settings=snapshot.settings,
+        offered_tools=snapshot.offered_tools,
         system=snapshot.system,
         turn=snapshot.turn,
         ended_by=snapshot.ended_by,
@@ -188,7 +189,9 @@ def select_tools(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -> Of
     for tool in snapshot.tools:
         if tool.name in names:
             offered_tools.append(tool)
-    return OfferedTools(offered_tools)
+    # The tools of the turn before, where they are the same: their digest has been computed.
+    before = snapshot.offered_tools
+    return before if before == tuple(offered_tools) else OfferedTools(offered_tools)
 
 
 def append_inbox(builder: SnapshotBuilder) -> None:

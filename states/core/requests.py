@@ -33,7 +33,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
-from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, get_turn_limits
+from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget
 from toolchart.states.flows.times import format_due
 from toolchart.states.message_list import OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
@@ -228,7 +228,7 @@ def _compute_wait_s(builder: SnapshotBuilder) -> float:
     The back-off is `first_wait_s * 2 ** (attempt - 1)`, less up to a quarter of jitter. The jitter
     comes with the event `failed`, because the core draws no random numbers. Neither exceeds `max_wait_s`.
     """
-    failure, limits = builder.failure, get_turn_limits(builder)
+    failure, limits = builder.failure, builder.limits
     if failure is not None and failure.retry_after_s is not None:
         return min(failure.retry_after_s, limits.max_wait_s)
     # The exponent is capped: beyond 2 ** 60 the pause is the longest one in any case, and floats end at 1024.
@@ -324,14 +324,14 @@ def find_answer_text(builder: SnapshotBuilder) -> str | None:
 
 def _find_reached_limit(builder: SnapshotBuilder) -> str:
     budget = find_spent_budget(builder) or ("max_tool_calls" if exceeds_call_budget(builder) else None)
-    if builder.iteration >= get_turn_limits(builder).max_iterations:
+    if builder.iteration >= builder.limits.max_iterations:
         return "max_iterations"
     return budget or _find_loop_limit(builder) or "max_iterations"
 
 
 def _find_loop_limit(builder: SnapshotBuilder) -> str | None:
     """The limit that a model has reached which repeats a call, or only calls tools; None where it has not."""
-    limits, calls = get_turn_limits(builder), [*builder.calls]
+    limits, calls = builder.limits, [*builder.calls]
     own_messages = (message for message in reversed(builder.messages) if message.role == "assistant")
     replies = list(islice(own_messages, builder.replies))
     is_repeated = any(call.repeat > limits.max_repeats and not call.may_repeat for call in calls)
@@ -353,7 +353,7 @@ def _find_loop_limit(builder: SnapshotBuilder) -> str | None:
 def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
     """Name the limit, and keep whatever the model has written so far."""
     if limit == "max_iterations":
-        text = builder.texts.at_limit.format(limit=get_turn_limits(builder).max_iterations)
+        text = builder.texts.at_limit.format(limit=builder.limits.max_iterations)
     else:
         text = builder.texts.at_budget.format(budget=limit)
     answer_text = find_answer_text(builder)

@@ -102,7 +102,6 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import MessageSource, Snapshot, SnapshotBuilder
 from toolchart.states.vocabulary import EFFECTS, EVENTS
@@ -315,7 +314,7 @@ def _end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
         return ()
     if not builder.open_effects:
         end_turn_by_core(builder, "stuck", f"no event can arrive in state {configuration.label!r}")
-    elif builder.steps >= get_turn_limits(builder).max_steps:
+    elif builder.steps >= builder.limits.max_steps:
         cancels = cancel_effects(builder, [effect.id for effect in builder.open_effects])
         end_turn_by_core(builder, "too_many_steps", f"the turn took {builder.steps} steps")
         return cancels

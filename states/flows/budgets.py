@@ -1,16 +1,10 @@
-"""What is left of a turn: its limits, its budgets of tokens, money, seconds and calls, and what was spent."""
+"""What is left of a turn: its budgets of tokens, money, seconds and calls, and what was spent."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from toolchart.states.events import Limits
 from toolchart.states.snapshot import SnapshotFields
-
-
-def get_turn_limits(snapshot: SnapshotFields) -> Limits:
-    """The limits of the turn; the defaults before the first turn."""
-    return snapshot.settings.limits if snapshot.settings else Limits()
 
 
 def is_retryable(snapshot: SnapshotFields) -> bool:
@@ -18,7 +12,7 @@ def is_retryable(snapshot: SnapshotFields) -> bool:
     failure = snapshot.failure
     if failure is None or not failure.retryable:
         return False
-    return (failure.retry_after_s or 0.0) <= get_turn_limits(snapshot).max_wait_s
+    return (failure.retry_after_s or 0.0) <= snapshot.limits.max_wait_s
 
 
 def compute_elapsed_s(snapshot: SnapshotFields) -> float:
@@ -31,7 +25,7 @@ def compute_elapsed_s(snapshot: SnapshotFields) -> float:
 
 def find_spent_budget(snapshot: SnapshotFields) -> str | None:
     """Name of the budget of the turn that is used up, or None."""
-    limits = get_turn_limits(snapshot)
+    limits = snapshot.limits
     if limits.max_tokens is not None and count_tokens(snapshot) >= limits.max_tokens:
         return "max_tokens"
     if limits.max_tool_calls is not None and len(snapshot.tracked_calls) >= limits.max_tool_calls:
@@ -45,7 +39,7 @@ def find_spent_budget(snapshot: SnapshotFields) -> str | None:
 
 def exceeds_call_budget(snapshot: SnapshotFields) -> bool:
     """Whether the open calls would be more than the turn's budget of tool calls allows."""
-    max_calls = get_turn_limits(snapshot).max_tool_calls
+    max_calls = snapshot.limits.max_tool_calls
     if max_calls is None or not snapshot.calls.pending:
         return False  # calls that all have their outcome are among `tracked_calls` already
     return len(snapshot.tracked_calls) + len(snapshot.calls) > max_calls

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.events import Replied
-from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.flows.compaction import show_view
 from toolchart.states.flows.parameters import SummaryParameters
 from toolchart.states.flows.results import build_template_reader
@@ -29,7 +28,7 @@ from toolchart.states.snapshot import OpenCall, SnapshotBuilder, SnapshotFields
 
 def count_long_results(snapshot: SnapshotFields) -> int:
     """Results of the latest reply's calls that are long and have no summary; 0 while a call is open."""
-    return len(_list_long_results(snapshot, get_turn_limits(snapshot).long_result_size))
+    return len(_list_long_results(snapshot, snapshot.limits.long_result_size))
 
 
 def _list_long_results(snapshot: SnapshotFields, size: int) -> list[OpenCall]:

@@ -27,7 +27,6 @@ from toolchart.states.core.fact_rows import FactView
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError
 from toolchart.states.facts import FACTS, Fact
-from toolchart.states.flows.budgets import get_turn_limits
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
 from toolchart.states.proofs.check import find_problems
@@ -85,7 +84,7 @@ def check_migration(
     report = MigrationReport(chart=chart.name, state=snapshot.state, findings=findings)
     if findings:
         return report
-    limits = get_turn_limits(snapshot)
+    limits = snapshot.limits
     starts = list(_list_starts(machine, snapshot))
     graph = explore_chart(machine, starts)
     found, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
