@@ -37,7 +37,7 @@ from toolchart.providers.shared.requests import (
     refuse_part,
     select_offered_tools,
 )
-from toolchart.providers.transport.encoded_bodies import find_message_parts, join_roles
+from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
 from toolchart.states.content import AudioPart, CitationPart, ContentPart, ImagePart, TextPart
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
@@ -259,7 +259,7 @@ def _encode_response_format(response_format: Any) -> dict[str, Any]:
     return {"format": {"type": "json_schema", "schema": inner["schema"]}}
 
 
-def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
     """The conversation without system messages.
 
     Adjacent messages of one role become one: tool results share a user message with the user's next text.

@@ -239,7 +239,7 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
     return wire
 
 
-def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
     """The conversation as contents; adjacent tool results share one user content, in order."""
     kept = find_message_parts(NAME, origin)
 

@@ -15,11 +15,9 @@ import json
 import logging
 import os
 import re
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -27,8 +25,8 @@ from urllib.parse import quote, urlsplit
 import yaml
 
 from toolchart.providers.hosts import HOSTS
-from toolchart.providers.recording.cassettes import decompress_body
 from toolchart.providers.transport.connections import HttpHooks
+from toolchart.providers.transport.reply_guard import make_stream_class
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import SECRET_PLACEHOLDER, find_literal_secrets, find_references, strike_secrets
 from toolchart.states.errors import SpecError
@@ -43,9 +41,6 @@ _LINE_WIDTH = 1_000_000
 
 RECORDED_HEADERS = ("content-type", "retry-after", "retry-after-ms", "x-should-retry")
 """The headers that are recorded: those that reading the response needs."""
-
-_ACCEPTED_ENCODINGS = "gzip, deflate"
-"""Compressions that the host may use: those that the recorder can undo."""
 
 _KEY_PATTERN = re.compile(r"\b(?:sk|pk|rk|gsk|xai)-[\w-]{16,}|\bAIza[\w-]{20,}|(?<=Bearer )[\w.~+/-]{16,}=*")
 """What looks like a key. Source: the forms of OpenAI, OpenRouter, Groq, xAI and Google keys."""
@@ -89,14 +84,14 @@ class Recorder:
         return resolve_and_hide
 
     def build_hooks(self) -> HttpHooks:
-        """The event hooks for the SDK's HTTP client."""
-        return {"request": [_limit_encodings], "response": [self._observe_response]}
+        """The event hooks of an HTTP client, after those that guard replies, which decompress them."""
+        return {"request": [], "response": [self._observe_response]}
 
     # -- one exchange ----------------------------------------------------------------------------
 
     async def _observe_response(self, response: Any) -> None:
         """Replace the stream of a response by one that records its body."""
-        stream_class = _make_stream_class(type(response).__module__.partition(".")[0])
+        stream_class = make_stream_class(_ObservedStream, response, "AsyncByteStream")
         response.stream = stream_class(
             response.stream, lambda parts: self._record_exchange(response, b"".join(parts))
         )
@@ -111,7 +106,6 @@ class Recorder:
     def _encode_interaction(self, response: Any, body: bytes) -> dict[str, Any]:
         """An exchange in vcrpy's format, without secrets."""
         request = response.request
-        plain_body = decompress_body(body, response.headers.get("content-encoding", ""))
         return {
             "request": {
                 "method": request.method,
@@ -122,7 +116,7 @@ class Recorder:
             "response": {
                 "status": {"code": response.status_code, "message": response.reason_phrase},
                 "headers": _select_headers(response.headers),
-                "body": {"string": self._encode_body(plain_body)},
+                "body": {"string": self._encode_body(body)},
             },
         }
 
@@ -148,11 +142,6 @@ class Recorder:
             for spelling in {value, json.dumps(value)[1:-1], quote(value, safe=""), as_bytes}:
                 text = text.replace(spelling, self._replacements[value])
         return _KEY_PATTERN.sub(SECRET_PLACEHOLDER, strike_secrets(text))
-
-
-async def _limit_encodings(request: Any) -> None:
-    """Ask the host for a compression that the recorder can undo."""
-    request.headers["accept-encoding"] = _ACCEPTED_ENCODINGS
 
 
 def _select_headers(headers: Mapping[str, str]) -> dict[str, list[str]]:
@@ -196,15 +185,6 @@ class _ObservedStream:
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(self._parts)
-
-
-@lru_cache(maxsize=8)
-def _make_stream_class(library: str) -> Any:
-    """`_ObservedStream` as a stream class of that HTTP library.
-
-    The SDKs use two libraries, and each demands its own base class.
-    """
-    return type("ObservedStream", (_ObservedStream, sys.modules[library].AsyncByteStream), {})
 
 
 # -- the file ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -87,7 +87,7 @@ def _iterate_waits(headers: Mapping[str, str], body: Any) -> Iterator[float | No
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
         yield _parse_number(headers.get(name, ""), 1000)
     yield _parse_number(headers.get("retry-after", ""))
-    yield _compute_seconds_until_date(headers.get("retry-after", ""))
+    yield _compute_seconds_until(headers.get("retry-after", ""), parsedate_to_datetime)
     yield _parse_duration(headers.get("retry-after", ""))
     yield _parse_duration(find_retry_info(body) or "")
     yield from _iterate_resets(headers, needs_zero=True)
@@ -122,7 +122,7 @@ def parse_reset(value: str) -> float | None:
     number = _parse_number(value)
     if number is None:
         duration = _parse_duration(value)
-        return _compute_seconds_until_time(value) if duration is None else duration
+        return _compute_seconds_until(value, datetime.fromisoformat) if duration is None else duration
     for divisor in (1000, 1):
         if number / divisor > 1_000_000_000:
             return max(0.0, number / divisor - time.time())
@@ -152,18 +152,10 @@ def _parse_words(message: Any) -> float | None:
     return sum(float(number) * _UNITS[unit.lower().replace("mil", "ms")] for number, unit in parts)
 
 
-def _compute_seconds_until_date(date: str) -> float | None:
-    """Seconds from now until an HTTP date."""
+def _compute_seconds_until(text: str, parse: Callable[[str], datetime]) -> float | None:
+    """Seconds from now until a time; None where it cannot be read."""
     try:
-        return max(0.0, (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
-
-
-def _compute_seconds_until_time(text: str) -> float | None:
-    """Seconds from now until a time in RFC 3339."""
-    try:
-        return max(0.0, (datetime.fromisoformat(text) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parse(text) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return None
 

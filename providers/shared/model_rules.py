@@ -456,12 +456,12 @@ def is_thinking(host: str, model: str, switches: Mapping[str, bool]) -> bool | N
     return words[-1] if words else rule.default == "on"
 
 
-def _read_switches(options: Mapping[str, Any], *bodies: Mapping[str, Any] | None) -> dict[str, bool]:
+def _read_switches(*sources: Mapping[str, Any] | None) -> dict[str, bool]:
     """What options and further keys of a body say of thinking; the last one counts."""
     switches: dict[str, bool] = {}
-    for source in (options, *bodies):
-        for key, value in _iterate_switches(source or {}):
-            switches[key] = value
+    for source in sources:
+        if source:
+            switches.update(_iterate_switches(source))
     return switches
 
 
@@ -531,7 +531,7 @@ def adapt_request(
     warnings: list[str] = []
     if thinking is not None and not all(rule.takes_budget for rule in rules):
         request, thinking = _replace_budget(request, thinking, warnings)
-    switches = _read_switches(request.options, {"thinking": thinking}, *bodies)
+    switches = _read_switches(request.options, {"thinking": thinking} if thinking else None, *bodies)
     needs_none = bool(request.tools) and any(rule.tools_need_effort_none for rule in rules)
     if needs_none and "reasoning_effort" not in switches:
         switches["reasoning_effort"] = False

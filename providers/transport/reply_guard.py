@@ -253,11 +253,14 @@ def _wrap_body(response: Any, kind: type, base_name: str) -> None:
     is_stream = response.headers.get("content-type", "").lower().startswith(_STREAM_TYPES)
     max_bytes = MAX_ERROR_BYTES if is_error else MAX_STREAM_BYTES if is_stream else MAX_REPLY_BYTES
     guard = BodyGuard(max_bytes, *encodings, is_cut=is_error)
-    library = type(response).__module__.partition(".")[0]
-    response.stream = _make_stream_class(kind, library, base_name)(response.stream, guard)
+    response.stream = make_stream_class(kind, response, base_name)(response.stream, guard)
+
+
+def make_stream_class(kind: type, response: Any, base_name: str) -> Any:
+    """A class of streams as one of the HTTP library of a response; each library demands its own base."""
+    return _make_stream_class(kind, type(response).__module__.partition(".")[0], base_name)
 
 
 @lru_cache(maxsize=8)
 def _make_stream_class(kind: type, library: str, base_name: str) -> Any:
-    """A class of guarded streams as a stream class of that HTTP library, which demands its own base class."""
     return type(kind.__name__, (kind, getattr(sys.modules[library], base_name)), {})

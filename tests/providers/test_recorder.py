@@ -23,6 +23,7 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.recording.recorder import CASSETTE_HEAD, Recorder
 from toolchart.providers.registry import create_provider
+from toolchart.providers.transport.connections import build_client_options
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import SECRET_PLACEHOLDER
 from toolchart.states.errors import SpecError
@@ -229,7 +230,8 @@ def record_parts(
     transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=PartStream(parts)))
 
     async def receive_parts() -> list[bytes]:
-        client = httpx.AsyncClient(transport=transport, event_hooks=Recorder(path, PLAIN).build_hooks())
+        options = build_client_options(PLAIN, str, httpx, Recorder(path, PLAIN).build_hooks())
+        client = httpx.AsyncClient(transport=transport, **options)
         parts_seen: list[bytes] = []
         async with client.stream("POST", "http://h/api/chat", content=b"{}") as response:
             async for part in response.aiter_raw():
