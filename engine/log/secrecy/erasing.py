@@ -193,41 +193,46 @@ def erase_content(
     erased: list[ErasedConversation] = []
     repeated: frozenset[str] = frozenset()
     known: set[str] = set()
-    while True:
-        members = _list_members(store, conversation, choice)
-        names = [member.conversation for member in members]
-        if known.issuperset(names):
-            break
+    # Somebody may begin a fork while its parent is rewritten. So members are listed until none is new.
+    while not known.issuperset(names := _list_names(store, conversation, choice)):
         try:
             with _hold_leases(store, names) as leases:
+                _require_rest(store, [*names, *(lease.conversation for lease in leases.values() if lease)])
                 # Again: what was begun before the leases were taken. Nothing can be added to these any more.
                 members = [
                     member
                     for member in _list_members(store, conversation, choice)
                     if member.conversation in leases
                 ]
-                _require_rest(store, [*names, *(lease.conversation for lease in leases.values() if lease)])
                 repeated |= _collect_repeated_texts(store, members)
                 plans = _plan_all(store, members, repeated)
+                # What depends on a conversation is written before it: as long as it has the words, a call
+                # after an interrupted one finds what is left.
                 for plan in reversed(plans):
                     _write_plan(store, plan, leases, notice, at)
         except (SpecError, LeaseHeld) as error:
             if not known:
                 raise
-            # A fork that was begun while the conversation was rewritten.
-            problem, hint = (
-                (error.message, error.hint) if isinstance(error, SpecError) else (str(error), None)
-            )
-            raise SpecError(
-                f"{problem}; the other conversations are erased",
-                hint=f"{hint or 'wait until its turn has ended'}; then erase again",
-            ) from None
+            raise _describe_late_fork(error) from None
         known |= set(names)
         erased += [plan.result for plan in plans]
     # Also where a call before this one has died after its last commit: old bytes may be left then.
     if not keep_space and (erased or any(record.digest for record in _read_all(store, conversation))):
         shrink_store(store)
     return erased
+
+
+def _list_names(store: Store, conversation: str, choice: ErasureChoice) -> list[str]:
+    return [member.conversation for member in _list_members(store, conversation, choice)]
+
+
+def _describe_late_fork(error: SpecError | LeaseHeld) -> SpecError:
+    """The error where a fork that was begun while the conversation was rewritten cannot be erased."""
+    problem, hint = (error.message, error.hint) if isinstance(error, SpecError) else (str(error), None)
+    return SpecError(
+        f"{problem}; the other conversations are erased",
+        hint=f"{hint or 'wait until its turn has ended'}; then erase again",
+    )
 
 
 def find_content_elsewhere(store: Store, conversation: str, choice: ErasureChoice) -> list[ContentElsewhere]:
