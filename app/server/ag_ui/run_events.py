@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from toolchart.app.server.protocols.turns import AnswerText
-from toolchart.app.server.protocols.waiting import CLIENT_CALL, WaitingItem, list_waiting_items, make_wire_id
+from toolchart.app.server.protocols.waiting import (
+    APPROVAL,
+    CLIENT_CALL,
+    WaitingItem,
+    list_waiting_items,
+    make_wire_id,
+)
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
@@ -220,7 +226,7 @@ class RunEvents:
 
 
 def _describe_interrupt(item: WaitingItem) -> dict[str, Any]:
-    call = {"toolCallId": item.id} if item.kind.reason == "ask_approval" else {}
+    call = {"toolCallId": item.id} if item.kind is APPROVAL else {}
     expiry = {"expiresAt": item.due} if item.due else {}
     return {
         "id": item.wire_id,

@@ -14,7 +14,7 @@ from toolchart.app.server.answers import Refusal
 from toolchart.app.server.openai_api.errors import refuse_failed_turn, shape_refusal, shape_turn_error
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import AnswerText, Pieces
-from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
+from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.canonical_json import encode_canonical_text
@@ -60,17 +60,12 @@ def build_tool_call(item: WaitingItem) -> dict[str, Any]:
     return {
         "id": item.wire_id,
         "type": "function",
-        "function": {"name": _name_call(item), "arguments": encode_canonical_text(_list_arguments(item))},
+        "function": {"name": item.call_name, "arguments": encode_canonical_text(_list_arguments(item))},
     }
 
 
-def _name_call(item: WaitingItem) -> str:
-    """The tool of a client's own call; else what the turn wants of a person."""
-    return item.tool if item.kind.reason == "tool_call" else item.kind.reason
-
-
 def _list_arguments(item: WaitingItem) -> dict[str, Any]:
-    if item.kind.reason != "ask_approval":
+    if item.kind is not APPROVAL:
         return item.arguments
     return {"tool": item.tool, "arguments": item.arguments, **({"runs": item.runs} if item.runs else {})}
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import AnswerText
-from toolchart.app.server.protocols.waiting import WaitingItem, list_waiting_items
+from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
@@ -143,7 +143,7 @@ class ResponseBuilder:
 
     def _add_waiting(self, item: WaitingItem) -> Iterator[dict[str, Any]]:
         arguments = encode_canonical_text(item.arguments)
-        if item.kind.reason == "ask_approval":
+        if item.kind is APPROVAL:
             request = {
                 "id": item.wire_id,
                 "type": "mcp_approval_request",
@@ -159,7 +159,7 @@ class ResponseBuilder:
             "id": f"fc_{item.wire_id[5:]}",
             "type": "function_call",
             "call_id": item.wire_id,
-            "name": item.tool if item.kind.reason == "tool_call" else item.kind.reason,
+            "name": item.call_name,
             "arguments": "",
             "status": "in_progress",
         }

@@ -93,6 +93,11 @@ class WaitingItem(msgspec.Struct, frozen=True, kw_only=True):
     """When it is too late: RFC 3339."""
 
     @property
+    def call_name(self) -> str:
+        """The name of the call that clients see: the tool of a client's own; else what the turn wants."""
+        return self.tool if self.kind is CLIENT_CALL else self.kind.reason
+
+    @property
     def wire_id(self) -> str:
         """A name for the item that no other item of the log has: letters, digits, `-` and `_`."""
         return make_wire_id(self.kind, self.root, self.conversation, self.id)

@@ -31,6 +31,7 @@ from toolchart.states.messages import ToolCall
 from toolchart.tools.builtin import BUILTINS
 from toolchart.tools.definition import ToolPending
 from toolchart.tools.formats import ConvertedTools, convert_tools
+from toolchart.tools.sources.table import TOOL_SOURCES
 from toolchart.tools.whole_definition import describe_definition
 
 if TYPE_CHECKING:
@@ -193,9 +194,7 @@ def pin_tools(spec: str, pins_all: bool) -> int:
     tools, warnings = _load_tools(spec)
     for warning in warnings:
         print_notice(f"warning: {warning}")
-    pins = {
-        tool.name: describe_definition(tool) for tool in tools if pins_all or tool.kind in ("mcp", "http")
-    }
+    pins = {tool.name: describe_definition(tool) for tool in tools if pins_all or _is_of_strangers(tool)}
     click.echo("pins:" if pins else "pins: {}")
     for name, parts in pins.items():
         print_text(f"  {name}:")
@@ -203,6 +202,12 @@ def pin_tools(spec: str, pins_all: bool) -> int:
             # JSON texts are YAML; what `print_text` makes visible, YAML reads as the same character again.
             print_text(f"    {_quote(part)}: {_quote(text)}")
     return 0
+
+
+def _is_of_strangers(tool: Tool) -> bool:
+    """Whether strangers may write what a tool returns, and so may have changed what it is."""
+    source = TOOL_SOURCES.find_known(tool.kind)
+    return source is not None and source.trust == "untrusted"
 
 
 def _quote(text: str) -> str:
