@@ -497,8 +497,8 @@ class JetStreamStore(StoreBase):
         later = [append for append in appends if append.first and seen.issuperset(append.numbers)]
         await self._erase(conversation, void)
         for append in later:
-            message = await self._stream.get_message(seq=append.sequence)
-            await self._erase(conversation, [message] if message is not None else [])
+            known = await self._stream.get_message(seq=append.sequence)
+            await self._erase(conversation, [known] if known is not None else [])
         roots = {conversation, change.check.conversation if change.check is not None else conversation}
         for name in roots:
             holder = await self._find_family(name)
