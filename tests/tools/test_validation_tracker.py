@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolchart.tools.validation.confidence_interval import compute_wilson_interval
 from toolchart.tools.validation.tracker import (
     MAX_HISTORY_ENTRIES,
     THRESHOLD,
     Entry,
     Tracker,
     TrackerUnavailable,
+    compute_wilson_interval,
 )
 
 

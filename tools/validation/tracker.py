@@ -7,20 +7,22 @@ is renamed, and a new record begins.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.errors import ToolchartError
-from toolchart.tools.validation.confidence_interval import compute_wilson_interval
 
-VERSION = 1
+Z_95 = 1.959963984540054
+"""Standard normal quantile for 95 %."""
+
 THRESHOLD = 0.8
 """Success rate from which a model counts as validated."""
 MAX_HISTORY_ENTRIES = 50
@@ -31,7 +33,7 @@ class TrackerUnavailable(ToolchartError):
     """The file of the record cannot be written."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one test."""
 
     at: str
@@ -48,14 +50,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Replies with calls that it took, where the test was a free question."""
 
 
-class ModelRating(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRating(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The results of one model: counts, success rate and the newest entries."""
 
-    name: str
-    """`provider/model`."""
+    name: str = ""
+    """`provider/model`; in the file it is the key, and not stored."""
     passed: int
     total: int
-    last_tested: str
+    last_tested: str = ""
     categories: dict[str, tuple[int, int]]
     """Passed and total of each category."""
     history: tuple[Entry, ...]
@@ -82,6 +84,34 @@ class ModelRating(msgspec.Struct, frozen=True, kw_only=True):
         return compute_wilson_interval(self.passed, self.total)
 
 
+class _Record(msgspec.Struct, frozen=True):
+    """What the file holds."""
+
+    version: Literal[1]
+    models: dict[str, ModelRating]
+
+
+def compute_wilson_interval(passed: int, total: int, z: float = Z_95) -> tuple[float, float]:
+    """Compute the interval in which the true rate lies with 95 % confidence.
+
+        >>> compute_wilson_interval(0, 0)
+        (0.0, 1.0)
+        >>> [round(bound, 3) for bound in compute_wilson_interval(8, 10)]
+        [0.49, 0.943]
+
+    Source: E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference",
+    Journal of the American Statistical Association 22 (1927). Unlike the plain normal interval it stays
+    within 0 and 1 and is sound for a handful of trials.
+    """
+    if total == 0:
+        return 0.0, 1.0
+    rate = passed / total
+    middle = rate + z * z / (2 * total)
+    spread = z * sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    scale = 1 + z * z / total
+    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+
+
 class Tracker:
     """The record in one file.
 
@@ -103,20 +133,19 @@ class Tracker:
         """
         try:
             with self._hold_lock():
-                data = self._read_record(move_damaged=True)
-                models = data.setdefault("models", {})
-                models[name] = _add_entry(models.get(name) or {}, entry)
-                self._write_record(data)
+                models = self._read_models(move_damaged=True)
+                rating = models[name] = _add_entry(models.get(name), entry)
+                self._write_models(models)
         except OSError as error:
             raise TrackerUnavailable(
                 f"the record {self._file} cannot be written: {error.strerror or error}"
             ) from None
-        return _make_rating(name, models[name])
+        return replace(rating, name=name)
 
     def list_ratings(self) -> dict[str, ModelRating]:
         """The rating of every model, by the model's name."""
-        models = self._read_record(move_damaged=False).get("models", {})
-        return {name: _make_rating(name, models[name]) for name in sorted(models)}
+        models = self._read_models(move_damaged=False)
+        return {name: replace(models[name], name=name) for name in sorted(models)}
 
     # -- the file --------------------------------------------------------------------------------
 
@@ -130,18 +159,16 @@ class Tracker:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _read_record(self, *, move_damaged: bool) -> dict[str, Any]:
+    def _read_models(self, *, move_damaged: bool) -> dict[str, ModelRating]:
         try:
-            data = json.loads(self._file.read_text("utf-8"))
+            record = msgspec.json.decode(self._file.read_bytes(), type=_Record)
         except FileNotFoundError:
-            return {"version": VERSION, "models": {}}
+            return {}
         except (OSError, ValueError, RecursionError):
-            data = None
-        if isinstance(data, dict) and _is_record(data):
-            return data
-        if move_damaged:
-            self._move_damaged_file()
-        return {"version": VERSION, "models": {}}
+            if move_damaged:
+                self._move_damaged_file()
+            return {}
+        return record.models
 
     def _move_damaged_file(self) -> None:
         """Rename an unreadable file to the first free name `<file>.damaged-<number>`."""
@@ -151,11 +178,12 @@ class Tracker:
                 os.rename(self._file, target)
                 return
 
-    def _write_record(self, data: Mapping[str, Any]) -> None:
+    def _write_models(self, models: dict[str, ModelRating]) -> None:
+        data = msgspec.json.encode(_Record(version=1, models=models), order="sorted")
         handle, name = tempfile.mkstemp(dir=self._file.parent, prefix=f".{self._file.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                json.dump(data, out, ensure_ascii=False, indent=1, sort_keys=True)
+            with os.fdopen(handle, "wb") as out:
+                out.write(msgspec.json.format(data, indent=1))
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(name, self._file)
@@ -164,67 +192,15 @@ class Tracker:
             raise
 
 
-def _is_record(data: Any) -> bool:
-    """Whether the data has the form that this version of Toolchart writes."""
-    if not isinstance(data, dict) or data.get("version") != VERSION:
-        return False
-    models = data.get("models")
-    return isinstance(models, dict) and all(_is_model_record(model) for model in models.values())
-
-
-def _is_model_record(data: Any) -> bool:
-    if not isinstance(data, dict):
-        return False
-    numbers = all(isinstance(data.get(key), int) for key in ("passed", "total"))
-    categories, history = data.get("categories"), data.get("history")
-    return (
-        numbers
-        and isinstance(categories, dict)
-        and all(isinstance(item, list) and len(item) == 2 for item in categories.values())
-        and isinstance(history, list)
-        and all(isinstance(item, dict) and item.keys() >= _ENTRY_KEYS for item in history)
+def _add_entry(model: ModelRating | None, entry: Entry) -> ModelRating:
+    if model is None:
+        model = ModelRating(passed=0, total=0, categories={}, history=())
+    passed, total = model.categories.get(entry.category, (0, 0))
+    return replace(
+        model,
+        passed=model.passed + entry.passed,
+        total=model.total + 1,
+        last_tested=entry.at,
+        categories={**model.categories, entry.category: (passed + entry.passed, total + 1)},
+        history=(*model.history, entry)[-MAX_HISTORY_ENTRIES:],
     )
-
-
-_ENTRY_KEYS = {"at", "suite", "case", "category", "passed"}
-
-
-def _add_entry(model: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
-    categories = {name: list(counts) for name, counts in model.get("categories", {}).items()}
-    counts = categories.setdefault(entry.category, [0, 0])
-    counts[0] += entry.passed
-    counts[1] += 1
-    row: dict[str, Any] = {
-        "at": entry.at,
-        "suite": entry.suite,
-        "case": entry.case,
-        "category": entry.category,
-        "passed": entry.passed,
-        "reason": entry.reason,
-    }
-    if entry.iterations is not None:
-        row |= {"tools": list(entry.tools), "iterations": entry.iterations}
-    return {
-        "passed": model.get("passed", 0) + entry.passed,
-        "total": model.get("total", 0) + 1,
-        "last_tested": entry.at,
-        "categories": categories,
-        "history": [*model.get("history", []), row][-MAX_HISTORY_ENTRIES:],
-    }
-
-
-def _make_rating(name: str, model: Mapping[str, Any]) -> ModelRating:
-    return ModelRating(
-        name=name,
-        passed=model["passed"],
-        total=model["total"],
-        last_tested=model.get("last_tested", ""),
-        categories={key: (counts[0], counts[1]) for key, counts in model["categories"].items()},
-        history=tuple(_make_entry(row) for row in model["history"]),
-    )
-
-
-def _make_entry(row: Mapping[str, Any]) -> Entry:
-    fields: dict[str, Any] = {key: row.get(key) for key in (*_ENTRY_KEYS, "reason", "iterations")}
-    tools = row.get("tools")
-    return Entry(**fields, tools=tuple(map(str, tools)) if isinstance(tools, list) else ())

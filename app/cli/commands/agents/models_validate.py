@@ -15,10 +15,9 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.states.errors import SpecError, suggest_name
-from toolchart.tools.validation.confidence_interval import compute_wilson_interval
 from toolchart.tools.validation.runner import run_suite, summarize_outcomes
 from toolchart.tools.validation.suites import load_suite
-from toolchart.tools.validation.tracker import THRESHOLD, Tracker
+from toolchart.tools.validation.tracker import THRESHOLD, Tracker, compute_wilson_interval
 
 if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec, LLMConfig
