@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -13,7 +13,6 @@ from toolchart.engine.log.family import find_ask_head
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
-from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildTask, Parts
 from toolchart.engine.runtime.performers import wait_for_end
@@ -37,6 +36,9 @@ from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.schemas.output import parse_output
+
+if TYPE_CHECKING:
+    from toolchart.engine.runtime.conversations import Conversations
 
 
 class ChildAgent(Protocol):

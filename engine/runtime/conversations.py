@@ -22,8 +22,7 @@ from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, Parts, TurnHooks
-from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
+from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, NoModel, Parts, TurnHooks
 from toolchart.engine.runtime.waiting import build_open_turn_error, has_open_work
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_NO_MODEL = RecordedModel(RecordedAnswers())
+_NO_MODEL = NoModel()
 """The provider of a driver while it has no turn."""
 
 

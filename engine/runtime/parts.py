@@ -123,6 +123,27 @@ class ChildRunner(Protocol):
         ...
 
 
+class NoModel:
+    """The provider of a driver that has no turn."""
+
+    name = "none"
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """Not called: a turn has a provider of its own.
+
+        Raises:
+            AssertionError: always.
+        """
+        raise AssertionError("a driver asks a model only within a turn")
+
+    async def complete(self, request: Request) -> Reply:
+        """Not called, like `build_body`."""
+        raise AssertionError("a driver asks a model only within a turn")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What the program gave an engine, and what one of its agents makes of it."""
 
