@@ -18,6 +18,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ class StoreConformance:
             except LogConflict:
                 outcomes.append("lost")
 
-        _run_together([lambda number=number: write(number) for number in range(4)])
+        _run_together([partial(write, number) for number in range(4)])
         assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
         assert len(list(stores[0].read_lines("c"))) == 2
 
@@ -290,7 +291,7 @@ class StoreConformance:
                     if store.commit([change]) == [None]:
                         break
 
-        _run_together([lambda store=store: count(store) for store in stores])
+        _run_together([partial(count, store) for store in stores])
         assert stores[0].read_value("c", "lease") == b"%d " % (3 * steps)
 
     # -- leases ----------------------------------------------------------------------------------------
@@ -312,7 +313,8 @@ class StoreConformance:
 
     def test_of_several_workers_one_gets_the_lease(self, open_log: Callable[..., StoreBase]) -> None:
         """Of several workers that ask at once, one gets the lease."""
-        stores, taken = [open_log() for _ in range(4)], []
+        stores = [open_log() for _ in range(4)]
+        taken: list[Lease] = []
 
         def take(number: int) -> None:
             try:
@@ -320,7 +322,7 @@ class StoreConformance:
             except LeaseHeld:
                 return
 
-        _run_together([lambda number=number: take(number) for number in range(4)])
+        _run_together([partial(take, number) for number in range(4)])
         assert [lease.token for lease in taken] == [1]
 
     def test_who_lost_the_lease_appends_nothing(self, open_log: Callable[..., StoreBase]) -> None:
@@ -539,7 +541,8 @@ def _append(store: StoreBase, seq: int, lease: Lease | None, name: str = "c", **
 
 def _run_together(works: Sequence[Callable[[], None]]) -> None:
     """Run functions at the same time, each in a thread; the error of one is raised."""
-    barrier, errors = threading.Barrier(len(works)), []
+    barrier = threading.Barrier(len(works))
+    errors: list[BaseException] = []
 
     def run(work: Callable[[], None]) -> None:
         barrier.wait()

@@ -25,7 +25,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -124,7 +123,7 @@ class ValueConflict(LogConflict):
 class StoreBase(ABC):
     """A store of the log; see the docstring of `toolchart.engine.log.stores` for what it promises."""
 
-    commits_at_once: ClassVar[bool] | bool = False
+    commits_at_once: bool = False
     """Whether a commit is so short that the event loop may do it: it waits for no disk and no network."""
 
     # -- the primitive: what a store writes for itself ------------------------------------------------

@@ -252,7 +252,8 @@ class SqlStore(StoreBase):
 
     def _write_lines(self, db: Any, first_id: int, lines: Sequence[bytes]) -> None:
         """Insert lines, and large parts of them that are not there yet."""
-        rows, parts = [], []
+        rows: list[tuple[int, bytes]] = []
+        parts: list[tuple[bytes, bytes]] = []
         for record_id, line in enumerate(lines, first_id):
             stored_line, own_parts = split_large_parts(line)
             rows.append((record_id, stored_line))
