@@ -21,7 +21,7 @@ from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.log.secrecy.envelopes import find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys, add_key, parse_keys, read_key_file
 from toolchart.engine.log.stores import open_store, open_store_for_reading
-from toolchart.engine.log.stores.encrypted import encrypt_store
+from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
@@ -100,7 +100,7 @@ def test_every_changed_byte_is_found() -> None:
     """With the key every change of one byte of an envelope is found, and without it too: by its digest. Where
     the digest is computed anew, the key still finds it."""
     inner = MemoryStore()
-    store = encrypt_store(inner, LogKeys([NEW]))
+    store = EncryptedStore(inner, LogKeys([NEW]))
     make_engine(["1"], log=store).run("a", conversation="c")
     assert list_outcomes(store) == [VerifiedConversation]
     lines = inner._lines["c"]
@@ -119,7 +119,7 @@ def test_cut_and_pasted_ciphertext_is_found() -> None:
     from toolchart.engine.log.secrecy.stand_ins import add_digest, read_hash
 
     inner = MemoryStore()
-    store = encrypt_store(inner, LogKeys([NEW]))
+    store = EncryptedStore(inner, LogKeys([NEW]))
     for name in ("c", "d"):
         make_engine(["1"], log=store).run("a", conversation=name)
     lines, other = inner._lines["c"], inner._lines["d"]
@@ -155,7 +155,7 @@ def test_cut_and_pasted_ciphertext_is_found() -> None:
 def test_seals_hold_with_and_without_the_key() -> None:
     """A seal over an encrypted log is the same with and without the key; both find removed records."""
     inner = MemoryStore()
-    store = encrypt_store(inner, LogKeys([NEW]))
+    store = EncryptedStore(inner, LogKeys([NEW]))
     run_turn(store)
     seals = [seal_log(log, Journal(), "2026-01-01T00:00:00Z", SealSigner()) for log in (store, inner)]
     assert seals[0] == seals[1]
@@ -167,7 +167,7 @@ def test_seals_hold_with_and_without_the_key() -> None:
 def test_no_two_messages_have_the_same_key_and_nonce() -> None:
     """Equal lines have different ciphertexts, keys and nonces."""
     inner = MemoryStore()
-    store = encrypt_store(inner, LogKeys([NEW]))
+    store = EncryptedStore(inner, LogKeys([NEW]))
     for name in range(300):
         store.append_many([RecordBatch(str(name), 0, [b"the same"])])  # type: ignore[attr-defined]
     envelopes = [find_envelope(inner._lines[str(name)][0]) for name in range(300)]

@@ -18,7 +18,7 @@ from toolchart.engine.log.reading.summaries import find_workers
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store, open_store_for_reading
-from toolchart.engine.log.stores.encrypted import encrypt_store
+from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, SharedStore, Store
 
@@ -40,7 +40,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
 
     def open_it(kind: str, *, for_reading: bool = False) -> Any:
         if kind == "encrypted memory":
-            return encrypt_store(open_it("memory"), KEYS)
+            return EncryptedStore(open_it("memory"), KEYS)
         keys, kind = KEYS if kind.startswith("encrypted ") else None, kind.removeprefix("encrypted ")
         if kind == "memory" and opened:
             return opened[0]

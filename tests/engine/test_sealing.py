@@ -26,7 +26,7 @@ from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.stores import open_store_for_reading
-from toolchart.engine.log.stores.encrypted import encrypt_store
+from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
@@ -284,7 +284,7 @@ def test_the_stranger_checks_encrypted_and_erased_records(tmp_path: Path) -> Non
     """Without the key the stranger checks the chain of an encrypted log, and finds each changed byte; in an
     erased one also that stand-ins are those that the log names."""
     inner, plain = MemoryStore(), write_log("a")
-    write_conversation(encrypt_store(inner, LogKeys([bytes(32)])), name="a")  # type: ignore[arg-type]
+    write_conversation(EncryptedStore(inner, LogKeys([bytes(32)])), name="a")  # type: ignore[arg-type]
     choice = ErasureChoice(everything=True)
     assert erase_content(plain, "a", choice, at=AT, by=None, reason=None)
     for store in (inner, plain):

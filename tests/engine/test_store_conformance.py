@@ -50,6 +50,30 @@ class TestJsonl(StoreConformance):
         return open_store_for_reading(f"{folder}/log/")
 
 
+class TestEncryptedSqlite(TestSqlite):
+    """An encrypted SQLite log."""
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A log in a file, with a key."""
+        return open_store(folder / "log.db", keys=KEYS, **options)
+
+    def open_for_reading(self, folder: Path) -> Any:
+        """The same log, for reading."""
+        return open_store_for_reading(folder / "log.db", keys=KEYS)
+
+
+class TestEncryptedJsonl(TestJsonl):
+    """An encrypted JSONL log."""
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A log in a folder, with a key."""
+        return open_store(f"{folder}/log/", keys=KEYS, **options)
+
+    def open_for_reading(self, folder: Path) -> Any:
+        """The same log, for reading."""
+        return open_store_for_reading(f"{folder}/log/", keys=KEYS)
+
+
 class TestPostgres(StoreConformance):
     """The PostgreSQL store."""
 

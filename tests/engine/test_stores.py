@@ -19,7 +19,7 @@ from postgres_database import create_database
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.encrypted import encrypt_store
+from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -45,7 +45,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
 
     def open_fresh_store(kind: str, **options: Any) -> Store:
         if kind == "encrypted memory":
-            return encrypt_store(open_fresh_store("memory"), KEYS)
+            return EncryptedStore(open_fresh_store("memory"), KEYS)
         if kind.startswith("encrypted "):
             return open_fresh_store(kind.removeprefix("encrypted "), keys=KEYS, **options)
         address = {"memory": "memory", "sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(

@@ -24,7 +24,7 @@ from golden_scenarios import KEYS, SCENARIOS
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
 from toolchart.engine.log.record import RecordLine
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.stores.encrypted import encrypt_store
+from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.verify import verify_store
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.flows import list_shipped_flows
@@ -61,7 +61,7 @@ def test_the_golden_log_is_derived(name: str) -> None:
     conversations = split_conversations(read_golden_log(name))
     store: Any = load_golden_store(conversations)
     if name in KEYS:
-        store = encrypt_store(store, KEYS[name])
+        store = EncryptedStore(store, KEYS[name])
     assert [outcome for outcome in verify_store(store) if isinstance(outcome, LogDamaged)] == []
     for conversation, lines in conversations.items():
         assert len(list(replay_conversation(store, conversation))) == len(lines)

@@ -26,7 +26,7 @@ from toolchart.engine.log.sealing.keys import SealSigner, make_ed25519_signer, m
 from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.stores.encrypted import encrypt_store
+from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -999,7 +999,7 @@ async def run_encryption(world: World) -> None:
     """An encrypted log, whose key changes between two turns."""
     world.keeps_checkpoints = True
     for keys, replies in ((LogKeys([OLD_KEY]), [call(LOOK), "Tides."]), (KEYS["encryption"], ["Bye."])):
-        world.store = encrypt_store(world.kept, keys)
+        world.store = EncryptedStore(world.kept, keys)
         async with world.open(make_spec("tool_loop"), replies, functions=make_tools()) as engine:
             await engine.arun("Tides?", conversation="c")
 

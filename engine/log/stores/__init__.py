@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Literal
 from toolchart.engine.log.reading.listing import list_sample
 from toolchart.engine.log.secrecy.envelopes import build_missing_key, find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys, find_keys
+from toolchart.engine.log.stores.base import StoreBase
 from toolchart.states.descriptors import (
     Descriptor,
     Registry,
@@ -258,9 +259,12 @@ def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None =
 
 def _encrypt_store(store: Store, keys: LogKeys, *, accept_plain: bool = False) -> Store:
     # Late: the wrapper reads as every reader of the log does, and few logs are encrypted.
-    from toolchart.engine.log.stores.encrypted import encrypt_store
+    from toolchart.engine.log.stores.encrypted import EncryptedStore
 
-    return encrypt_store(store, keys, accept_plain=accept_plain)
+    if not isinstance(store, StoreBase):
+        store.close()
+        raise LogUnavailable("only a store that inherits from StoreBase can be encrypted")
+    return EncryptedStore(store, keys, accept_plain=accept_plain)
 
 
 def _check_encryption(store: Store, keys: LogKeys | None) -> None:

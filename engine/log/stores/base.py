@@ -241,7 +241,7 @@ class StoreBase(ABC):
 
     def _build_taken(self, conversation: str, numbers: Sequence[int]) -> list[ValueWrite]:
         """What marks entries as taken: their keys stay known, their data goes."""
-        entries = {value.number: value for value in self.list_values(INBOX, (conversation,))}
+        entries = {value.number: value for value in self._list_waiting((conversation,))}
         taken = [entries[number] for number in numbers if number in entries]
         return [ValueWrite(conversation, INBOX, value.key, b"") for value in taken]
 
@@ -427,7 +427,7 @@ class StoreBase(ABC):
         Nobody holds them, and their worker has died, a timer has run out, their inbox has an entry, or it is
         not known whether they have work.
         """
-        with_entries = {value.conversation for value in self.list_values(INBOX)}
+        with_entries = {value.conversation for value in self._list_waiting()}
         leases = {lease.conversation: lease for lease in self._list_open_leases()}
         now = self.read_time()
         names = {
@@ -450,12 +450,16 @@ class StoreBase(ABC):
         """The entries of these conversations that are not taken yet, the oldest first."""
         entries = [
             InboxEntry(number=value.number, conversation=value.conversation, key=value.key, data=value.data)
-            for value in self.list_values(INBOX, conversations)
+            for value in self._list_waiting(conversations)
         ]
         return sorted(entries, key=lambda entry: entry.number)
 
+    def _list_waiting(self, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
+        """The entries of inboxes that are not taken yet, as the store keeps them."""
+        return self.list_values(INBOX, conversations)
+
     def _has_entries(self, conversation: str) -> bool:
-        return any(True for _ in self.list_values(INBOX, (conversation,)))
+        return any(True for _ in self._list_waiting((conversation,)))
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken that become no record."""
