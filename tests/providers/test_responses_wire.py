@@ -13,6 +13,7 @@ from recorded_traffic import CORPORA, find_recording, read_index
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.shared.requests import find_unsupported_options
+from toolchart.states.content import CitationPart, TextPart
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 
@@ -209,3 +210,22 @@ def test_tool_choice_and_schema_are_encoded_flat() -> None:
     assert "seed" not in body
     (warning,) = find_unsupported_options(request, SUPPORTED_OPTIONS, "the Responses API")
     assert warning.startswith("seed: the Responses API has no such option")
+
+
+def test_only_sources_with_an_address_are_citations() -> None:
+    """Of the notes on a text, those that name an address become parts, in order; files and others do not."""
+    notes = [
+        {"type": "file_citation", "file_id": "f", "filename": "tides.pdf"},
+        {"type": "url_citation", "url": "https://sea.test/a", "title": "Tides"},
+        {"type": "container_file_citation", "file_id": "g"},
+        {"type": "url_citation", "url": "https://sea.test/b"},
+    ]
+    text = {"type": "output_text", "text": "Twice a day.", "annotations": notes}
+    item = {"type": "message", "role": "assistant", "content": [text], "status": "completed"}
+    reply = decode_reply({"status": "completed", "output": [item]})
+    assert reply.content == "Twice a day."
+    assert list(reply.parts) == [
+        TextPart(text="Twice a day."),
+        CitationPart(url="https://sea.test/a", title="Tides"),
+        CitationPart(url="https://sea.test/b", title=""),
+    ]

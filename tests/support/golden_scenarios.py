@@ -570,6 +570,26 @@ async def run_suspended(world: World) -> None:
         await engine.aresume("c")
 
 
+def _add_crash(name: str, records: int) -> None:
+    async def run(world: World) -> None:
+        replies = [call(LOOK, ("pay", {"amount": 4}), ("list_words", {"word": "q"})), "After all."]
+        async with world.open(make_spec("approval"), replies, functions=make_tools()) as engine:
+            await engine.arun("Go.", conversation="c")
+        lines = list(world.store.read_lines("c"))[:records]
+        world.store = world.kept = MemoryStore()
+        world.store.append("c", 0, lines)
+        await world.clock.sleep(60)
+        async with world.open(make_spec("approval"), replies[1:], functions=make_tools()) as engine:
+            result = await engine.aresume("c")
+            await engine.aresume("c", _decide(result))
+
+    golden(f"crash-{name}")(run)
+
+
+_add_crash("before-review", 3)
+_add_crash("before-decision", 4)
+
+
 @golden("nothing-to-run")
 async def run_nothing(world: World) -> None:
     """A chart enters `run_tools` and `review_calls` without a call, and runs calls that nobody reviewed."""
@@ -718,6 +738,14 @@ async def run_failing_children(world: World) -> None:
     providers = {"model": FunctionModel(answer)}
     async with world.open(_make_fan_out(2), providers=providers, functions=make_tools()) as engine:
         await engine.arun("go", conversation="c", variables={"items": ["a", "b", "c", "d"]})
+
+
+@golden("children-of-nothing")
+async def run_no_children(world: World) -> None:
+    """A list without items is answered at once, and no child begins."""
+    providers = {"model": FunctionModel(lambda said, request: "done")}
+    async with world.open(_make_fan_out(2), providers=providers) as engine:
+        await engine.arun("go", conversation="c", variables={"items": []})
 
 
 @golden("children-are-cancelled")
