@@ -121,6 +121,20 @@ _OBJECT_KEYWORDS = frozenset({"properties", "required", "additionalProperties"})
 """Keywords that are checked together, and with them `type: object`."""
 
 
+def find_local_reference(root: Any, target: str) -> Any:
+    """The part of a schema that a reference such as `#/$defs/name` names; None where there is none."""
+    node = root if target == "#" or target.startswith("#/") else None
+    for step in target.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, Mapping):
+            node = node.get(name)
+        elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            return None
+    return node
+
+
 class _SchemaCompiler:
     """Compiles one schema; `$ref` is resolved against its root."""
 
@@ -215,24 +229,16 @@ class _SchemaCompiler:
     def compile_reference(self, target: Any, schema: Mapping[str, Any]) -> SchemaCheck:
         """A predicate for `$ref`. It looks its target up when it is first called, so that a schema may refer
         to itself."""
-        if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
+        if not isinstance(target, str):
             raise _UnsupportedSchema
         slot = self._references.get(target)
         if slot is None:
-            slot = self._references[target] = []
-            slot.append(self.compile_node(self._find_reference_target(target)))
-        return lambda value: slot[0](value)
-
-    def _find_reference_target(self, target: str) -> Any:
-        node = self._root
-        for part in target.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if not isinstance(node, dict) or name not in node:
+            part = find_local_reference(self._root, target)
+            if part is not self._root and isinstance(part, dict) and "$id" in part:
                 raise _UnsupportedSchema
-            node = node[name]
-        if node is not self._root and isinstance(node, dict) and "$id" in node:
-            raise _UnsupportedSchema
-        return node
+            slot = self._references[target] = []
+            slot.append(self.compile_node(part))
+        return lambda value: slot[0](value)
 
 
 def find_certain_types(schema: Any) -> tuple[type, ...]:

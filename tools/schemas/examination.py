@@ -16,6 +16,7 @@ from toolchart.tools.schemas.checks import (
     allows_unknown_parameters,
     compile_schema,
     find_certain_types,
+    find_local_reference,
 )
 
 MAX_COST = 20_000
@@ -198,17 +199,3 @@ def _measure_node(node: Any, root: Any, sizes: dict[str, int | None]) -> int | N
             return None
         total += sizes[target] or 0
     return min(total, MAX_COST + 1)
-
-
-def find_local_reference(root: Any, target: str) -> Any:
-    """The part of a schema that a reference such as `#/$defs/name` names; None where there is none."""
-    node = root if target == "#" or target.startswith("#/") else None
-    for step in target.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping):
-            node = node.get(name)
-        elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
-            node = node[int(name)]
-        else:
-            return None
-    return node

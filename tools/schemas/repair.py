@@ -16,7 +16,13 @@ from typing import Any
 import msgspec
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.tools.schemas.checks import compile_schema, format_value, is_json_equal, is_number
+from toolchart.tools.schemas.checks import (
+    compile_schema,
+    find_local_reference,
+    format_value,
+    is_json_equal,
+    is_number,
+)
 
 MAX_TEXT = 20_000
 """Longest broken JSON text, in characters, that is repaired; repair costs more than parsing."""
@@ -230,10 +236,8 @@ class _ArgumentRepairer:
         target = schema.get("$ref") if isinstance(schema, Mapping) else None
         if not isinstance(target, str) or not target.startswith("#/"):
             return schema
-        node: Any = self._root
-        for part in target.split("/")[1:]:
-            node = node.get(part) if isinstance(node, Mapping) else None
-        return node if node is not None else schema
+        part = find_local_reference(self._root, target)
+        return schema if part is None else part
 
 
 def is_misspelling(name: str, parameter: str) -> bool:

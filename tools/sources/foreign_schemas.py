@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.schemas.examination import count_nodes, find_local_reference
+from toolchart.tools.schemas.checks import find_local_reference
+from toolchart.tools.schemas.examination import count_nodes
 from toolchart.workers.patterns import get_pattern
 
 MAX_DEPTH = 60
