@@ -181,8 +181,6 @@ def read_vector(row: Any, key: str) -> list[float]:
 
 
 # -- models ----------------------------------------------------------------------------------------
-# The lists are fetched over plain HTTP, because the SDKs drop fields that they do not know: a compatible host
-# describes its models in more detail than OpenAI does. `catalog.py` in the folder of a host reads its list.
 
 
 _MAX_TIMEOUT_S = 20.0
@@ -246,7 +244,6 @@ def find_model(name: str, models: list[OfferedModel]) -> OfferedModel | None:
 
 
 # -- embeddings ------------------------------------------------------------------------------------
-# `catalog.py` in the folder of a host sends the request and reads the vectors.
 
 
 BATCH_SIZE = 64

@@ -193,7 +193,6 @@ def _iterate_profiles(host: HostClient) -> Iterator[Mapping[str, Any]]:
 
 
 # -- region, address and sign-in -------------------------------------------------------------------
-# botocore is an extra, and imported when a client is made without a key, or the region is in a profile.
 
 
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")

@@ -151,15 +151,6 @@ def _read_error_body(exchange: Exchange) -> Any:
 
 
 # -- the provider ----------------------------------------------------------------------------------
-# It has recorded calls, each a request and the reply to it, from a cassette or from a log. It gives each
-# reply once. `match` says how the recorded call for a request is chosen:
-#
-# - `strict`: the first one with the same canonical request (`canonical_requests.py` lists what may differ);
-# - `tail`: the first one with the same messages since the model's last message; model, prompt, tools and
-#   options may differ;
-# - `order`: the next one, whatever the request is.
-#
-# If no recorded call matches, the model call fails with the differences to the nearest recorded request.
 
 
 MatchMode = Literal["strict", "order", "tail"]

@@ -316,9 +316,6 @@ def _make_text_reply(text: str) -> Reply:
 
 
 # -- the provider ----------------------------------------------------------------------------------
-# It answers from a list of replies, or by rules: a pattern on the user's message leads to a tool call with
-# the captured arguments, and then to a reply with the tool's result. With rules the answer depends on the
-# request alone, so a conversation can be resumed and replayed.
 
 
 class ScriptedProvider:

@@ -288,7 +288,7 @@ def make_bracket_format(boundary: str) -> TextFormat:
     """`[TOOL_CALL:boundary]{...}[/TOOL_CALL:boundary]`.
 
     A marker with another boundary is plain text. A text that a tool or a user wrote cannot become a call,
-    since the boundary stands in none of them (`boundaries.py`).
+    since the boundary stands in none of them.
     """
     opener, closer = f"[TOOL_CALL:{boundary}]", f"[/TOOL_CALL:{boundary}]"
     return TextFormat(

@@ -153,10 +153,6 @@ async def keep_rate_limits(response: Any) -> None:
 
 
 # -- limits of calls -------------------------------------------------------------------------------
-# Each call reserves its time when it arrives, so calls go in their order and none starves. A minute is any 60
-# seconds, and no calendar minute: at its edge twice the limit would pass. What the host itself says in its
-# headers (`retry-after`, no requests left) stops all calls of the limiter, and not only the one that heard
-# it. A call that is larger than what the host says is left waits until the host counts anew.
 
 
 WINDOW_S = 60.0

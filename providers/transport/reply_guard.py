@@ -13,7 +13,7 @@ all that has come at once.
 | `MAX_ERROR_BYTES` | 1 MiB | the rest of the error is not read |
 | `MAX_LINE_BYTES` (`stream_frames.py`) | 32 MiB | `bad_response`, not retryable |
 | `MAX_PIECES` (`stream_frames.py`) | 250,000 | `bad_response`, not retryable |
-| `timeout_s` of the entry (`deadlines.py`) | 60 s | `timeout`, retryable |
+| `timeout_s` of the entry (`adapter.py`) | 60 s | `timeout`, retryable |
 
 A redirect to another origin (scheme, name or port) would send the conversation, and often the key, to
 somebody whom the agent spec does not name. It is refused before anything is sent there.
