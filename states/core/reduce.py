@@ -178,8 +178,12 @@ def apply_resumption(builder: SnapshotBuilder, event: Resumed) -> None:
     """Calls that may have begun and must not be repeated are answered as `interrupted` and not run again."""
     open_effects = []
     for effect in builder.open_effects:
-        resume = EFFECTS.find(effect.kind or effect.name).resume
-        open_effects.append(effect if resume is None else resume(builder, effect, event.repeatable))
+        # Only a row that is loaded already, as those are that the chart names: a planted checkpoint may name
+        # any package, and the driver refuses its effect only when it comes to perform it.
+        row = EFFECTS.find_known(effect.kind or effect.name)
+        if row is not None and row.resume is not None:
+            effect = row.resume(builder, effect, event.repeatable)
+        open_effects.append(effect)
     builder.open_effects = tuple(open_effects)
 
 

@@ -446,9 +446,9 @@ def cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
     cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
     builder.open_effects = tuple([effect for effect in builder.open_effects if effect.id not in ids])
     for effect in cancelled_effects:
-        cancel = describe_effect(effect).cancel
-        if cancel is not None:
-            cancel(builder, effect)
+        row = EFFECTS.find_known(effect.kind or effect.name)
+        if row is not None and row.cancel is not None:
+            row.cancel(builder, effect)
     return tuple(ids)
 
 
