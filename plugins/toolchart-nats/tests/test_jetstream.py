@@ -436,7 +436,7 @@ def test_what_is_missing_or_foreign_in_a_stream_is_found(open_log: OpenLog) -> N
     assert found == {
         ("gap", "it is missing"),
         ("headless", "it has 3 messages with records, and no first record"),
-        (None, "it has 1 checkpoints or totals of a conversation that it does not have"),
+        (None, "it has 2 checkpoints or totals of a conversation that it does not have"),
         (None, f"it has messages of the subject toolchart.{name}.other,"),
     }
 
