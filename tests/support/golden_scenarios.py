@@ -590,6 +590,15 @@ _add_crash("before-review", 3)
 _add_crash("before-decision", 4)
 
 
+_add_chart(
+    "full",
+    "last-second",
+    [{**call(LOOK), "latency_s": 2}, {"content": "late", "latency_s": 90}],
+    "Wait.",
+    limits={"max_seconds": 3},
+)
+
+
 @golden("nothing-to-run")
 async def run_nothing(world: World) -> None:
     """A chart enters `run_tools` and `review_calls` without a call, and runs calls that nobody reviewed."""
