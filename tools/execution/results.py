@@ -296,8 +296,12 @@ _WHOLE_RESULT_END = re.compile(r'"tool_name":"[^"\\]{0,100}"\}\Z')
 
 def find_cut_notice(content: str | None) -> tuple[str, str] | None:
     """The tool and the notice in a tool message whose result was cut; None where it was not."""
+    if content is None:
+        return None
     # A result that was not cut ends in the tool's name. Looking there spares the search of a long result.
-    if content is None or _WHOLE_RESULT_END.search(content[-200:]) or '"truncated":' not in content:
+    if len(content) > 1000 and _WHOLE_RESULT_END.search(content[-200:]):
+        return None
+    if '"truncated":' not in content:
         return None
     try:
         shown = orjson.loads(content)
