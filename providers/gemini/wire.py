@@ -195,8 +195,9 @@ def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any
         origin: where the request goes: data of its own replies goes with it.
     """
     options = request.options
-    # The API refuses empty contents; it accepts an empty text if there are only system messages.
-    contents = encode_messages(request.messages, origin) or [{"role": "user", "parts": [{"text": ""}]}]
+    contents: list[dict[str, Any]] = [*encode_messages(request.messages, origin)]
+    if not contents:  # only system messages: the API refuses empty contents, and accepts an empty text
+        contents.append({"role": "user", "parts": [{"text": ""}]})
     body: dict[str, Any] = {"model": request.model, "contents": contents}
     system = [m.content for m in request.messages if m.role == "system" and m.content]
     if system:
