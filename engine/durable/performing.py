@@ -56,7 +56,7 @@ async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
         options = decode_turn_options(stretch.options)
         options["conversation"] = stretch.conversation
         return await engine.arun(stretch.message, **options)
-    return await engine.aproceed(stretch.conversation, parked_under=stretch.parked_under)
+    return await engine.acontinue(stretch.conversation, parked_under=stretch.parked_under)
 
 
 def _has_only_losses(engine: Engine, stretch: Stretch) -> bool:

@@ -674,7 +674,7 @@ class Engine:
         """The blocking form of `awatch_unfinished`."""
         self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
 
-    async def aproceed(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
+    async def acontinue(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
         """Go on with one conversation, as `arecover` does with each.
 
         Args:

@@ -567,9 +567,9 @@ async def test_a_decision_for_a_child_outlives_a_log_that_fails() -> None:
         await engine.arun("go", conversation="c", variables={"items": ["a"]})
         await engine.apost("c.1.0", Decided(call_id="call", approved=True))
         with pytest.raises(LogUnavailable):
-            await engine.aproceed("c")
+            await engine.acontinue("c")
         store.is_mended = True
-        await engine.aproceed("c")
+        await engine.acontinue("c")
         assert (engine.describe_turn("c").is_over, notes) == (True, ["do a"])
         assert not store.read_inbox(["c"])
         assert check_family(store, "c") == ["c", "c.1.0"]

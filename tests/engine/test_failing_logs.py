@@ -131,7 +131,7 @@ async def _run_through_a_fault(store: FailingStore) -> None:
                 if store.read_last_line(name) is None:
                     await engine.arun(name, conversation=name)
                 else:
-                    await engine.aproceed(name)
+                    await engine.acontinue(name)
             assert engine.describe_turn(name).is_over
         assert not store.list_leases()
 
@@ -169,7 +169,7 @@ async def test_a_turn_ends_where_a_message_to_it_cannot_be_written() -> None:
         store.refuses = False
         with pytest.raises(LogUnavailable):
             await turn
-        await engine.aproceed("c")
+        await engine.acontinue("c")
         assert engine.describe_turn("c").is_over
         assert not any(b"be quick" in line for line in store.read_lines("c"))
 
@@ -200,7 +200,7 @@ async def test_a_decision_in_the_inbox_outlives_a_log_that_fails() -> None:
             await turn
         assert [entry.conversation for entry in store.read_inbox(["c"])] == ["c"]
         store.refuses = False
-        await holder.aproceed("c")
+        await holder.acontinue("c")
         assert (holder.describe_turn("c").content, payments) == ("paid go", ["paid"])
         assert sum(b'"type":"decided"' in line for line in store.read_lines("c")) == 1
 

@@ -87,7 +87,7 @@ DOORS: dict[str, Callable[[Engine], Any]] = {
     "stream_resume": lambda engine: asyncio.run(_drain(engine.stream_resume("c"))),
     "say": lambda engine: asyncio.run(_hand_over_and_recover(engine)),
     "recover": lambda engine: engine.recover(),
-    "go_on": lambda engine: asyncio.run(engine.aproceed("c")),
+    "go_on": lambda engine: asyncio.run(engine.acontinue("c")),
     "stretch": lambda engine: asyncio.run(
         perform_stretch(engine, Stretch(conversation="c", key="k", version=""))
     ),

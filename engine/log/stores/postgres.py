@@ -313,12 +313,12 @@ class PostgresStore(SqlStore):
 
         return self._writing.run(attempt)
 
-    def _find_checked(self, db: Any, check: ValueCheck) -> Any:
+    def _find_checked(self, db: Any, check: ValueCheck, lock: str) -> Any:
         if check.beginning is None:
             # There is no row to lock: two that expect none, and write one, wait for each other here.
             place = f"{check.conversation} {check.kind} {check.key}"
             db.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (place,))
-        return super()._find_checked(db, check)
+        return super()._find_checked(db, check, lock)
 
     def _insert_conversation(self, db: Any, conversation: str) -> int | None:
         db.execute(_INSERT_CONVERSATION, (conversation,))

@@ -193,22 +193,22 @@ class SqlStore(StoreBase):
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def _find_place(
-        self, db: Any, check: ValueCheck | None, conversation: str
-    ) -> tuple[bytes | None, int | None, int]:
+    def _find_place(self, db: Any, change: Change) -> tuple[bytes | None, int | None, int]:
         """What a change is compared with, locked: the value of its check, the number of its conversation or
         None, and how many records that has."""
-        data = None
+        check, dialect, data = change.check, self.queries.dialect, None
         if check is not None:
-            row = self._find_checked(db, check)
+            # Who appends under a lease reads it beside others; who changes it must not share it with another
+            # one who does: each would wait for the other to let go of it.
+            row = self._find_checked(db, check, dialect.share if change.lines else dialect.lock)
             data = None if row is None else bytes(row[0])
-        row = db.execute(self.queries.find_end + self.queries.dialect.lock, (conversation,)).fetchone()
+        row = db.execute(self.queries.find_end + dialect.lock, (change.conversation,)).fetchone()
         if row is None:
             return data, None, 0
         return data, row[0], 0 if row[1] is None else (row[1] & LAST_SEQ) + 1
 
-    def _find_checked(self, db: Any, check: ValueCheck) -> Any:
-        query = self.queries.read_value + self.queries.dialect.share
+    def _find_checked(self, db: Any, check: ValueCheck, lock: str) -> Any:
+        query = self.queries.read_value + lock
         return db.execute(query, (check.conversation, check.kind, check.key)).fetchone()
 
     @abstractmethod
@@ -226,7 +226,7 @@ class SqlStore(StoreBase):
     def _make_change(self, db: Any, change: Change) -> LogConflict | None:
         """Make one change; nothing is written where it is refused."""
         conversation, check, queries = change.conversation, change.check, self.queries
-        data, number, count = self._find_place(db, check, conversation)
+        data, number, count = self._find_place(db, change)
         if check is not None and not check.fits(data):
             return build_value_conflict(check)
         if change.is_deletion:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolchart.engine.log.stores.base import Change, ValueCheck
+from toolchart.engine.log.stores.base import Change
 from toolchart.engine.log.stores.private_files import build_os_failure, create_private_file
 from toolchart.engine.log.stores.replaced_files import LOOK_EVERY_S, ReplacementNotice, SqliteWatch
 from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
@@ -446,12 +446,11 @@ class SqliteStore(SqliteTables):
                     self._truncate_wal()
         return conflicts
 
-    def _find_place(
-        self, db: Any, check: ValueCheck | None, conversation: str
-    ) -> tuple[bytes | None, int | None, int]:
+    def _find_place(self, db: Any, change: Change) -> tuple[bytes | None, int | None, int]:
         """What a change is compared with. A transaction that writes locks the whole file."""
+        check = change.check
         place = (check.conversation, check.kind, check.key) if check is not None else ("", "", "")
-        data, number, newest = db.execute(_FIND_PLACE, (*place, conversation)).fetchone()
+        data, number, newest = db.execute(_FIND_PLACE, (*place, change.conversation)).fetchone()
         return data, number, 0 if newest is None else (newest & LAST_SEQ) + 1
 
     def _write_lines(self, db: Any, first_id: int, lines: Sequence[bytes]) -> None:
