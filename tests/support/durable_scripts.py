@@ -24,7 +24,7 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
-from toolchart.states.messages import Request
+from toolchart.states.messages import Reply, Request
 from toolchart.states.ports import Store
 
 PAUSING_CHART: dict[str, Any] = {
@@ -178,14 +178,21 @@ async def run_all_on_host(engine: Engine, client: DurableClient, script: Script)
 @contextlib.contextmanager
 def repeated_replies() -> Iterator[None]:
     """Lets each list of scripted replies begin again at its end: one engine runs several conversations."""
-    get_next = ScriptedProvider._get_next_reply
+    complete, stream = ScriptedProvider.complete, ScriptedProvider.stream
 
-    def get_next_or_first(provider: ScriptedProvider, request: Request) -> Any:
+    def begin_again(provider: ScriptedProvider) -> None:
         if provider._replies:
             provider._next_index %= len(provider._replies)
-        return get_next(provider, request)
 
-    with patch.object(ScriptedProvider, "_get_next_reply", get_next_or_first):
+    async def complete_again(provider: ScriptedProvider, request: Request) -> Reply:
+        begin_again(provider)
+        return await complete(provider, request)
+
+    def stream_again(provider: ScriptedProvider, request: Request) -> Any:
+        begin_again(provider)
+        return stream(provider, request)
+
+    with patch.multiple(ScriptedProvider, complete=complete_again, stream=stream_again):
         yield
 
 
