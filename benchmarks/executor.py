@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.messages import Message, ToolCall, ToolDefinition
-from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.snapshot import OpenCall, OpenCalls, Snapshot
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.registry import Registry
@@ -62,7 +62,7 @@ async def main() -> None:
     executor = ToolExecutor(Registry([tool]))
     call = ToolCall(id="call_1", name="echo", arguments={"text": "hello", "times": 2})
     allowed_tools = ("echo",)
-    snapshot = Snapshot(turn=1, calls=(OpenCall(call=call, ruling="run"),))
+    snapshot = Snapshot(turn=1, calls=OpenCalls([OpenCall(call=call, ruling="run")]))
     snapshot = replace(snapshot, messages=snapshot.messages.append(Message(role="user", content="x")))
     bound_executor = executor.bind("c", lambda: snapshot)
 

@@ -17,7 +17,7 @@ from toolchart.states.core.fact_rows import FactView
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Reply, ToolCall
 from toolchart.states.proofs.check import check
-from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.snapshot import OpenCall, OpenCalls, Snapshot
 
 CACHED_CALLS, COMPUTED_CALLS, ROUNDS = 20_000, 40, 5
 
@@ -26,7 +26,7 @@ CALLING = Snapshot(
     reply=Reply(finish_reason="tool_calls", tool_calls=(CALL,)),
     replies=1,
     iteration=1,
-    calls=(OpenCall(call=CALL),),
+    calls=OpenCalls([OpenCall(call=CALL)]),
 )
 
 

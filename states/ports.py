@@ -66,7 +66,7 @@ class CountingProvider(Protocol):
 
 
 @runtime_checkable
-class StreamingProvider(Protocol):
+class StreamingProvider(Provider, Protocol):
     """A provider that can stream its replies."""
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:

@@ -339,21 +339,20 @@ class Driver:
             event, data = encode_plain_event(decode_event(read_json(safe_data), event.at))
         new_step = step(self.machine, before, event)
         after = new_step.snapshot
-        if self._redacted_conversation is None:
+        shown_before, redacted = before, self._redacted_conversation
+        if redacted is None:
             self.journal.add_record(event.at, data, new_step)
         else:
-            shown_before = self._redacted_conversation.snapshot
-            self.journal.add_record(event.at, *self._redacted_conversation.apply_event(event, data, new_step))
+            shown_before = redacted.snapshot
+            self.journal.add_record(event.at, *redacted.apply_event(event, data, new_step))
         self.snapshot, self._is_over = after, after.is_over
         if (
             after.warnings is not before.warnings
             or self._is_over is not was_over
             or type(event) in _EVENTS_WITH_WARNINGS
         ):
-            if self._redacted_conversation is None:
-                _log_warnings(self.conversation, event, before, after)
-            else:
-                _log_warnings(self.conversation, event, shown_before, self._redacted_conversation.snapshot)
+            shown_after = after if redacted is None else redacted.snapshot
+            _log_warnings(self.conversation, event, shown_before, shown_after)
         if new_step.cancels:
             for effect_id in new_step.cancels:
                 self._stop_effect(effect_id)

@@ -88,8 +88,9 @@ class ModelHosts:
             SpecError: there is no such entry, or it cannot be used.
         """
         provider = self.get_plain_provider(service)
-        has_stream = can_stream(provider)
-        return provider if has_stream else accept_text_calls(provider)
+        if not can_stream(provider):
+            provider = accept_text_calls(provider)
+        return provider
 
     def get_plain_provider(self, service: str) -> Provider:
         """The provider of an `llms` entry for the running event loop, as the entry or the program gives it.

@@ -504,7 +504,7 @@ async def _run_call(
     if needs_slot and not limiter.take_slot(not tool.parallel):
         await limiter.wait_for_slot(not tool.parallel)
     parts: tuple[ContentPart, ...] = ()
-    is_raised = False
+    is_raised, size = False, 0
     start = time.perf_counter()
     try:
         value = await run_tool(tool, arguments, context)
