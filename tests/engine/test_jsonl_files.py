@@ -108,6 +108,22 @@ def test_no_lock_outlives_an_append(tmp_path: Path) -> None:
     assert count_lines(store) == 4
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_was_forked_in_an_append_keeps_no_lock(tmp_path: Path) -> None:
+    """Where a process forks while it has the lock, the lock ends with its append, though the child lives."""
+    store, reading, writing = JsonlStore(tmp_path), *os.pipe()
+    with lock_folder(tmp_path, wait=True):
+        child = os.fork()
+        if not child:
+            os.read(reading, 1)
+            os._exit(0)
+    assert append(store, 0, wait=False) is None
+    os.write(writing, b".")
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.close(writing)
+
+
 def _append_in_child(store: JsonlStore, go: Any) -> None:
     go.wait()
     for seq in range(50):

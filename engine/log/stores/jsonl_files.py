@@ -58,8 +58,8 @@ def open_private(path: Path, flags: int) -> int:
 def lock_folder(folder: Path, *, wait: bool) -> Iterator[None]:
     """Within the block nobody else has the lock of a folder.
 
-    The lock belongs to a descriptor of its own, which is closed at the end: a child that was forked meanwhile
-    would keep a lock that is held for longer, for a worker that has died.
+    It is given back by name and not only by closing its descriptor: a child that was forked meanwhile has
+    that descriptor too, and would keep the lock for as long as it lives.
 
     Raises:
         LogBusy: another process has it, and `wait` is false.
@@ -71,6 +71,7 @@ def lock_folder(folder: Path, *, wait: bool) -> Iterator[None]:
     except BlockingIOError:
         raise LogBusy("another process writes to the log") from None
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
