@@ -29,6 +29,8 @@ from toolchart.states.vocabulary import EVENTS
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE_PACKAGE = ROOT / "tests" / "plugin_package"
+"""What `docs/extending.md` shows file by file; one of its examples imports from another."""
 MISTAKES = Path(__file__).with_name("seeded_mistakes.py")
 FACES = (
     toolchart,
@@ -49,7 +51,11 @@ def run_mypy(folder: Path) -> ErrorLines:
     """Check the files of a folder with mypy, with the settings of the repository."""
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", "--output", "json"]
     done = subprocess.run(
-        [*command, *map(str, sorted(folder.glob("*.py")))], cwd=ROOT, capture_output=True, text=True
+        [*command, *map(str, sorted(folder.glob("*.py")))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MYPYPATH": str(EXAMPLE_PACKAGE)},
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     diagnostics = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -64,7 +70,7 @@ def run_pyright(folder: Path) -> ErrorLines:
     """Check the files of a folder with pyright, with the import paths of the repository."""
     settings = {
         "include": ["."],
-        "extraPaths": [str(ROOT / path) for path in CONFIG["pyright"]["extraPaths"]],
+        "extraPaths": [*(str(ROOT / path) for path in CONFIG["pyright"]["extraPaths"]), str(EXAMPLE_PACKAGE)],
         "pythonVersion": CONFIG["pyright"]["pythonVersion"],
     }
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
