@@ -261,7 +261,9 @@ def list_decisions(store: Store, cache: RowCache | None = None) -> list[dict[str
     names = islice(iterate_newest_first(store), MAX_DECIDED_IN)
     for _, decided in (cache or RowCache()).read_rows(store, names, _read_decisions):
         rows += decided if isinstance(decided, list) else ()
-    return sorted(rows, key=lambda row: _read_time(row["at"]), reverse=True)[:MAX_DECISIONS]
+    # Turned round after sorting, not by `reverse=True`: that would keep decisions of the same millisecond in
+    # the order of their records, the older one first.
+    return sorted(rows, key=lambda row: _read_time(row["at"]))[::-1][:MAX_DECISIONS]
 
 
 def _read_decisions(store: Store, name: str, newest: tuple[int, bytes]) -> list[dict[str, Any]]:

@@ -341,8 +341,10 @@ async def test_a_list_reads_what_is_new() -> None:
     assert {row["conversation"] for row in listed["waiting"]} == {"c0", "c1", "c3", "c5", "copy"}
 
 
-async def test_decisions_are_read_once() -> None:
-    """Issue 25: the list of decisions reads a conversation again only when it has a new record."""
+async def test_decisions_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 25: the list of decisions reads a conversation again only when it has a new record. Of two
+    decisions in the same millisecond, the one whose record came later is the newer one."""
+    monkeypatch.setattr("time.time_ns", lambda: 1_800_000_000_000_000_000)
     store = CountingStore()
     engine, _ = await open_waiting(store, "c", [ask_for("a", "b"), "done"])
     await engine.aresume("c", Decided(call_id="call_1_0_0", approved=True, by="anna"))
