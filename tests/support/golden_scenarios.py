@@ -1111,7 +1111,8 @@ async def run_text_calls(world: World) -> None:
 @golden("strict-policy")
 async def run_strict(world: World) -> None:
     """`policy: strict` ends a turn at its first warning."""
-    replies = [call(("look_up", '{"word": "tide",}')), "no"]
+    # No comma at the end: Python 3.13 words that mistake otherwise.
+    replies = [call(("look_up", '{word: "tide"}')), "no"]
     async with world.open(make_spec("full", policy="strict"), replies, functions=make_tools()) as engine:
         await engine.arun("Look.", conversation="c")
 
