@@ -21,7 +21,7 @@ from toolchart.engine.log.reading.figures import read_figures, read_turns
 from toolchart.engine.log.reading.statistics import count_turns
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.ports import GroupCommitStore, RecordBatch
+from toolchart.states.ports import RecordBatch
 
 TURNS = 10
 
@@ -42,7 +42,6 @@ def write_log(path: Path, count: int) -> None:
             engine.run("go", conversation="c")
     lines, totals = list(source.read_lines("c")), list(source.read_totals("c"))
     store = open_store(str(path), durable=False)
-    assert isinstance(store, GroupCommitStore)
     names = [f"c{number}" for number in range(-(-count // len(lines)))]
     for start in range(0, len(names), 500):
         batches = [RecordBatch(name, 0, lines, totals=totals) for name in names[start : start + 500]]

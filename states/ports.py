@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.events import ToolFinished, Verdict
 from toolchart.states.messages import Delta, Reply, Request, ToolCall, ToolDefinition
 
@@ -169,20 +169,54 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """Totals of turns that end with these records, by the number of the record."""
 
 
-@runtime_checkable
-class GroupCommitStore(Protocol):
-    """A store that can write records of several conversations in one commit, from any thread."""
+class RecordReader(Protocol):
+    """What a conversation is loaded from."""
+
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The record lines from number `start` on, in order; none for an unknown conversation."""
+        ...
+
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
+        """Number and line of the newest record."""
+        ...
+
+    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """Record number and data of each checkpoint, the newest first.
+
+        Args:
+            newest: leave out those of later records.
+        """
+        ...
+
+
+class Store(RecordReader, Protocol):
+    """Stores the log; the only part of the engine that writes to a disk.
+
+    What a store writes for itself is less: it inherits from `StoreBase` (`engine/log/stores/base.py`), which
+    has all of this and says more about it.
+    """
 
     commits_at_once: bool
     """Whether a commit is so short that the event loop may do it: it waits for no disk and no network."""
+    has_upkeep: bool
+    """Whether there is work to do between commits."""
+
+    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
+        """Append canonical record lines, all or none; durable on return.
+
+        Raises:
+            LogConflict: the conversation has another number of records, or a worker holds it.
+            LogUnavailable: the store cannot be written; nothing was appended.
+        """
+        ...
 
     def append_many(
         self, batches: Sequence[RecordBatch], *, wait: bool = True
     ) -> Sequence[ToolchartError | None]:
-        """Append to several conversations in one commit, durable on return.
+        """Append several batches in one commit, durable on return; of each, None or why it was refused.
 
-        Each batch is appended completely or not at all. The result has one entry per batch, in order: None,
-        or why it was not appended, `LogConflict` for instance.
+        A batch with a lease is appended only while its lease is the newest of the conversation. A batch
+        without one is refused while a worker holds the conversation.
 
         Args:
             wait: false raises `LogBusy` where another writer is at work.
@@ -192,66 +226,47 @@ class GroupCommitStore(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class UpkeepStore(Protocol):
-    """A store with work to do between commits, which the writer's thread does."""
-
-    def take_over_upkeep(self) -> None:
-        """Leave that work to `do_upkeep` from now on."""
-        ...
-
-    def needs_upkeep(self) -> bool:
-        """Whether there is enough of it; cheap."""
-        ...
-
-    def do_upkeep(self) -> None:
-        """Do it; called from the writer thread."""
-        ...
-
-
-@runtime_checkable
-class WatchedStore(Protocol):
-    """A store in files that notices when they are replaced while it has them open."""
-
-    def check_place(self) -> None:
-        """Return where what stands at the place of the log is what the store has opened; takes microseconds.
+    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
+        """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
 
         Raises:
-            LogUnavailable: it was deleted, replaced or overwritten; everything is refused from then on.
+            LogConflict: another writer was faster, or has the lease; nothing was written.
+            LogUnavailable: the store cannot be written; nothing was written.
         """
         ...
 
+    def delete(self, conversation: str) -> None:
+        """Delete a whole conversation with its checkpoints; a part of one cannot be deleted.
 
-@runtime_checkable
-class InboxStore(Protocol):
-    """A store that shows what waits in inboxes; also one that is open for reading alone."""
-
-    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
-        """The entries of these conversations that are not taken yet, the oldest first."""
+        Raises:
+            LeaseHeld: a worker holds it.
+            LogUnavailable: the store cannot be written; nothing was deleted.
+        """
         ...
 
+    def delete_many(self, conversations: Sequence[str]) -> None:
+        """Delete whole conversations in one commit; none where a worker holds one of them.
 
-@runtime_checkable
-class LeasedStore(Protocol):
-    """A store that shows who works on its conversations; also one that is open for reading alone."""
-
-    def list_leases(self) -> Sequence[Lease]:
-        """The leases that are held now, the oldest first."""
+        Raises:
+            LeaseHeld: a worker holds one of them.
+        """
         ...
 
-    def find_lease(self, conversation: str) -> Lease | None:
-        """The newest lease of a conversation, also where it was released or has expired."""
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations, oldest first."""
         ...
 
+    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
+        """Keep the checkpoint of a record; it is durable before any record that is appended later.
 
-@runtime_checkable
-class SharedStore(LeasedStore, InboxStore, Protocol):
-    """A store that several workers share: it keeps leases, and an inbox for each conversation.
+        Raises:
+            LogUnavailable: the store cannot be written; the checkpoint was not kept.
+        """
+        ...
 
-    A batch with a lease is appended only while its lease is the newest of the conversation. A batch without
-    one is refused while a worker holds the conversation.
-    """
+    def read_totals(self, conversation: str) -> Iterable[tuple[int, bytes]]:
+        """The totals of each turn that it has totals of, with the number of the record that ended it."""
+        ...
 
     def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
         """Take the lease of a conversation, which need not exist yet.
@@ -280,97 +295,52 @@ class SharedStore(LeasedStore, InboxStore, Protocol):
         """
         ...
 
-    def list_unfinished(self) -> Iterable[str]:
-        """The conversations that a worker may go on with now.
+    def find_lease(self, conversation: str) -> Lease | None:
+        """The newest lease of a conversation, also where it was released or has expired."""
+        ...
 
-        Nobody holds them, and their worker has died, a timer has run out, their inbox has an entry, or it is
-        not known whether they have work.
-        """
+    def list_leases(self) -> Sequence[Lease]:
+        """The leases that are held now, the oldest first."""
+        ...
+
+    def list_unfinished(self) -> Iterable[str]:
+        """The conversations that a worker may go on with now."""
         ...
 
     def post(self, conversation: str, key: str, data: bytes) -> bool:
         """Add an entry to the inbox of a conversation, durable on return; false where its key is known."""
         ...
 
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """The entries of these conversations that are not taken yet, the oldest first."""
+        ...
+
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken that become no record."""
         ...
 
-
-@runtime_checkable
-class RewritingStore(Protocol):
-    """A store that can replace lines, because content was erased in them."""
-
-    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
-        """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
-
-        Checkpoints of the conversation are deleted, and what the inbox of the conversation that the lease
-        names keeps of entries that were taken.
-        The old bytes are gone from the files of the store, as far as it can reach them.
-
-        Args:
-            lines: new lines by the numbers of their records; none where only a checkpoint has the content.
+    def check_place(self) -> None:
+        """Return where what stands at the place of the log is what the store has opened.
 
         Raises:
-            LogConflict: another writer was faster, or has the lease; nothing was written.
-            LogUnavailable: the store cannot be written; nothing was written.
+            LogUnavailable: it was deleted, replaced or overwritten; everything is refused from then on.
         """
         ...
 
-
-@runtime_checkable
-class CheckpointStore(Protocol):
-    """A store that keeps checkpoints beside the records. A store without them works; going on costs more."""
-
-    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Keep the checkpoint of a record.
-
-        It need not be durable on return, but it is before any record that is appended later.
-
-        Raises:
-            LogUnavailable: the store cannot be written; the checkpoint was not kept.
-        """
+    def check_storage(self) -> Iterable[LogDamaged]:
+        """Everything in its rows and files that is not as the store leaves it, and reading does not see."""
         ...
 
-    def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Record number and data of each checkpoint, the newest first.
-
-        Args:
-            newest: leave out those of later records.
-        """
+    def take_over_upkeep(self) -> None:
+        """Leave the work between commits to `do_upkeep` from now on."""
         ...
 
-
-class Store(Protocol):
-    """Stores log records; the only part of the engine that writes to a disk."""
-
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Append canonical record lines, all or none; durable on return.
-
-        Raises:
-            LogConflict: a record with one of these numbers is already there.
-            LogUnavailable: the store cannot be written; nothing was appended.
-        """
+    def needs_upkeep(self) -> bool:
+        """Whether there is enough of it; cheap."""
         ...
 
-    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
-        """The record lines from number `start` on, in order; none for an unknown conversation."""
-        ...
-
-    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
-        """Number and line of the newest record."""
-        ...
-
-    def list_conversations(self) -> Iterable[str]:
-        """The ids of all conversations, oldest first."""
-        ...
-
-    def delete(self, conversation: str) -> None:
-        """Delete a whole conversation with its checkpoints; a part of one cannot be deleted.
-
-        Raises:
-            LogUnavailable: the store cannot be written; nothing was deleted.
-        """
+    def do_upkeep(self) -> None:
+        """Do it; called from the writer thread."""
         ...
 
     def close(self) -> None:

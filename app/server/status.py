@@ -13,7 +13,7 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.states.errors import LogUnavailable
-from toolchart.states.ports import Store, WatchedStore
+from toolchart.states.ports import Store
 
 _LOG_S = 5.0
 """Seconds within which the log must answer."""
@@ -48,8 +48,7 @@ def _look_at_log(store: Store) -> None:
         LogUnavailable: the log cannot be read, or its files were replaced.
     """
     store.read_last_line("health")
-    if isinstance(store, WatchedStore):
-        store.check_place()
+    store.check_place()
 
 
 ROUTES = RouteGroup(

@@ -15,7 +15,6 @@ from toolchart.engine.runtime.open_turns import build_user_said
 from toolchart.engine.runtime.waiting import build_open_turn_error
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided
-from toolchart.states.ports import SharedStore
 
 
 class DurableClient:
@@ -164,8 +163,7 @@ class DurableClient:
 
     def _find_token(self, conversation: str) -> int:
         """The token of the newest lease of a conversation; 0 where it never had one."""
-        store = self._engine.store
-        lease = store.find_lease(conversation) if isinstance(store, SharedStore) else None
+        lease = self._engine.store.find_lease(conversation)
         return lease.token if lease is not None else 0
 
 

@@ -38,7 +38,6 @@ from toolchart.engine.durable.supervisor import Supervisor
 from toolchart.engine.log.stores.postgres_sessions import shares_sessions
 from toolchart.engine.runtime.engine import GRACE_S, Engine
 from toolchart.states.errors import DurableHostUnavailable, SpecError
-from toolchart.states.ports import SharedStore
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -106,10 +105,8 @@ class DbosWorker:
         meter_provider: MeterProvider | None = None,
     ) -> None:
         check_address(address)
-        if not isinstance(engine.store, SharedStore):
-            raise SpecError("workers need a log that they can share", hint="--log postgresql://...")
         self._engine = engine
-        self._store: SharedStore = engine.store
+        self._store = engine.store
         self._address = address
         self._options = options or WorkerOptions()
         self.agent = engine.spec.name or "agent"

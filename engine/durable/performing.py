@@ -13,7 +13,7 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
 from toolchart.states.events import TurnStarted, UserSaid
-from toolchart.states.ports import SharedStore, Store
+from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.engine")
 
@@ -62,7 +62,7 @@ async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
 def _has_only_losses(engine: Engine, stretch: Stretch) -> bool:
     """Whether a conversation has no record, because each worker that began it was lost."""
     store, conversation = engine.store, stretch.conversation
-    if not isinstance(store, SharedStore) or store.read_last_line(conversation) is not None:
+    if store.read_last_line(conversation) is not None:
         return False
     lease = store.find_lease(conversation)
     if lease is None or lease.token == stretch.parked_under:
@@ -129,9 +129,7 @@ def _describe_rest(engine: Engine, stretch: Stretch, result: TurnResult | None) 
 
 def _is_held_elsewhere(store: Store, conversation: str) -> bool:
     """Whether a worker works on a conversation now."""
-    return isinstance(store, SharedStore) and conversation in [
-        lease.conversation for lease in store.list_leases()
-    ]
+    return conversation in [lease.conversation for lease in store.list_leases()]
 
 
 def find_version(store: Store, conversation: str) -> str:

@@ -18,7 +18,7 @@ from toolchart.engine.durable.dbos_queue import DbosQueue
 from toolchart.engine.durable.executors import ExecutorWatch
 from toolchart.engine.durable.stretches import Stretch
 from toolchart.states.errors import ToolchartError
-from toolchart.states.ports import SharedStore
+from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.engine")
 
@@ -38,7 +38,7 @@ class Supervisor:
 
     def __init__(
         self,
-        store: SharedStore,
+        store: Store,
         queue: DbosQueue,
         watch: ExecutorWatch,
         find_version: Callable[[str], str],

@@ -27,18 +27,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from toolchart.engine.log.leases import name_worker
-from toolchart.states.errors import LeaseLost, LogBusy, LogUnavailable, ToolchartError
-from toolchart.states.ports import (
-    LEASE_S,
-    CheckpointStore,
-    GroupCommitStore,
-    InboxEntry,
-    Lease,
-    RecordBatch,
-    SharedStore,
-    Store,
-    UpkeepStore,
-)
+from toolchart.states.errors import LeaseLost, LogBusy, ToolchartError
+from toolchart.states.ports import LEASE_S, InboxEntry, Lease, RecordBatch, Store
 
 _IDLE_S = 5.0
 """Seconds without a job after which the thread ends."""
@@ -60,14 +50,14 @@ class _Job(msgspec.Struct, frozen=True):
 class LogWriter:
     """Runs jobs on one store, one after the other; appends that wait together share a commit."""
 
-    def __init__(self, store: GroupCommitStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self.job_count = 0
         """How many jobs are waiting or being done."""
-        if isinstance(store, UpkeepStore):
+        if store.has_upkeep:
             store.take_over_upkeep()
 
     def submit(self, work: RecordBatch | Callable[[], Any]) -> asyncio.Future[Any]:
@@ -123,7 +113,7 @@ class LogWriter:
             group = []
             self._call(job, job.work)
         self._append_group(group)
-        if isinstance(self._store, UpkeepStore):
+        if self._store.has_upkeep:
             try:
                 if self._store.needs_upkeep():
                     self._store.do_upkeep()
@@ -220,7 +210,7 @@ class LeaseKeeper:
         lease_s: seconds of a lease.
     """
 
-    def __init__(self, store: SharedStore, writer: LogWriter, lease_s: float = LEASE_S) -> None:
+    def __init__(self, store: Store, writer: LogWriter, lease_s: float = LEASE_S) -> None:
         self._store = store
         self._writer = writer
         self._lease_s = lease_s
@@ -352,7 +342,7 @@ class LeaseKeeper:
             work: gets whether it may `wait`.
             on_abandon: gets the finished work where the caller was cancelled while it was done.
         """
-        if getattr(self._store, "commits_at_once", False) and not self._writer.job_count:
+        if self._store.commits_at_once and not self._writer.job_count:
             try:
                 return work(wait=False)
             except LogBusy:
@@ -419,22 +409,17 @@ class GroupCommit:
     """Appends records for all conversations of one engine.
 
     Args:
-        lease_s: seconds of the leases of conversations, in stores that keep leases.
+        lease_s: seconds of the leases of conversations.
     """
 
     def __init__(self, store: Store, *, lease_s: float = LEASE_S) -> None:
-        self._plain_store = store
-        self.keeps_checkpoints = isinstance(store, CheckpointStore)
-        """Whether the store keeps checkpoints."""
-        self._store = store if isinstance(store, GroupCommitStore) else None
-        self._writer = LogWriter(self._store) if self._store is not None else None
-        self.leases: LeaseKeeper | None = None
-        """The leases of conversations; None where the store keeps none."""
-        if self._writer is not None and isinstance(store, SharedStore):
-            self.leases = LeaseKeeper(store, self._writer, lease_s)
-        self._held = self.leases.held if self.leases is not None else {}
-        self._needs_upkeep = getattr(store, "needs_upkeep", None)
-        self._commits_at_once = self._store is not None and self._store.commits_at_once
+        self._store = store
+        self._writer = LogWriter(store)
+        self.leases = LeaseKeeper(store, self._writer, lease_s)
+        """The leases of conversations."""
+        self._held = self.leases.held
+        self._needs_upkeep = store.needs_upkeep if store.has_upkeep else None
+        self._commits_at_once = store.commits_at_once
         self._open_turns = 0
         self._pending: dict[asyncio.AbstractEventLoop, list[_PendingAppend]] = {}
         """What waits for the end of the present round of an event loop."""
@@ -457,8 +442,7 @@ class GroupCommit:
 
     def cover_child(self, child: str, parent: str) -> None:
         """Let the lease of a conversation cover a child of it."""
-        if self.leases is not None:
-            self.leases.share(child, parent)
+        self.leases.share(child, parent)
 
     async def append(
         self,
@@ -481,11 +465,6 @@ class GroupCommit:
             LogConflict, LogUnavailable: none of these lines was appended.
             LeaseLost: another worker has taken the conversation over.
         """
-        if self._store is None:
-            self._append_plainly(conversation, first_seq, lines, checkpoint)
-            self._tell_listeners(conversation)
-            return
-        assert self._writer is not None
         held = self._held.get(conversation)
         batch = RecordBatch(
             conversation, first_seq, lines, None if held is None else held.lease, checkpoint, taken, totals
@@ -505,30 +484,15 @@ class GroupCommit:
                     raise fault
                 if self._needs_upkeep is not None and self._needs_upkeep():
                     self._writer.submit(_do_nothing)
-        if self.listeners:
-            self._tell_listeners(conversation)
+        for listener in self.listeners:
+            listener(conversation)
         # After the commit: the record is safe under the lease that the store has checked, but an effect that
         # follows it must not begin when another worker may soon take the lease.
         if held is not None and (held.is_lost or read_clock_s() >= held.safe_until_s):
-            await self._ensure_margin(held)
-
-    def _tell_listeners(self, conversation: str) -> None:
-        for listener in self.listeners:
-            listener(conversation)
-
-    def _append_plainly(
-        self, conversation: str, first_seq: int, lines: Sequence[bytes], checkpoint: tuple[int, bytes] | None
-    ) -> None:
-        """Append to a store that knows neither groups nor leases."""
-        store = self._plain_store
-        store.append(conversation, first_seq, lines)
-        if checkpoint is not None and isinstance(store, CheckpointStore):
-            with contextlib.suppress(LogUnavailable):  # the records are safe; an older checkpoint serves
-                store.write_checkpoint(conversation, *checkpoint)
+            await self.leases.ensure_margin(held)
 
     async def _append_later(self, batch: RecordBatch) -> None:
         """Append a batch together with others."""
-        assert self._writer is not None
         done: asyncio.Future[None]
         if self._commits_at_once and not self._writer.job_count:
             loop = asyncio.get_running_loop()
@@ -563,17 +527,11 @@ class GroupCommit:
             await asyncio.to_thread(self.drain)
         held = self._held.get(conversation)
         if held is not None:
-            await self._ensure_margin(held)
-
-    async def _ensure_margin(self, held: HeldLease) -> None:
-        assert self.leases is not None
-        await self.leases.ensure_margin(held)
+            await self.leases.ensure_margin(held)
 
     def _commit_pending(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write all pending appends of an event loop in one commit and report to each caller."""
         pending = self._pending.pop(loop)
-        assert self._store is not None
-        assert self._writer is not None
         faults: Sequence[BaseException | None]
         try:
             faults = self._store.append_many([entry.batch for entry in pending], wait=False)
@@ -590,8 +548,7 @@ class GroupCommit:
 
     def drain(self) -> None:
         """Wait until everything that was handed over is written; for a caller that closes the store."""
-        if self._writer is not None:
-            self._writer.drain()
+        self._writer.drain()
 
 
 def _do_nothing() -> None:

@@ -445,7 +445,7 @@ class Journal:
 
     def _build_checkpoint(self, snapshot: Snapshot, seq: int) -> tuple[int, bytes] | None:
         """Number and data of a checkpoint of the newest record; None where none can be kept."""
-        if self._basis.configured is None or not self._log.keeps_checkpoints:
+        if self._basis.configured is None:
             return None
         data, mark = build_checkpoint(snapshot, self.conversation, seq, self._prev, self._basis)
         self._basis = replace(self._basis, newest=mark)

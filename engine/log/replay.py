@@ -47,7 +47,7 @@ from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, Sp
 from toolchart.states.events import Configured, Continued, Event, Forked, Versions
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.messages import Message
-from toolchart.states.ports import CheckpointStore, Store
+from toolchart.states.ports import RecordReader
 from toolchart.states.snapshot import Snapshot
 
 __all__ = [
@@ -139,7 +139,7 @@ def replay(
 
 
 def replay_conversation(
-    store: Store, conversation: str, *, include_shared: bool = False
+    store: RecordReader, conversation: str, *, include_shared: bool = False
 ) -> Iterator[ReplayedStep]:
     """`replay` a conversation of a store; parents of forks are read from the same store."""
     return replay(
@@ -300,7 +300,9 @@ class ReplayedConversation(msgspec.Struct, frozen=True, kw_only=True):
     """What the checkpoints of a journal that goes on refer to; in a fork, `basis.without_checkpoint()`."""
 
 
-def load_conversation(store: Store, conversation: str, at: int | None = None) -> ReplayedConversation | None:
+def load_conversation(
+    store: RecordReader, conversation: str, at: int | None = None
+) -> ReplayedConversation | None:
     """The state of a conversation at its newest record; None where the store does not have it.
 
     It starts from the newest checkpoint and derives the records after it.
@@ -340,7 +342,7 @@ def load_conversation(store: Store, conversation: str, at: int | None = None) ->
     )
 
 
-def _resume_state(store: Store, restored: RestoredState) -> ReplayState:
+def _resume_state(store: RecordReader, restored: RestoredState) -> ReplayState:
     """The state of a checkpoint, with the machine of its chart."""
     place = restored.basis.configured
     assert place is not None, "every checkpoint names it"
@@ -355,7 +357,7 @@ def _resume_state(store: Store, restored: RestoredState) -> ReplayState:
     )
 
 
-def load_parent_state(store: Store, event: Forked, conversation: str) -> ReplayState:
+def load_parent_state(store: RecordReader, event: Forked, conversation: str) -> ReplayState:
     """The state of a fork's parent at the shared record.
 
     Raises:
@@ -373,7 +375,7 @@ def load_parent_state(store: Store, event: Forked, conversation: str) -> ReplayS
     )
 
 
-def _derive_messages(store: Store, checkpoint: Checkpoint) -> list[Message]:
+def _derive_messages(store: RecordReader, checkpoint: Checkpoint) -> list[Message]:
     """The messages up to a checkpoint, derived from the records before it.
 
     Raises:
@@ -409,7 +411,7 @@ DeriveMessages = Callable[[Checkpoint], list[Message]]
 
 
 def restore_newest_checkpoint(
-    store: Store, conversation: str, at: int | None, derive_messages: DeriveMessages
+    store: RecordReader, conversation: str, at: int | None, derive_messages: DeriveMessages
 ) -> RestoredState | None:
     """The state at the newest checkpoint that can be used; None where there is none.
 
@@ -420,8 +422,6 @@ def restore_newest_checkpoint(
     Raises:
         LogDamaged: a checkpoint is not the one that was written.
     """
-    if not isinstance(store, CheckpointStore):
-        return None
     for seq, data in store.read_checkpoints(conversation, at):
         checkpoint = read_checkpoint(data, seq, conversation)
         if checkpoint is not None and _belongs_to_log(store, checkpoint):
@@ -431,7 +431,7 @@ def restore_newest_checkpoint(
     return None
 
 
-def _belongs_to_log(store: Store, checkpoint: Checkpoint) -> bool:
+def _belongs_to_log(store: RecordReader, checkpoint: Checkpoint) -> bool:
     """Whether the log has the checkpoint's record, and the record after it names the checkpoint.
 
     Raises:
@@ -455,7 +455,7 @@ def _belongs_to_log(store: Store, checkpoint: Checkpoint) -> bool:
 
 
 def _restore_state(
-    store: Store, checkpoint: Checkpoint, derive_messages: DeriveMessages
+    store: RecordReader, checkpoint: Checkpoint, derive_messages: DeriveMessages
 ) -> RestoredState | None:
     """The state of a checkpoint; None where a part that it refers to is missing or of another release."""
     configured = _read_event(store, checkpoint.configured)
@@ -486,7 +486,7 @@ def _restore_state(
     )
 
 
-def _read_event(store: Store, place: RecordPlace) -> Event | None:
+def _read_event(store: RecordReader, place: RecordPlace) -> Event | None:
     """The event of a record; None where the record is not there."""
     line = next(iter(store.read_lines(place.conversation, place.seq)), None)
     if line is None or compute_line_hash(line) != place.hash:
@@ -494,9 +494,8 @@ def _read_event(store: Store, place: RecordPlace) -> Event | None:
     return records.parse_record(line, place.seq, place.conversation).decode_event()
 
 
-def _read_earlier_segments(store: Store, checkpoint: Checkpoint) -> Iterator[CheckpointSegment]:
+def _read_earlier_segments(store: RecordReader, checkpoint: Checkpoint) -> Iterator[CheckpointSegment]:
     """The segments before a checkpoint, the newest first, as far as each names the one before it."""
-    assert isinstance(store, CheckpointStore), "it has this checkpoint"
     previous = checkpoint.previous
     for seq, data in store.read_checkpoints(checkpoint.conversation, checkpoint.seq - 1):
         if not previous:
@@ -507,7 +506,7 @@ def _read_earlier_segments(store: Store, checkpoint: Checkpoint) -> Iterator[Che
             yield segment
 
 
-def _collect_calls(store: Store, checkpoint: Checkpoint) -> list[TrackedCallEntry] | None:
+def _collect_calls(store: RecordReader, checkpoint: Checkpoint) -> list[TrackedCallEntry] | None:
     """All calls of the newest turn that have their outcome; None where a part of them is missing."""
     calls, first = list(checkpoint.calls), checkpoint.first_call
     if not first:
@@ -519,7 +518,9 @@ def _collect_calls(store: Store, checkpoint: Checkpoint) -> list[TrackedCallEntr
     return calls if len(calls) == checkpoint.call_count else None
 
 
-def load_messages(store: Store, checkpoint: Checkpoint, derive_messages: DeriveMessages) -> list[Message]:
+def load_messages(
+    store: RecordReader, checkpoint: Checkpoint, derive_messages: DeriveMessages
+) -> list[Message]:
     """All messages up to a checkpoint: from the segments of the checkpoints, else by deriving.
 
     Raises:

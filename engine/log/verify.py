@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import msgspec
 
 from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
-from toolchart.engine.log.reading.figures import TotalsCheck, TotalsStore
+from toolchart.engine.log.reading.figures import TotalsCheck
 from toolchart.engine.log.reading.listing import list_sample
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.secrecy.envelopes import (
@@ -35,29 +35,11 @@ from toolchart.states.events import (
     ToolFinished,
     TurnStarted,
 )
-from toolchart.states.ports import CheckpointStore, InboxStore, Store
+from toolchart.states.ports import Store
 
 Outcome: TypeAlias = "VerifiedConversation | LogDamaged | LogUnavailable"
 """Of one conversation: it is intact, it is damaged, or this release cannot check it (a newer format, a
 missing key)."""
-
-
-@runtime_checkable
-class CheckableStore(Protocol):
-    """A store that can find damage which reading by key cannot see."""
-
-    def check_storage(self) -> Iterator[LogDamaged]:
-        """Everything in its rows and files that is not as the store leaves it."""
-        ...
-
-
-@runtime_checkable
-class UnfinishedStore(Protocol):
-    """A store that finds the conversations that have work left; also one that is open for reading alone."""
-
-    def list_unfinished(self) -> Iterable[str]:
-        """The conversations that a worker may go on with now."""
-        ...
 
 
 class VerifiedConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +130,7 @@ def verify_store(store: Store, conversations: Iterable[str] | None = None) -> It
         conversations: their ids; None verifies all, and then every table and file of the store too.
     """
     damages: dict[str | None, list[LogDamaged]] = {}
-    if conversations is None and isinstance(store, CheckableStore):
+    if conversations is None:
         for damage in store.check_storage():
             damages.setdefault(damage.conversation, []).append(damage)
     try:
@@ -196,9 +178,9 @@ def _find_entry_faults(
 
     An inbox may be that of a conversation which has no record yet, so those count where all are checked.
     """
-    if not isinstance(store, InboxStore) or not (is_encrypted or hasattr(store, "inner")):
+    if not (is_encrypted or hasattr(store, "inner")):
         return {}
-    others = store.list_unfinished() if is_whole and isinstance(store, UnfinishedStore) else ()
+    others = store.list_unfinished() if is_whole else ()
     faults: dict[str, LogDamaged | LogUnavailable] = {}
     for entry in store.read_inbox(list(dict.fromkeys([*names, *others]))):
         fault = entry.fault
@@ -212,14 +194,13 @@ def _find_entry_faults(
 def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
     """The result of one conversation of a store."""
     try:
-        checkpoints = store.read_checkpoints(conversation) if isinstance(store, CheckpointStore) else ()
         return verify_conversation(
             store.read_lines(conversation),
             conversation,
             parents=store.read_lines,
             family=store,
-            checkpoints=checkpoints,
-            totals=store.read_totals(conversation) if isinstance(store, TotalsStore) else (),
+            checkpoints=store.read_checkpoints(conversation),
+            totals=store.read_totals(conversation),
         )
     except MissingKey as problem:
         return _check_without_key(store, conversation) or problem
@@ -231,8 +212,7 @@ def _check_without_key(store: Store, conversation: str) -> LogDamaged | None:
     """The damage that an encrypted conversation shows without its key."""
     try:
         check_envelopes(store.read_lines(conversation), conversation)
-        if isinstance(store, CheckpointStore):
-            check_values(store.read_checkpoints(conversation), conversation)
+        check_values(store.read_checkpoints(conversation), conversation)
     except LogDamaged as damage:
         return damage
     except MissingKey:  # there are keys, and none of them fits

@@ -25,7 +25,7 @@ from toolchart.engine.runtime.parts import Parts, ResumeOptions, StreamOptions, 
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta
-from toolchart.states.ports import Provider, SharedStore, Store
+from toolchart.states.ports import Provider, Store
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -544,8 +544,6 @@ class Engine:
 
     def _is_held(self, conversation: str) -> bool:
         """Whether some worker holds a conversation now."""
-        if not isinstance(self.store, SharedStore):
-            return False
         root = find_root(self.store, conversation)
         return root in [lease.conversation for lease in self.store.list_leases()]
 
@@ -593,7 +591,7 @@ class Engine:
             The root of the conversation, with which a worker goes on.
 
         Raises:
-            IllegalEvent, SpecError: nothing waits for it, or the log keeps no inbox; nothing was written.
+            IllegalEvent, SpecError: nothing waits for it; nothing was written.
         """
         return await self._open_turns.post(conversation, event, key)
 

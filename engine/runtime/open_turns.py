@@ -48,7 +48,7 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.ports import SharedStore, Store
+from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -366,8 +366,6 @@ class OpenTurns:
 
     async def _post(self, waiting: str, event: PersonEvent, unique: str) -> str:
         """Leave an event for a conversation in the inbox of its root, whose id is returned."""
-        if not isinstance(self._store, SharedStore):
-            raise SpecError("this log keeps no inbox", hint="use SQLite or PostgreSQL")
         root = find_root(self._store, waiting)
         await self.ownership.post(root, Message(conversation=waiting, event=event), build_key(event, unique))
         return root

@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.event_loops import Signal
-from toolchart.engine.log.group_commit import GroupCommit, LeaseKeeper
+from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.core.encoding import decode_event, encode_event_json, read_json
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
 from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
-from toolchart.states.ports import InboxEntry, SharedStore, Store
+from toolchart.states.ports import InboxEntry, Store
 
 log = logging.getLogger("toolchart.engine")
 
@@ -132,16 +132,13 @@ class Ownership:
         self._stopping = Signal()
         self.lost_leases = 0
         """How many conversations another worker has taken over from this engine."""
-        if log_.leases is not None:
-            log_.leases.on_entries = self._receive_entries
-            log_.leases.on_loss = self._stop_lost
+        log_.leases.on_entries = self._receive_entries
+        log_.leases.on_loss = self._stop_lost
 
     def is_claimed(self, conversation: str) -> bool:
         """Whether this engine works on a conversation now, or gives it back: a caller that was cancelled
         twice does not wait for that."""
-        leases = self._log.leases
-        is_held = leases is not None and leases.find(conversation) is not None
-        return conversation in self._claimed or is_held
+        return conversation in self._claimed or self._log.leases.find(conversation) is not None
 
     @asynccontextmanager
     async def work_on(self, conversation: str, *, is_brief: bool = False) -> AsyncIterator[Hold]:
@@ -159,10 +156,6 @@ class Ownership:
         if len(conversation) > MAX_ID_LENGTH:
             raise SpecError(f"the id of a conversation has at most {MAX_ID_LENGTH} characters")
         leases, hold = self._log.leases, Hold()
-        if leases is None:
-            with self._log:
-                yield hold
-            return
         while (end := self._ends.get(conversation)) is not None:
             await end.wait()
         if conversation in self._claimed or leases.find(conversation) is not None:
@@ -199,7 +192,6 @@ class Ownership:
         It goes on where its caller is cancelled, so nobody but it may know of that error.
         """
         leases = self._log.leases
-        assert leases is not None
         try:
             while True:
                 due = None if hold.has_ended else hold.compute_due()
@@ -215,7 +207,6 @@ class Ownership:
         """Give a conversation back after an exception; `recover` tries it again later, unless a person has
         stopped it."""
         leases = self._log.leases
-        assert leases is not None
         is_stopped = isinstance(error, asyncio.CancelledError)
         due = (time.time() if self.is_stopping else None) if is_stopped else time.time() + _RETRY_S
         try:
@@ -231,31 +222,23 @@ class Ownership:
 
     # -- inbox -----------------------------------------------------------------------------------
 
-    def _find_inbox(self) -> tuple[LeaseKeeper, SharedStore]:
-        """The leases and the store of a log that has inboxes; any other has no leases either."""
-        leases, store = self._log.leases, self._store
-        assert leases is not None
-        assert isinstance(store, SharedStore)
-        return leases, store
-
     async def post(self, root: str, message: Message, key: str) -> None:
         """Leave an event for the worker that holds a conversation.
 
         Args:
             key: idempotency key: a second event with it is not kept.
         """
-        leases, store = self._find_inbox()
         data = encode_message(message)
-        await leases.call_store(lambda wait: store.post(root, key, data))
+        await self._log.leases.call_store(lambda wait: self._store.post(root, key, data))
 
     async def _read_inbox(self, conversation: str) -> Sequence[InboxEntry]:
-        leases, store = self._find_inbox()
-        return await leases.call_store(lambda wait: store.read_inbox([conversation]))
+        return await self._log.leases.call_store(lambda wait: self._store.read_inbox([conversation]))
 
     async def _drop(self, entry: InboxEntry, problem: object) -> None:
-        leases, store = self._find_inbox()
         log.warning("conversation %s: an event from its inbox has no place: %s", entry.conversation, problem)
-        await leases.call_store(lambda wait: store.drop_entries(entry.conversation, [entry.number]))
+        await self._log.leases.call_store(
+            lambda wait: self._store.drop_entries(entry.conversation, [entry.number])
+        )
 
     def _receive_entries(self, entries: Sequence[InboxEntry]) -> None:
         """Take entries for turns that run."""

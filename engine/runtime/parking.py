@@ -19,7 +19,7 @@ from toolchart.engine.runtime.parts import Parts
 from toolchart.engine.runtime.waiting import has_open_work
 from toolchart.states.core.encoding import read_json
 from toolchart.states.events import Resumed
-from toolchart.states.ports import Lease, LeasedStore, Store
+from toolchart.states.ports import Lease, Store
 
 PARK_AFTER = 3
 """Workers that a conversation loses at one place before it is parked."""
@@ -32,7 +32,8 @@ def count_losses(store: Store, conversation: str, limit: int) -> int:
 
     Workers that were stopped in an orderly way at the same place count too, if the newest one was lost.
     """
-    if not isinstance(store, LeasedStore) or (lease := store.find_lease(conversation)) is None:
+    lease = store.find_lease(conversation)
+    if lease is None:
         return 0
     is_lost = bool(lease.worker) and conversation not in [held.conversation for held in store.list_leases()]
     if not (is_lost or _is_left(lease)):
@@ -45,8 +46,6 @@ def count_losses(store: Store, conversation: str, limit: int) -> int:
 
 def find_parking(store: Store, conversation: str) -> str | None:
     """Why a conversation is parked; None where it is not."""
-    if not isinstance(store, LeasedStore):
-        return None
     newest, lease = store.read_last_line(conversation), store.find_lease(conversation)
     if newest is None or lease is None or not _is_left(lease) or not _is_resumption(newest[1]):
         return None

@@ -18,7 +18,7 @@ from toolchart.engine.runtime.ownership import Hold, Ownership
 from toolchart.engine.runtime.parking import count_losses, describe_parking, find_parking
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import LogConflict, ToolchartError
-from toolchart.states.ports import LeasedStore, SharedStore, Store
+from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.engine")
 
@@ -97,8 +97,6 @@ class Recovery:
             return []
 
     async def _list_unfinished(self) -> list[str]:
-        if not isinstance(self._store, SharedStore):
-            return []
         return await asyncio.to_thread(lambda store: list(store.list_unfinished()), self._store)
 
     async def _recover_one(self, conversation: str, permits: asyncio.Semaphore) -> RecoveredTurn | None:
@@ -157,7 +155,7 @@ class Recovery:
             return result
 
     def _has_entries(self, conversation: str) -> bool:
-        return isinstance(self._store, SharedStore) and bool(self._store.read_inbox([conversation]))
+        return bool(self._store.read_inbox([conversation]))
 
     @asynccontextmanager
     async def _try_alone(self, conversation: str) -> AsyncIterator[None]:
@@ -192,7 +190,7 @@ class Recovery:
 
     def _count_losses(self, conversation: str, parked_under: int) -> int:
         """How many workers it has lost where it stands; 0 where somebody asked for one more."""
-        lease = self._store.find_lease(conversation) if isinstance(self._store, LeasedStore) else None
+        lease = self._store.find_lease(conversation)
         if lease is None or lease.token == parked_under:
             return 0
         return count_losses(self._store, conversation, self._park_after)

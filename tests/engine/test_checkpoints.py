@@ -25,13 +25,6 @@ from toolchart.states.messages import Reply, ToolCall
 from toolchart.states.snapshot import Snapshot
 
 
-class PlainStore(MemoryStore):
-    """A store of another package that keeps no checkpoints."""
-
-    write_checkpoint = None  # type: ignore[assignment]
-    read_checkpoints = None  # type: ignore[assignment]
-
-
 def name_checkpoint(seq: int) -> tuple[str, str]:
     """Kind and key of the checkpoint of a record."""
     return CHECKPOINT, f"{seq:012d}"
@@ -191,17 +184,6 @@ def test_a_checkpoint_that_no_record_names_is_left_aside() -> None:
     del store._values["c"][name_checkpoint(10)]
     assert load_conversation(store, "c") is not None
     assert sum(1 for _ in replay(lines, "c")) == 11
-
-
-def test_a_store_without_checkpoints_works() -> None:
-    """A store of another package that keeps none is written, loaded and verified; no record names one."""
-    store = PlainStore()
-    written = write_conversation(store, 2)
-    loaded = load_conversation(store, "c")
-    assert loaded is not None
-    assert loaded.snapshot == written.snapshot
-    assert not any(b'"checkpoint"' in line for line in store.read_lines("c"))
-    assert [type(result) for result in verify_store(store)] == [VerifiedConversation]
 
 
 # -- other semantics -----------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import LeaseHeld, LogDamaged, LogUnavailable, ReplayMismatch, SpecError
-from toolchart.states.ports import RecordBatch, SharedStore, Store
+from toolchart.states.ports import RecordBatch, Store
 
 WORD, AT = "Zaunkoenig", "2026-01-01T00:00:00.000Z"
 
@@ -380,7 +380,6 @@ def test_what_was_said_to_an_agent_goes_from_the_inbox_of_its_root(tmp_path: Pat
     """Answers for an agent come through the inbox of the conversation that it works for: the entry that was
     taken goes with the record that it became, also where only the agent is erased."""
     store = open_store(f"{tmp_path}/log/")
-    assert isinstance(store, SharedStore)
     model = child_agents.FunctionModel(child_agents.repeat_words)
     work = {"run_agent": {"chart": child_agents.ONE_CALL, "as": "outcome"}}
     spec = child_agents.make_spec(

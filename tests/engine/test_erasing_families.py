@@ -36,7 +36,7 @@ from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.open_turns import OpenTurns
 from toolchart.states.errors import LeaseHeld, LogUnavailable, SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, Usage
-from toolchart.states.ports import SharedStore, Store
+from toolchart.states.ports import Store
 
 WORD, AT = "Zaunkoenig", "2026-01-01T00:00:00.000Z"
 
@@ -252,7 +252,6 @@ def test_what_waits_is_refused_before_anything_changes(log: Log) -> None:
         erase(log.store, everything=True)
     assert "toolchart cancel f" in str(refusal.value)
     engine.cancel("f")
-    assert isinstance(log.store, SharedStore)
     log.store.post("f", "k", f"{WORD} waits".encode())
     with pytest.raises(SpecError, match="something waits in the inbox of conversation 'f'"):
         erase(log.store, everything=True)
@@ -414,7 +413,6 @@ def test_what_inboxes_had_goes(log: Log, tmp_path: Path) -> None:
     """What was dropped from an inbox is in no byte of the log, and what was taken goes with its record."""
     engine, _ = make_engine(log.store)
     engine.run(f"Hear {WORD}", conversation="c")
-    assert isinstance(log.store, SharedStore)
     log.store.post("c", "k", b"A dropped Kleiber" * 300)
     (entry,) = log.store.read_inbox(["c"])
     log.store.drop_entries("c", [entry.number])

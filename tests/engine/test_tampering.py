@@ -25,7 +25,7 @@ from toolchart.engine.log.sealing.log_seals import check_log, seal_log
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import ToolchartError
-from toolchart.states.ports import CheckpointStore, Store
+from toolchart.states.ports import Store
 
 AT = "2026-01-01T00:00:00.000Z"
 Content = dict[str, tuple[list[bytes], list[tuple[int, bytes]]]]
@@ -48,10 +48,7 @@ def write_log(address: str) -> tuple[Content, bytes]:
 def read_content(store: Store) -> Content:
     """Everything that readers get from a store."""
     return {
-        name: (
-            list(store.read_lines(name)),
-            list(store.read_checkpoints(name)) if isinstance(store, CheckpointStore) else [],
-        )
+        name: (list(store.read_lines(name)), list(store.read_checkpoints(name)))
         for name in store.list_conversations()
     }
 

@@ -23,7 +23,7 @@ import yaml
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation
 from toolchart.states.events import UserSaid
-from toolchart.states.ports import SharedStore, Store
+from toolchart.states.ports import Store
 
 MODULE = "hostile_canary"
 """A module beside the spec of the operator, which nothing of the operator names."""
@@ -220,5 +220,4 @@ def _ask_for_effect(engine: Engine, store: Store, conversation: str) -> None:
             await driver.commit()
 
     asyncio.run(write())
-    if isinstance(store, SharedStore):  # a worker that died: its lease runs out at once
-        store.acquire_lease(conversation, "gone", 0.0)
+    store.acquire_lease(conversation, "gone", 0.0)  # a worker that died: its lease runs out at once

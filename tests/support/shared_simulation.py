@@ -176,8 +176,8 @@ class FaultySharedLog(FaultyLog):
         self._confirmed_at_s = -1e9
         """When the store did what this worker knows to have renewed its lease."""
         inner = fleet.store
-        self.read_checkpoints = inner.read_checkpoints
         self.find_lease, self.list_leases = inner.find_lease, inner.list_leases
+        self.read_checkpoints = inner.read_checkpoints
 
     def draw_delay(self) -> float:
         """How long a job waits: sometimes longer than a lease lasts."""

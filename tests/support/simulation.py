@@ -25,6 +25,7 @@ import orjson
 
 from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log import record as records
+from toolchart.engine.log.group_commit import LeaseKeeper
 from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
@@ -34,7 +35,7 @@ from toolchart.states.errors import LogConflict, LogUnavailable, ProviderError
 from toolchart.states.events import FAILURE_KINDS, Decided
 from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
-from toolchart.states.ports import Store
+from toolchart.states.ports import InboxEntry, Lease, RecordBatch, Store
 from toolchart.testing.invariants import check_calls_answered_once
 from toolchart.tools.definition import Tool, ToolFailure
 
@@ -150,6 +151,35 @@ class FaultyLog:
         self.read_lines, self.read_last_line = inner.read_lines, inner.read_last_line
         self.list_conversations = inner.list_conversations
         self.delete, self.close = inner.delete, inner.close
+        self.read_checkpoints = inner.read_checkpoints
+        self.find_lease, self.list_leases = inner.find_lease, inner.list_leases
+
+    commits_at_once = True
+    has_upkeep = False
+
+    def append_many(self, batches: Sequence[RecordBatch], *, wait: bool = True) -> Sequence[None]:
+        """Append each batch as `append` does."""
+        for batch in batches:
+            self.append(batch.conversation, batch.first_seq, batch.lines)
+        return [None] * len(batches)
+
+    def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
+        """A lease that no store keeps: there is one worker, and it may have crashed before."""
+        return Lease(conversation=conversation, token=1, worker=worker, since=0.0, expires=seconds)
+
+    def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
+        """Nobody takes them."""
+        return [True] * len(leases)
+
+    def release_lease(
+        self, lease: Lease, *, is_open: bool, due: float | None = None, wait: bool = True
+    ) -> bool:
+        """No inbox has an entry."""
+        return True
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """No inbox has an entry."""
+        return ()
 
     def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
         """Append the lines, fail before anything is written, or crash before or after."""
@@ -388,6 +418,8 @@ def run_simulation(seed: int, inner: Store | None = None) -> tuple[World, list[b
         with (
             patch("time.perf_counter", world.loop.time),
             patch.object(records, "generate_salt", lambda: next(salts)),
+            # It would look after leases in a thread, which no virtual clock orders.
+            patch.object(LeaseKeeper, "_start_timer", lambda *_: None),
         ):
             world.loop.run_until_complete(_run_conversation(world, log))
     except BaseException as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.ports import CheckpointStore, SharedStore, Store
+from toolchart.states.ports import Store
 
 
 def find_places(store: Store, folder: Path, words: bytes, address: str = "") -> list[str]:
@@ -25,11 +25,9 @@ def find_places(store: Store, folder: Path, words: bytes, address: str = "") -> 
         places += [
             f"{name}, record {seq}" for seq, line in enumerate(store.read_lines(name)) if words in line
         ]
-        if isinstance(store, CheckpointStore):
-            found = store.read_checkpoints(name)
-            places += [f"{name}, checkpoint {seq}" for seq, data in found if words in data]
-    if isinstance(store, SharedStore):
-        places += [f"inbox: {entry.key}" for entry in store.read_inbox(names) if words in entry.data]
+        found = store.read_checkpoints(name)
+        places += [f"{name}, checkpoint {seq}" for seq, data in found if words in data]
+    places += [f"inbox: {entry.key}" for entry in store.read_inbox(names) if words in entry.data]
     inner = store.inner if isinstance(store, EncryptedStore) else store
     if isinstance(inner, MemoryStore):
         held: list[Any] = [inner._lines, inner._values]

@@ -6,7 +6,7 @@ Counting derives nothing: it adds up what the records say. A figure that no reco
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -111,12 +111,11 @@ def read_turns(store: Store, conversation: str) -> Sequence[TurnFigures]:
     Raises:
         LogDamaged: a record cannot be read. Hashes are not checked.
     """
-    # By name: to check a protocol costs more than to read the totals of a conversation.
-    turns = _read_totals(cast(TotalsStore, store), conversation) if hasattr(store, "read_totals") else None
+    turns = _read_totals(store, conversation)
     return read_figures(store, conversation).turns if turns is None else turns
 
 
-def _read_totals(store: TotalsStore, conversation: str) -> tuple[TurnFigures, ...] | None:
+def _read_totals(store: Store, conversation: str) -> tuple[TurnFigures, ...] | None:
     """The turns of a conversation, the open one counted from its records; None where totals are missing."""
     turns: list[TurnFigures] = []
     start = 0
@@ -136,15 +135,6 @@ def _read_totals(store: TotalsStore, conversation: str) -> tuple[TurnFigures, ..
             return None  # what it answers was asked in a record that was not read
         counter.add_record(record)
     return (*turns, *counter.build().turns)
-
-
-@runtime_checkable
-class TotalsStore(Store, Protocol):
-    """A store that keeps the totals of turns beside the records."""
-
-    def read_totals(self, conversation: str) -> Iterable[tuple[int, bytes]]:
-        """The totals of each turn, with the number of the record that ended it."""
-        ...
 
 
 class TotalsCheck:

@@ -9,7 +9,7 @@ from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.states.errors import LogDamaged
-from toolchart.states.ports import LeasedStore, Store
+from toolchart.states.ports import Store
 
 _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
@@ -54,8 +54,6 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
 
 def find_workers(store: Store) -> dict[str, dict[str, Any]]:
     """Who works on which conversation now: `worker`, and since when in `worked_on_since`."""
-    if not isinstance(store, LeasedStore):
-        return {}
     return {
         lease.conversation: {
             "worker": describe_worker(lease.worker),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.leases import name_worker
-from toolchart.states.errors import LogUnavailable, SpecError
-from toolchart.states.ports import CheckpointStore, RecordBatch, SharedStore, Store
+from toolchart.states.errors import SpecError
+from toolchart.states.ports import RecordBatch, Store
 
 _LEASE_S = 300.0
 _PAGE_SIZE = 1000
@@ -23,10 +23,7 @@ def copy_log(source: Store, target: Store) -> Iterator[str]:
     Raises:
         SpecError: a worker has a conversation, an inbox is not empty, or the target has another conversation
             of that name.
-        LogUnavailable: a store keeps no leases.
     """
-    if not (isinstance(source, SharedStore) and isinstance(target, SharedStore)):
-        raise LogUnavailable("only logs with leases can be copied: SQLite, JSON Lines, PostgreSQL")
     names = list(source.list_conversations())
     if held := [lease.conversation for lease in source.list_leases()]:
         raise SpecError(f"a worker has conversation {held[0]!r}", hint="stop it, and wait until it ends")
@@ -46,14 +43,12 @@ def copy_log(source: Store, target: Store) -> Iterator[str]:
 
 
 def _copy_conversation(source: Store, target: Store, name: str) -> None:
-    assert isinstance(source, SharedStore), "it was asked before"
-    assert isinstance(target, SharedStore), "it was asked before"
     root = find_root(source, name)
     lease = target.acquire_lease(root, name_worker(), _LEASE_S)
     try:
         for first_seq, lines, checkpoint in _read_pages(source, name):
             batch = RecordBatch(name, first_seq, lines, lease, checkpoint)
-            for fault in target.append_many([batch]):  # type: ignore[attr-defined]
+            for fault in target.append_many([batch]):
                 if fault is not None:
                     raise fault
     except BaseException:
@@ -68,7 +63,7 @@ def _copy_conversation(source: Store, target: Store, name: str) -> None:
 
 def _read_pages(source: Store, name: str) -> Iterator[tuple[int, list[bytes], tuple[int, bytes] | None]]:
     """Lines with the number of the first, and the checkpoint of the last, if it has one."""
-    checkpoints = dict(source.read_checkpoints(name)) if isinstance(source, CheckpointStore) else {}
+    checkpoints = dict(source.read_checkpoints(name))
     lines: list[bytes] = []
     first_seq = seq = 0
     for seq, line in enumerate(source.read_lines(name)):

@@ -54,16 +54,9 @@ from toolchart.engine.log.secrecy.stand_ins import add_digest, read_digest
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.core.encoding import decode_event, read_json
 from toolchart.states.core.step import Step, step
-from toolchart.states.errors import (
-    IllegalEvent,
-    LeaseHeld,
-    LeaseLost,
-    LogUnavailable,
-    ReplayMismatch,
-    SpecError,
-)
+from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, ReplayMismatch, SpecError
 from toolchart.states.events import Erased, ErasedRecord, Event, Forked
-from toolchart.states.ports import CheckpointStore, Lease, RecordBatch, RewritingStore, SharedStore, Store
+from toolchart.states.ports import Lease, RecordBatch, Store
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -177,10 +170,7 @@ def erase_content(
             waits in an inbox of theirs; or the reason has a text that is to be erased.
         LeaseHeld: a worker has one of them.
         LogDamaged: one of them is not the one that was written.
-        LogUnavailable: the store cannot replace lines.
     """
-    if not isinstance(store, RewritingStore):
-        raise LogUnavailable("the store of this log cannot replace lines, so nothing can be erased in it")
     if store.read_last_line(conversation) is None:
         raise SpecError(f"there is no conversation {conversation!r} in this log")
     if choice.texts and _contains_any([by or "", reason or ""], choice.texts):
@@ -418,7 +408,7 @@ def _read_all(store: Store, conversation: str) -> Iterator[Record]:
 
 
 @contextmanager
-def _hold_leases(store: Store, names: Sequence[str]) -> Iterator[dict[str, Lease | None]]:
+def _hold_leases(store: Store, names: Sequence[str]) -> Iterator[dict[str, Lease]]:
     """Within the block nobody else appends to these conversations; yields the lease that covers each.
 
     Afterwards the leases are as they were: a timer that is due later stays due.
@@ -426,9 +416,6 @@ def _hold_leases(store: Store, names: Sequence[str]) -> Iterator[dict[str, Lease
     Raises:
         LeaseHeld: a worker has one of them; none is held then.
     """
-    if not isinstance(store, SharedStore):
-        yield dict.fromkeys(names)
-        return
     relations = read_relations(store)
     covers = {name: find_root(store, relations.find_subject(name) or name) for name in names}
     before: dict[str, bool] = {}
@@ -465,7 +452,7 @@ def _require_rest(store: Store, names: Sequence[str]) -> None:
                 f"a turn of conversation {name!r}{of_root} is open",
                 hint=f"finish it, or stop it first: toolchart cancel {root}",
             )
-    if isinstance(store, SharedStore) and (entries := store.read_inbox(list(names))):
+    if entries := store.read_inbox(list(names)):
         raise SpecError(
             f"something waits in the inbox of conversation {entries[0].conversation!r}",
             hint="let a worker take it, then erase: toolchart recover",
@@ -503,30 +490,12 @@ class _PlannedStore:
 
     def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
         """The checkpoints that stay."""
-        if conversation not in self._lines and isinstance(self._store, CheckpointStore):
+        if conversation not in self._lines:
             yield from self._store.read_checkpoints(conversation, newest)
-
-    def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
-        """Nothing is written here."""
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
         """Number and line of the newest record."""
         return self._store.read_last_line(conversation)
-
-    def list_conversations(self) -> Iterable[str]:
-        """The ids of all conversations."""
-        return self._store.list_conversations()
-
-    def append(self, conversation: str, first_seq: int, lines: Sequence[bytes]) -> None:
-        """Nothing is written here."""
-        raise LogUnavailable("a planned log cannot be written")
-
-    def delete(self, conversation: str) -> None:
-        """Nothing is deleted here."""
-        raise LogUnavailable("a planned log cannot be written")
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def _plan_all(store: Store, members: Sequence[_Member], repeated: frozenset[str]) -> list[_Plan]:
@@ -560,9 +529,7 @@ def _plan_all(store: Store, members: Sequence[_Member], repeated: frozenset[str]
     return plans
 
 
-def _write_plan(
-    store: Store, plan: _Plan, leases: Mapping[str, Lease | None], notice: Erased, at: str
-) -> None:
+def _write_plan(store: Store, plan: _Plan, leases: Mapping[str, Lease], notice: Erased, at: str) -> None:
     """Rewrite one conversation.
 
     Raises:
@@ -570,10 +537,8 @@ def _write_plan(
     """
     conversation, last = plan.result.conversation, plan.last
     lease = leases[conversation]
-    if lease is not None and isinstance(store, SharedStore):
-        held = [other for other in leases.values() if other is not None]
-        if not all(store.renew_leases(held, _LEASE_S)):
-            raise LeaseLost(f"conversation {conversation}: its lease was taken over; erase again")
+    if not all(store.renew_leases(list(leases.values()), _LEASE_S)):
+        raise LeaseLost(f"conversation {conversation}: its lease was taken over; erase again")
     line = RecordLine(
         seq=last.seq + 1,
         at=at,
@@ -587,7 +552,6 @@ def _write_plan(
         hash="",
     )
     batch = RecordBatch(conversation, line.seq, [records.seal_line(_encode_body(line))[0]], lease)
-    assert isinstance(store, RewritingStore), "it was asked before"
     store.rewrite_lines(batch, plan.stand_ins)
 
 
@@ -688,8 +652,7 @@ class _Rewriting:
 
     @cached_property
     def _checkpoints(self) -> Mapping[int, bytes]:
-        store = self._store
-        return dict(store.read_checkpoints(self._conversation)) if isinstance(store, CheckpointStore) else {}
+        return dict(self._store.read_checkpoints(self._conversation))
 
     def _has_stale_checkpoint(self, record: Record) -> bool:
         """Whether a record has a checkpoint that holds what its log does not have any more.

@@ -36,9 +36,10 @@ checkpoints, erasing and deleting are written there, once for all stores.
 - *Opened for reading*, a store writes and creates nothing, beside its files neither; `commit` raises
   `LogUnavailable`.
 
-What a store can do faster, it may: the protocols in `reading/listing.py`, `check_storage` (`verify.py`),
-`check_place`, `vacuum` and the upkeep in `states/ports.py` are asked for by name. Stores on SQL keep large
-parts of lines once (`large_parts.py`); the encrypted store (`encrypted.py`) wraps any other.
+What only some stores can do has a default in `StoreBase`, which a store may replace: `check_place`,
+`check_storage`, and the upkeep between commits. The protocols in `reading/listing.py` say what a store can
+list faster. Stores on SQL keep large parts of lines once (`large_parts.py`); the encrypted store
+(`encrypted.py`) wraps any other.
 
 To add a store, write its class in a module of this package and add a row to the table. Another package adds
 a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`. `toolchart.testing.stores`

@@ -125,6 +125,8 @@ class StoreBase(ABC):
 
     commits_at_once: bool = False
     """Whether a commit is so short that the event loop may do it: it waits for no disk and no network."""
+    has_upkeep: bool = False
+    """Whether there is work to do between commits."""
 
     # -- the primitive: what a store writes for itself ------------------------------------------------
 
@@ -195,6 +197,29 @@ class StoreBase(ABC):
     def list_without(self, kind: str) -> Iterable[str]:
         """The conversations that have records and no value of a kind with an empty key."""
         return [name for name in self.list_conversations() if self.read_value(name, kind) is None]
+
+    # -- what only some stores can do ------------------------------------------------------------------
+
+    def check_place(self) -> None:  # noqa: B027  (most have no files to look at)
+        """Return where what stands at the place of the log is what was opened; takes microseconds.
+
+        Raises:
+            LogUnavailable: it was deleted, replaced or overwritten; everything is refused from then on.
+        """
+
+    def check_storage(self) -> Iterable[LogDamaged]:
+        """Everything in its rows and files that is not as the store leaves it, and reading does not see."""
+        return ()
+
+    def take_over_upkeep(self) -> None:  # noqa: B027  (as above)
+        """Leave the work between commits to `do_upkeep` from now on."""
+
+    def needs_upkeep(self) -> bool:
+        """Whether there is enough of it; cheap."""
+        return False
+
+    def do_upkeep(self) -> None:  # noqa: B027  (as above)
+        """Do it; called from the writer's thread."""
 
     # -- records -------------------------------------------------------------------------------------
 

@@ -24,9 +24,8 @@ from toolchart.engine.log.reading.listing import (
 from toolchart.engine.log.secrecy.envelopes import decrypt, encrypt_record, encrypt_value, find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores.base import INBOX, LEASE, TURN, Change, SmallValue, StoreBase, ValueWrite
-from toolchart.engine.log.verify import CheckableStore
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, MissingKey
-from toolchart.states.ports import InboxEntry, UpkeepStore, WatchedStore
+from toolchart.states.ports import InboxEntry
 
 _RECORD, _ENTRY = "record", "entry"
 
@@ -44,6 +43,7 @@ class EncryptedStore(StoreBase):
         self.inner = store
         """The store that keeps the envelopes."""
         self.commits_at_once = store.commits_at_once
+        self.has_upkeep = store.has_upkeep
         self._keys = keys
         self._accepts_plain = accept_plain
 
@@ -164,13 +164,11 @@ class EncryptedStore(StoreBase):
 
     def check_place(self) -> None:
         """Return where the log below is the one that was opened."""
-        if isinstance(self.inner, WatchedStore):
-            self.inner.check_place()
+        self.inner.check_place()
 
-    def check_storage(self) -> Iterator[LogDamaged]:
+    def check_storage(self) -> Iterable[LogDamaged]:
         """Everything in the store below that is not as it leaves it."""
-        if isinstance(self.inner, CheckableStore):
-            yield from self.inner.check_storage()
+        return self.inner.check_storage()
 
     def vacuum(self) -> None:
         """Give the space of deleted conversations back to the system."""
@@ -178,17 +176,15 @@ class EncryptedStore(StoreBase):
 
     def take_over_upkeep(self) -> None:
         """Leave the work between commits to `do_upkeep`."""
-        if isinstance(self.inner, UpkeepStore):
-            self.inner.take_over_upkeep()
+        self.inner.take_over_upkeep()
 
     def needs_upkeep(self) -> bool:
         """Whether there is enough of it; cheap."""
-        return isinstance(self.inner, UpkeepStore) and self.inner.needs_upkeep()
+        return self.inner.needs_upkeep()
 
     def do_upkeep(self) -> None:
         """Do it; called from the writer thread."""
-        if isinstance(self.inner, UpkeepStore):
-            self.inner.do_upkeep()
+        self.inner.do_upkeep()
 
     def close(self) -> None:
         """Close the store; safe to call twice."""

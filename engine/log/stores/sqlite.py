@@ -384,6 +384,8 @@ class SqliteStore(SqliteTables):
         LogUnavailable: the file cannot be opened or is not a Toolchart log.
     """
 
+    has_upkeep = True
+
     def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()

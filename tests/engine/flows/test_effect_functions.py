@@ -20,7 +20,6 @@ from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import SpecError
-from toolchart.states.ports import SharedStore
 
 CHART = {
     "states": {
@@ -185,7 +184,6 @@ def let_worker_die(log: str, conversation: str) -> None:
     """Give the lease of a conversation to a process that does not exist, as a crash leaves it."""
     dead = name_worker(1).replace(":", ":9").replace("/", "9999/")
     with contextlib.closing(open_store(log)) as store:
-        assert isinstance(store, SharedStore)
         (lease,) = store.list_leases()
         assert store.release_lease(lease, is_open=True)
         store.acquire_lease(conversation, dead, 3600)

@@ -274,7 +274,7 @@ def test_leases_are_prolonged_on_each_loop(tmp_path: Path) -> None:
         assert begun.wait(30)
         for _ in range(2):
             assert asyncio.run(engine.arun("go")).content == "short"
-        held = engine._log.leases.find("long")  # type: ignore[union-attr]
+        held = engine._log.leases.find("long")
         assert held is not None
         first = held.safe_until_s
         while held.safe_until_s == first:  # a lease that nobody prolongs would end this in `is_lost`
