@@ -256,6 +256,33 @@ class Store(RecordReader, Protocol):
         """The ids of all conversations, oldest first."""
         ...
 
+    def iterate_newest_first(self, before: str | None = None) -> Iterator[str]:
+        """The ids of all conversations, the newest first, read as far as they are asked for.
+
+        Args:
+            before: only those that are older than this one; none where it is unknown.
+        """
+        ...
+
+    def list_recent(self) -> Sequence[str]:
+        """The conversations that may have the newest record; all of a store that does not know."""
+        ...
+
+    def list_sample(self) -> Sequence[str]:
+        """A few conversations: the newest, the newest first, and then the oldest one."""
+        ...
+
+    def find_names(self, beginning: str) -> Sequence[str]:
+        """All ids that begin with a text, sorted."""
+        ...
+
+    def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
+        """Of each conversation with records: id, first line, number of the newest record, its line.
+
+        Large values may be left out: null stands in their place.
+        """
+        ...
+
     def write_checkpoint(self, conversation: str, seq: int, data: bytes) -> None:
         """Keep the checkpoint of a record; it is durable before any record that is appended later.
 
@@ -329,6 +356,10 @@ class Store(RecordReader, Protocol):
 
     def check_storage(self) -> Iterable[LogDamaged]:
         """Everything in its rows and files that is not as the store leaves it, and reading does not see."""
+        ...
+
+    def vacuum(self) -> None:
+        """Give the space of deleted conversations back to the system, where the store keeps it for itself."""
         ...
 
     def take_over_upkeep(self) -> None:

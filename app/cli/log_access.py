@@ -12,7 +12,6 @@ import click
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, USAGE_ERROR
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
-from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_escaped_json
@@ -78,7 +77,7 @@ def find_conversation(store: Store, prefix: str) -> str:
     """
     if prefix and store.read_last_line(prefix) is not None:
         return prefix
-    matches = drop_children(find_names(store, prefix) if prefix else [])
+    matches = drop_children(store.find_names(prefix) if prefix else [])
     if len(matches) == 1:
         return matches[0]
     if matches:

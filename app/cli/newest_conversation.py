@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from toolchart.app.cli.log_access import drop_children, print_unreadable
-from toolchart.engine.log.reading.listing import list_recent
 from toolchart.engine.log.reading.records import parse_line
 from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
@@ -20,7 +19,7 @@ def find_newest_conversation(store: Store) -> str | None:
     """
     times: list[tuple[str, str]] = []
     problems: list[LogDamaged | MissingKey] = []
-    for name in drop_children(list_recent(store)):
+    for name in drop_children(store.list_recent()):
         try:
             last = store.read_last_line(name)
             if last is not None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.listing import find_names, read_ends
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
@@ -93,7 +92,7 @@ def list_children(store: Store, conversation: str, *, skip_unreadable: bool = Fa
         LogDamaged, MissingKey: one of them cannot be read.
     """
     links = []
-    for name in find_names(store, f"{conversation}."):
+    for name in store.find_names(f"{conversation}."):
         try:
             links.append((name, read_parent(store, name)))
         except (LogDamaged, MissingKey):
@@ -158,7 +157,7 @@ def read_relations(store: Store) -> Relations:
     names: list[str] = []
     children: dict[str, list[tuple[str, int]]] = {}
     forks: dict[str, list[tuple[str, int]]] = {}
-    for name, first, _, _ in read_ends(store):
+    for name, first, _, _ in store.read_ends():
         names.append(name)
         try:
             event = _decode_header(first).event  # large parts of the line are left out

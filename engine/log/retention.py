@@ -15,7 +15,6 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_parent
-from toolchart.engine.log.reading.listing import read_ends
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import FORMAT
 from toolchart.states.events import Forked
@@ -41,7 +40,7 @@ class ConversationAge(msgspec.Struct, frozen=True, kw_only=True):
 def list_conversation_ages(store: Store) -> list[ConversationAge]:
     """The ages of all conversations that have records, the oldest first."""
     held = {lease.conversation for lease in store.list_leases()}
-    ages = [_read_conversation_age(store, *ends) for ends in read_ends(store)]
+    ages = [_read_conversation_age(store, *ends) for ends in store.read_ends()]
     if held:
         ages = [replace(age, is_held=age.conversation in held) for age in ages]
     return sorted(ages, key=lambda age: age.newest_at)

@@ -15,7 +15,6 @@ import msgspec
 from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.figures import TotalsCheck
-from toolchart.engine.log.reading.listing import list_sample
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.secrecy.envelopes import (
     build_plain_damage,
@@ -138,7 +137,7 @@ def verify_store(store: Store, conversations: Iterable[str] | None = None) -> It
     except LogDamaged as damage:
         yield damage
         names = []
-    is_encrypted = _is_encrypted(store, names if conversations is None else list_sample(store))
+    is_encrypted = _is_encrypted(store, names if conversations is None else store.list_sample())
     entry_faults = _find_entry_faults(store, names, is_encrypted, is_whole=conversations is None)
     for conversation in names:
         own_damages = damages.pop(conversation, [])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolchart.engine.log.reading.listing import find_names
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.parts import Parts
@@ -91,7 +90,7 @@ def _count_resumptions(store: Store, conversation: str, limit: int) -> int:
 def _find_progress_of_children(store: Store, conversation: str) -> str:
     """The time of the newest record of a child that is no `resumed`; empty where there is none."""
     newest = ""
-    for name in find_names(store, f"{conversation}."):
+    for name in store.find_names(f"{conversation}."):
         newest = max(newest, _find_progress(list(store.read_lines(name))))
     return newest
 

@@ -67,7 +67,7 @@ def test_tail_finds_the_newest_without_reading_every_conversation(
     for name in ("old", "middle", "new"):
         run_cli("run", "quickstart", "--conversation", name, "1+1")
     run_cli("run", "quickstart", "--conversation", "old", "2+2")
-    monkeypatch.setattr("toolchart.engine.log.reading.listing._PAGE_SIZE", 1)
+    monkeypatch.setattr("toolchart.engine.log.stores.sql.LISTED_AT_ONCE", 1)
     reads: list[str] = []
     read_last_line = SqliteStore.read_last_line
 

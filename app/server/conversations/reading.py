@@ -12,7 +12,6 @@ from starlette.datastructures import QueryParams
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.figures import read_figures
-from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import summarize_conversation
@@ -90,7 +89,7 @@ def _parse_time(name: str, text: str | None) -> datetime | None:
 def list_conversations(store: Store, query: ListQuery) -> dict[str, Any]:
     """One page of conversations, the newest first, and the `before` of the next page."""
     rows: list[dict[str, Any]] = []
-    newest_first = iterate_newest_first(store, query.before)
+    newest_first = store.iterate_newest_first(query.before)
     for count, name in enumerate(newest_first, 1):
         row = _read_row(store, name, query)
         if row is not None:

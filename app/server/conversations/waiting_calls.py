@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
@@ -96,7 +95,7 @@ def list_waiting_calls(store: Store, cache: RowCache | None = None) -> dict[str,
         `is_complete`: false where the log has more than `MAX_LOOKED_AT` conversations.
     """
     rows, unreadable = [], []
-    newest_first = iterate_newest_first(store)
+    newest_first = store.iterate_newest_first()
     names = islice(newest_first, MAX_LOOKED_AT)
     for name, row in (cache or RowCache()).read_rows(store, names, _read_waiting):
         if isinstance(row, ToolchartError):
@@ -258,7 +257,7 @@ def list_decisions(store: Store, cache: RowCache | None = None) -> list[dict[str
         cache: as for `list_waiting_calls`; one of its own.
     """
     rows: list[dict[str, Any]] = []
-    names = islice(iterate_newest_first(store), MAX_DECIDED_IN)
+    names = islice(store.iterate_newest_first(), MAX_DECIDED_IN)
     for _, decided in (cache or RowCache()).read_rows(store, names, _read_decisions):
         rows += decided if isinstance(decided, list) else ()
     # Turned round after sorting, not by `reverse=True`: that would keep decisions of the same millisecond in

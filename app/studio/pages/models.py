@@ -15,7 +15,6 @@ from toolchart.app.server.endpoints import Endpoint, RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.tools import get_bench
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.seen_limits import SeenLimits, find_seen_limits
 from toolchart.providers.hosts import find_host
 from toolchart.providers.prices import PriceTable, load_price_table
@@ -37,7 +36,7 @@ def read_hosts(site: Site) -> dict[str, Any]:
     """Each `llms` entry with its models, and the currency of the prices."""
     spec, store = site.engine.spec, site.engine.store
     prices = load_price_table(spec.prices, Path(spec.source).parent if spec.source else None)
-    seen = find_seen_limits(store, islice(iterate_newest_first(store), MAX_LOOKED_AT))
+    seen = find_seen_limits(store, islice(store.iterate_newest_first(), MAX_LOOKED_AT))
     statuses = get_bench(site).list_statuses()
     rows = []
     for name, entry in spec.llms.items():

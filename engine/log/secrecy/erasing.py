@@ -33,7 +33,6 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.continuation.checkpoint import CheckpointMark, build_checkpoint, read_checkpoint
 from toolchart.engine.log.family import ANSWERS, Relations, find_root, read_parent, read_relations
 from toolchart.engine.log.leases import name_worker
-from toolchart.engine.log.reading.listing import shrink_store
 from toolchart.engine.log.record import Record, RecordLine, generate_salt
 from toolchart.engine.log.replay import (
     ReplayState,
@@ -208,7 +207,7 @@ def erase_content(
         erased += [plan.result for plan in plans]
     # Also where a call before this one has died after its last commit: old bytes may be left then.
     if not keep_space and (erased or any(record.digest for record in _read_all(store, conversation))):
-        shrink_store(store)
+        store.vacuum()
     return erased
 
 

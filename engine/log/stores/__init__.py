@@ -37,9 +37,9 @@ checkpoints, erasing and deleting are written there, once for all stores.
   `LogUnavailable`.
 
 What only some stores can do has a default in `StoreBase`, which a store may replace: `check_place`,
-`check_storage`, and the upkeep between commits. The protocols in `reading/listing.py` say what a store can
-list faster. Stores on SQL keep large parts of lines once (`large_parts.py`); the encrypted store
-(`encrypted.py`) wraps any other.
+`check_storage`, `vacuum`, and the upkeep between commits; and what a store with indexes does faster: lists,
+samples, names by their beginning. Stores on SQL keep large parts of lines once (`large_parts.py`); the
+encrypted store (`encrypted.py`) wraps any other.
 
 To add a store, write its class in a module of this package and add a row to the table. Another package adds
 a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`. `toolchart.testing.stores`
@@ -53,7 +53,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from toolchart.engine.log.reading.listing import list_sample
 from toolchart.engine.log.secrecy.envelopes import build_missing_key, find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys, find_keys
 from toolchart.engine.log.stores.base import StoreBase
@@ -282,7 +281,7 @@ def _check_encryption(store: Store, keys: LogKeys | None) -> None:
         LogUnavailable: there are keys, and the log is in the clear.
     """
     try:
-        found = [(name, _find_key_id(store, name)) for name in list_sample(store)]
+        found = [(name, _find_key_id(store, name)) for name in store.list_sample()]
     except LogDamaged:  # of the store as a whole: reported to those who read it
         return
     sample = [(name, key_id) for name, key_id in found if key_id is not None]

@@ -38,6 +38,7 @@ from toolchart.engine.log.leases import (
     is_held,
     is_unfinished,
 )
+from toolchart.engine.log.reading.listing import pick_sample
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
@@ -198,6 +199,42 @@ class StoreBase(ABC):
         """The conversations that have records and no value of a kind with an empty key."""
         return [name for name in self.list_conversations() if self.read_value(name, kind) is None]
 
+    # -- listing: a store with indexes does it faster --------------------------------------------------
+
+    def iterate_newest_first(self, before: str | None = None) -> Iterator[str]:
+        """The ids of all conversations, the newest first, read as far as they are asked for.
+
+        Args:
+            before: only those that are older than this one; none where it is unknown.
+        """
+        names = list(self.list_conversations())
+        if before is not None:
+            names = names[: names.index(before)] if before in names else []
+        yield from reversed(names)
+
+    def list_recent(self) -> Sequence[str]:
+        """The conversations that may have the newest record; all of a store that does not know."""
+        return list(self.list_conversations())
+
+    def list_sample(self) -> Sequence[str]:
+        """A few conversations: the `SAMPLE_SIZE` newest, the newest first, and then the oldest one."""
+        return pick_sample(list(self.list_conversations()))
+
+    def find_names(self, beginning: str) -> Sequence[str]:
+        """All ids that begin with a text, sorted."""
+        return sorted(name for name in self.list_conversations() if name.startswith(beginning))
+
+    def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
+        """Of each conversation with records: id, first line, number of the newest record, its line.
+
+        Large values may be left out: null stands in their place.
+        """
+        for name in self.list_conversations():
+            newest = self.read_last_line(name)
+            first = next(iter(self.read_lines(name)), None)
+            if newest is not None and first is not None:
+                yield name, first, *newest
+
     # -- what only some stores can do ------------------------------------------------------------------
 
     def check_place(self) -> None:  # noqa: B027  (most have no files to look at)
@@ -210,6 +247,9 @@ class StoreBase(ABC):
     def check_storage(self) -> Iterable[LogDamaged]:
         """Everything in its rows and files that is not as the store leaves it, and reading does not see."""
         return ()
+
+    def vacuum(self) -> None:  # noqa: B027  (as above)
+        """Give the space of deleted conversations back to the system, where the store keeps it for itself."""
 
     def take_over_upkeep(self) -> None:  # noqa: B027  (as above)
         """Leave the work between commits to `do_upkeep` from now on."""

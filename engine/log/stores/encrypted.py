@@ -9,18 +9,9 @@ same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.reading.listing import (
-    IndexedStore,
-    find_names,
-    iterate_newest_first,
-    list_sample,
-    read_ends,
-    shrink_store,
-)
 from toolchart.engine.log.secrecy.envelopes import decrypt, encrypt_record, encrypt_value, find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores.base import INBOX, LEASE, TURN, Change, SmallValue, StoreBase, ValueWrite
@@ -92,7 +83,7 @@ class EncryptedStore(StoreBase):
 
     def read_ends(self) -> Iterator[tuple[str, bytes, int, bytes]]:
         """Of each conversation: id, first line, number of the newest record, its line."""
-        for name, first, seq, last in read_ends(self.inner):
+        for name, first, seq, last in self.inner.read_ends():
             yield name, self._decrypt(_RECORD, name, 0, first), seq, self._decrypt(_RECORD, name, seq, last)
 
     def _decrypt_value(self, conversation: str, kind: str, key: str, stored: bytes) -> bytes:
@@ -148,19 +139,21 @@ class EncryptedStore(StoreBase):
         """The conversations that have no value of a kind with an empty key."""
         return self.inner.list_without(kind)
 
-    def list_page(self, limit: int, before: str | None = None) -> Sequence[str]:
-        """The ids of the newest conversations, the newest first."""
-        if isinstance(self.inner, IndexedStore):
-            return self.inner.list_page(limit, before)
-        return list(islice(iterate_newest_first(self.inner, before), limit))
+    def iterate_newest_first(self, before: str | None = None) -> Iterator[str]:
+        """The ids of all conversations, the newest first."""
+        return self.inner.iterate_newest_first(before)
+
+    def list_recent(self) -> Sequence[str]:
+        """The conversations that may have the newest record."""
+        return self.inner.list_recent()
 
     def list_sample(self) -> Sequence[str]:
         """The ids of the newest conversations and of the oldest one."""
-        return list_sample(self.inner)
+        return self.inner.list_sample()
 
-    def find_names(self, beginning: str, limit: int) -> Sequence[str]:
-        """The ids that begin with a text, sorted."""
-        return sorted(find_names(self.inner, beginning))[:limit]
+    def find_names(self, beginning: str) -> Sequence[str]:
+        """All ids that begin with a text, sorted."""
+        return self.inner.find_names(beginning)
 
     def check_place(self) -> None:
         """Return where the log below is the one that was opened."""
@@ -172,7 +165,7 @@ class EncryptedStore(StoreBase):
 
     def vacuum(self) -> None:
         """Give the space of deleted conversations back to the system."""
-        shrink_store(self.inner)
+        self.inner.vacuum()
 
     def take_over_upkeep(self) -> None:
         """Leave the work between commits to `do_upkeep`."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.listing import SAMPLE_SIZE
+from toolchart.engine.log.reading.listing import LISTED_AT_ONCE, SAMPLE_SIZE
 from toolchart.engine.log.stores.base import (
     CHECKPOINT,
     DERIVED_KINDS,
@@ -145,9 +145,7 @@ class Queries:
             "ORDER BY number DESC LIMIT ?"
         )
         self.list_oldest = build("SELECT id FROM {p}conversations ORDER BY number LIMIT 1")
-        self.find_names = build(
-            f"SELECT id FROM {{p}}conversations WHERE {dialect.begins} ORDER BY id LIMIT ?"
-        )
+        self.find_names = build(f"SELECT id FROM {{p}}conversations WHERE {dialect.begins} ORDER BY id")
         self.read_ends = build(
             f"""
             SELECT number, name, first, newest, (SELECT line FROM {{p}}records WHERE id = newest)
@@ -398,22 +396,31 @@ class SqlStore(StoreBase):
         """The conversations that have no value of a kind with an empty key."""
         return self._fetch_names(self.queries.list_without, kind)
 
-    def list_page(self, limit: int, before: str | None = None) -> Sequence[str]:
+    def iterate_newest_first(self, before: str | None = None) -> Iterator[str]:
+        """The ids of all conversations, the newest first, page by page."""
+        page = self._list_page(LISTED_AT_ONCE, before)
+        while page:
+            yield from page
+            page = self._list_page(LISTED_AT_ONCE, page[-1])
+
+    def _list_page(self, limit: int, before: str | None = None) -> list[str]:
         """The ids of the newest conversations, the newest first."""
         beyond = 2**62 if before is None else 0  # 0: before one that is not there is none
         return self._fetch_names(self.queries.list_page, before or "", beyond, limit)
 
     def list_sample(self) -> Sequence[str]:
         """The ids of the newest conversations and of the oldest one."""
-        return [*self.list_page(SAMPLE_SIZE), *self._fetch_names(self.queries.list_oldest)]
+        names = [*self._list_page(SAMPLE_SIZE), *self._fetch_names(self.queries.list_oldest)]
+        return list(dict.fromkeys(names))
 
-    def list_last_worked_on(self, limit: int) -> Sequence[str]:
-        """Ids of conversations, the one whose lease was written last first."""
-        return self._fetch_names(self.queries.list_recent, LEASE, limit)
+    def list_recent(self) -> Sequence[str]:
+        """The newest hundred conversations, and the hundred whose lease was written last."""
+        worked_on = self._fetch_names(self.queries.list_recent, LEASE, LISTED_AT_ONCE)
+        return list(dict.fromkeys(worked_on + self._list_page(LISTED_AT_ONCE)))
 
-    def find_names(self, beginning: str, limit: int) -> Sequence[str]:
-        """The ids that begin with a text, sorted."""
-        return self._fetch_names(self.queries.find_names, beginning, beginning + _GREATEST, limit)
+    def find_names(self, beginning: str) -> Sequence[str]:
+        """All ids that begin with a text, sorted."""
+        return self._fetch_names(self.queries.find_names, beginning, beginning + _GREATEST)
 
     # -- checking --------------------------------------------------------------------------------------
 

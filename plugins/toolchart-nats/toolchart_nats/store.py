@@ -708,7 +708,8 @@ class JetStreamStore(StoreBase):
             found |= {message.subject: message} if message is not None else {}
             distance *= 4
         oldest = await self._stream.get_message(seq=1, next_by_subj=subject)
-        return [self._get_conversation(m) for m in [*found.values(), oldest] if m is not None]
+        messages = [*found.values(), oldest]
+        return list(dict.fromkeys(self._get_conversation(m) for m in messages if m is not None))
 
     def check_storage(self) -> Iterator[LogDamaged]:
         """Everything in the stream that is not as a store leaves it."""

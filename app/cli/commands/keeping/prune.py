@@ -22,7 +22,7 @@ from toolchart.app.cli.parameters.options import Age, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.archive import archive_conversations
-from toolchart.engine.log.reading.listing import delete_conversations, shrink_store
+from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import ConversationAge, list_conversation_ages, select_prunable
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations
@@ -95,7 +95,7 @@ def command(
                 _write_tombstone(store, names, journal_path, key_file, public_keys)
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
-            shrink_store(store)
+            store.vacuum()
     _print_kept_names(_list_held_names(ages, select), "somebody works on it")
     _print_kept_names([name for name in names if name not in deleted_names], "a worker took it meanwhile")
     verb = "would be deleted" if dry_run else "deleted"

@@ -15,7 +15,6 @@ from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, style_text, terminal_width
 from toolchart.engine.log.reading.chart_differences import ChartDifference, OwnCharts
 from toolchart.engine.log.reading.figures import read_figures
-from toolchart.engine.log.reading.listing import iterate_newest_first
 from toolchart.engine.log.reading.selection import ConversationFilter
 from toolchart.engine.log.reading.summaries import find_workers, summarize_conversation
 from toolchart.engine.log.turn_totals import add_usages
@@ -142,7 +141,7 @@ class _Listing:
     def read(self, limit: int | None) -> None:
         """Read conversations until so many match; why one cannot be read is printed."""
         workers = find_workers(self._store)
-        for name in track_progress(iterate_newest_first(self._store), "reading"):
+        for name in track_progress(self._store.iterate_newest_first(), "reading"):
             if limit is not None and len(self.rows) >= limit:
                 self.has_more = True
                 return
