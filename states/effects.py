@@ -4,8 +4,9 @@ A chart names effects (`enter: call_model`). The core turns each name into a val
 perform it, and gives it an id. The driver performs it and answers with events that name this id. An effect
 belongs to the state that asked for it and ends with that state: leaving the state cancels it.
 
-Every effect has a row in the registry `EFFECTS` (`states/vocabulary.py`). The row says which events
-answer the effect, how its value is built and what kind of work it is.
+Every effect has a row in the registry `EFFECTS`: which events answer the effect, how its value is built and
+what kind of work it is. The rows stand beside the functions that build the values: in
+`states/core/requests.py`, and those of kinds that specs declare in `states/core/kinds.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
 The driver creates them, the log stores them, and the core reduces them. Times come in with events (`at`),
-because the core never reads a clock. Every event has a row in `EVENTS` (`states/vocabulary.py`).
+because the core never reads a clock. Every event has a row in the registry `EVENTS`; the rows stand in
+`states/core/reduce.py`, beside the functions that reduce events.
 """
 
 from __future__ import annotations

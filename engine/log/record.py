@@ -309,6 +309,8 @@ def seal_line(body: bytes) -> tuple[bytes, str]:
 
 # -- the journal ---------------------------------------------------------------------------------
 
+# Checkpoints name the record that configured the conversation, and the one that named versions last. The
+# journal gets an event as JSON, whose first key is `type`, so the first bytes tell which events these are.
 _CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
 _WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
 

@@ -1,7 +1,7 @@
 """The driver: performs the open effects of one conversation and feeds their outcomes back as events.
 
-The driver decides nothing and keeps no books. The core says in each snapshot which effects are open. The
-driver goes around this loop until the chart rests:
+The driver decides nothing about the turn: the core says in each snapshot which effects are open. The driver
+goes around this loop until the chart rests:
 
     apply_event       event -> JSON -> step -> record in the journal -> who watches
     _choose_work      which of the open effects begin now; looked up once for each step
@@ -192,8 +192,8 @@ class Driver:
             self._is_suspended = False  # not at the start: a turn may be suspended before its first step
 
     def _choose_work(self) -> Sequence[Effect] | None:
-        """The effects that begin now; none where what is being performed comes first. None where the turn
-        rests: it has ended or is suspended, or only an event from outside can continue it."""
+        """The effects that begin now: an empty list where what is being performed must end first. None where
+        the turn rests: it has ended or is suspended, or only an event from outside can continue it."""
         if self._is_suspended:
             return None
         snapshot, tasks = self.snapshot, self._tasks

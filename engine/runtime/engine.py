@@ -2,6 +2,16 @@
 
 The async methods (`arun`, `aresume`, `afork`) do the work. `run`, `resume` and `fork` are their blocking
 forms for callers without an event loop.
+
+A turn takes this way (`_begin_turn`):
+
+    ownership.work_on             take the lease of the conversation, so that no other worker appends
+    agent.plan_turn               select handler, host, prompt and tools: the event `turn_started`
+    conversations.prepare_driver  a driver at the conversation's last record: kept, or derived from the log
+    conversations.run_driver      the driver applies the event and performs effects until the chart rests
+
+Where a turn is open already, the message goes to that turn: to its driver here, to the log where it rests, or
+to the inbox where another worker holds the lease.
 """
 
 from __future__ import annotations

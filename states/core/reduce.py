@@ -1,9 +1,9 @@
 """Reduce: how each event changes the context of a conversation.
 
-The core handles an event in two halves. This module is the first half: a reducer in the sense of Redux
-or XState. It changes the context of a `SnapshotBuilder`, the working copy of one step, by an event: a
-reply is appended, a call gets its ruling or its outcome, a counter grows. The configuration (the active
-states) stays as it is. The second half asks the machine what the event means under the new context.
+This is the first of the three parts of a step (`step.py`): a reducer in the sense of Redux or XState. It
+changes the context of a `SnapshotBuilder`, the working copy of one step, by an event: a reply is appended,
+a call gets its ruling or its outcome, a counter grows. The configuration (the active states) stays as it
+is. In the second part the machine says what the event means under the new context.
 
 The context is reduced *before* guards are evaluated. So in `cond: "iteration >= max_iterations"` the
 iteration that has just ended is already counted.

@@ -1,8 +1,8 @@
 """Builds the effects of a step: model requests, tool runs, back-off before a retry, answers at limits.
 
-A chart only names its effects (`enter: call_model`). This module is the second half of the core: it
-turns each name into a value built from the context alone. `CallModel` carries the complete model
-request, `RunTools` carries the calls, `Wait` carries its seconds. The driver adds nothing and decides
+A chart only names its effects (`enter: call_model`). This is the third of the three parts of a step
+(`step.py`): it turns each name into a value built from the context alone. `CallModel` carries the complete
+model request, `RunTools` carries the calls, `Wait` carries its seconds. The driver adds nothing and decides
 nothing, so replay can build the same effects again from the log.
 
 Building an effect can change the context too. A model call first closes the calls that are still open and

@@ -107,8 +107,9 @@ from toolchart.states.snapshot import MessageSource, Snapshot, SnapshotBuilder
 from toolchart.states.vocabulary import EFFECTS, EVENTS
 
 SEMANTICS = 5
-"""Number of the core's semantics. It grows with every change after which equal events could give other steps;
-a log names the number that derived it."""
+"""Number of the core's semantics; a log names the number that derived it. Once a release has written logs, it
+grows with every change after which equal events could give other steps. Until then the log is a draft, and
+`tests/golden` shows such a change."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -138,7 +139,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ends_turn: bool = False
     """Whether the turn ended in this step."""
     before: Snapshot | None = None
-    """The snapshot before the event; None where the step added no message and ended no turn."""
+    """The snapshot before the event; None for a late one, and for those that act on the conversation as a
+    whole, except `turn_started`."""
     event: Event | None = None
     """The event; None where `before` is."""
 
@@ -156,7 +158,7 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
             exist, or a turn is open where none may be. `snapshot` is unchanged.
     """
     row = _describe_event(type(event))
-    if row.reduce is None:
+    if row.reduce is None:  # it acts on the conversation as a whole: the table at the end of this module
         return _CONVERSATION_STEPS[row.type](machine, snapshot, event)
     configuration = snapshot.configuration
     if configuration is None:
@@ -207,7 +209,7 @@ def _record_late_event(row: EventDescriptor, snapshot: Snapshot, event: Answerin
     return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, is_late=True)
 
 
-# -- the second half of a step -------------------------------------------------------------------
+# -- after the decision: what is cancelled and what is asked for ----------------------------------
 
 
 def _complete_step(
