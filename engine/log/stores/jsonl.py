@@ -71,6 +71,9 @@ _SYNC_THREADS = 32
 _LONG_JOURNAL_BYTES = 16 << 10
 """A journal of this size is written anew when three quarters of it are of no use any more."""
 
+_MOST_PATHS = 4096
+"""Paths that are kept in memory."""
+
 _MOST_JOURNALS = 1024
 """Journals whose values are kept in memory."""
 
@@ -154,6 +157,8 @@ class JsonlStore(StoreBase):
         """Number of records and bytes of each file, after this store's last append to it."""
         self._kept_files = KeptFiles()
         self._journals: OrderedDict[tuple[str, str], _Journal] = OrderedDict()
+        self._paths: dict[tuple[str, str], Path] = {}
+        """By conversation and suffix: a path takes longer to build than to look at."""
         self._unsynced: set[Path] = set()
         """Journals that were written without waiting for the disk, since the last commit that did."""
         self._sync_pool: ThreadPoolExecutor | None = None
@@ -168,7 +173,12 @@ class JsonlStore(StoreBase):
             raise build_os_failure(error, f"the log {self.folder} cannot be used: {error}") from None
 
     def _build_path(self, conversation: str, suffix: str = RECORDS) -> Path:
-        return self.folder / (build_file_name(conversation) + suffix)
+        path = self._paths.get((conversation, suffix))
+        if path is None:
+            if len(self._paths) >= _MOST_PATHS:
+                self._paths.clear()
+            path = self._paths[conversation, suffix] = self.folder / (build_file_name(conversation) + suffix)
+        return path
 
     # -- a folder that is replaced ---------------------------------------------------------------------
 
@@ -244,38 +254,38 @@ class JsonlStore(StoreBase):
         faults: list[LogConflict | LogUnavailable | None] = [None] * len(changes)
         appends: dict[int, _Append] = {}
         for index, change in enumerate(changes):
-            with self._note_failure(faults, index, change.conversation):
+            try:
                 faults[index], append = self._compare_change(change)
+            except OSError as error:
+                faults[index] = self._describe_failure(error, change.conversation)
+            else:
                 if append is not None:
                     appends[index] = append
         for step in (self._write_values, self._write_records):
-            handles: dict[int, list[int]] = {}
-            for index, append in list(appends.items()):
-                with self._note_failure(faults, index, append.change.conversation):
+            handles: dict[int, Sequence[int]] = {}
+            for index, append in appends.items():
+                try:
                     handles[index] = step(append)
+                except OSError as error:
+                    faults[index] = self._describe_failure(error, append.change.conversation)
             if sync:
                 self._sync_all([*handles.items(), *self._open_unsynced(appends)], faults, appends)
-            appends = {index: append for index, append in appends.items() if faults[index] is None}
+            for index in [index for index in appends if faults[index] is not None]:
+                del appends[index]
         for append in appends.values():
             self._finish(append)
         if sync and any(append.is_new or append.change.is_deletion for append in appends.values()):
             sync_folder(self.folder)
         return faults
 
-    @contextlib.contextmanager
-    def _note_failure(
-        self, faults: list[LogConflict | LogUnavailable | None], index: int, conversation: str
-    ) -> Iterator[None]:
-        """Note an error of the system as the fault of one change."""
-        try:
-            yield
-        except OSError as error:
-            path = self._build_path(conversation)
-            faults[index] = build_os_failure(
-                error,
-                f"the log {path} cannot be written: {error.strerror or error}\n"
-                "  records that were acknowledged are intact",
-            )
+    def _describe_failure(self, error: OSError, conversation: str) -> LogUnavailable:
+        """An error of the system as the fault of one change."""
+        path = self._build_path(conversation)
+        return build_os_failure(
+            error,
+            f"the log {path} cannot be written: {error.strerror or error}\n"
+            "  records that were acknowledged are intact",
+        )
 
     def _compare_change(self, change: Change) -> tuple[LogConflict | None, _Append | None]:
         """Why a change does not fit; or what writes it."""
@@ -297,7 +307,7 @@ class JsonlStore(StoreBase):
                 return build_conflict(conversation, change.first_seq, append.count), None
         return None, append
 
-    def _write_values(self, append: _Append) -> list[int]:
+    def _write_values(self, append: _Append) -> Sequence[int]:
         """Write the journals of a change, or delete its conversation; the handles to sync."""
         change = append.change
         if change.is_deletion:
@@ -305,6 +315,8 @@ class JsonlStore(StoreBase):
             return []
         if change.replaced is not None:
             self._forget_old_values(change)
+        if not change.values:
+            return ()
         handles = []
         for (conversation, kind), values in _group_values(change.values).items():
             handles.append(self._write_journal(conversation, kind, values, append))
@@ -413,11 +425,10 @@ class JsonlStore(StoreBase):
             if error is None:
                 continue
             append = appends[index]
-            with self._note_failure(faults, index, append.change.conversation):
-                if handle == append.handle:
-                    with contextlib.suppress(OSError):
-                        os.ftruncate(handle, append.end)
-                raise error
+            faults[index] = self._describe_failure(error, append.change.conversation)
+            if handle == append.handle:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(handle, append.end)
 
     def _open_unsynced(self, appends: Mapping[int, _Append]) -> list[tuple[int, list[int]]]:
         """What an earlier commit has written without waiting: it must not come to the disk after a later one.
@@ -625,6 +636,9 @@ def _group_values(values: Sequence[ValueWrite]) -> dict[tuple[str, str], list[Va
 
 def _split_rounds(changes: Sequence[Change]) -> Iterator[list[Change]]:
     """The changes in their order, in groups that touch each conversation, and each family, at most once."""
+    if len(changes) == 1:
+        yield [*changes]
+        return
     group: list[Change] = []
     names: set[str] = set()
     for change in changes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote
 
-from toolchart.engine.log.stores.replaced_files import get_identity
+from toolchart.engine.log.stores.replaced_files import Identity, get_identity
 from toolchart.states.errors import LogBusy
 
 BLOCK_BYTES = 1 << 18
@@ -146,25 +146,44 @@ class KeptFiles:
     """
 
     def __init__(self) -> None:
-        self._handles: OrderedDict[str, int] = OrderedDict()
+        self._handles: OrderedDict[str, tuple[int, Identity]] = OrderedDict()
+        """Handle and identity of the file of each conversation."""
         self._once: list[int] = []
         self.most = min(_MOST, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE))
 
     def open(self, conversation: str, path: Path) -> tuple[int, int]:
         """The file at a path and its size; -1 and 0 where there is none."""
-        if not self.is_in_place(conversation, path):
+        status = self._find_in_place(conversation, path)
+        if status is None:
             self.forget(conversation)
             try:
-                self._handles[conversation] = open_private(path, os.O_RDWR)
+                handle = open_private(path, os.O_RDWR)
             except FileNotFoundError:
                 return -1, 0
+            status = self._keep(conversation, handle)
         self._handles.move_to_end(conversation)
-        handle = self._handles[conversation]
-        return handle, os.fstat(handle).st_size
+        return self._handles[conversation][0], status.st_size
+
+    def _keep(self, conversation: str, handle: int) -> os.stat_result:
+        status = os.fstat(handle)
+        self._handles[conversation] = handle, get_identity(status)
+        return status
+
+    def _find_in_place(self, conversation: str, path: Path) -> os.stat_result | None:
+        """What stands at the path, where it is the file of the conversation that is open."""
+        kept = self._handles.get(conversation)
+        if kept is None:
+            return None
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return status if get_identity(status) == kept[1] else None
 
     def create(self, conversation: str, path: Path) -> int:
         """A new file, which must not exist."""
-        handle = self._handles[conversation] = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        handle = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        self._keep(conversation, handle)
         return handle
 
     def open_once(self, path: Path) -> int:
@@ -175,28 +194,22 @@ class KeptFiles:
 
     def is_in_place(self, conversation: str, path: Path) -> bool:
         """Whether the file of a conversation is open, and is the one at its path."""
-        handle = self._handles.get(conversation)
-        if handle is None:
-            return False
-        try:
-            return get_identity(os.stat(path)) == get_identity(os.fstat(handle))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        return self._find_in_place(conversation, path) is not None
 
     def forget(self, conversation: str) -> None:
         """Close the file of a conversation."""
-        handle = self._handles.pop(conversation, None)
-        if handle is not None:
-            os.close(handle)
+        kept = self._handles.pop(conversation, None)
+        if kept is not None:
+            os.close(kept[0])
 
     def close_oldest(self) -> None:
         """End a commit: close what it opened for itself, and what was not used for longest."""
         while self._once:
             os.close(self._once.pop())
         while len(self._handles) > self.most:
-            os.close(self._handles.popitem(last=False)[1])
+            os.close(self._handles.popitem(last=False)[1][0])
 
     def close(self) -> None:
         """Close every file."""
         while self._handles:
-            os.close(self._handles.popitem()[1])
+            os.close(self._handles.popitem()[1][0])
