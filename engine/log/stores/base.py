@@ -50,6 +50,9 @@ KINDS = (LEASE, INBOX, CHECKPOINT, TURN)
 DERIVED_KINDS = (CHECKPOINT, TURN)
 """Kinds that are made from records, and go when content of records is erased."""
 
+_RECORD_KEY = "%012d"
+"""The key of a value that belongs to a record: its number."""
+
 _encode_json = msgspec.json.Encoder().encode
 _decode_lease = msgspec.json.Decoder(Lease).decode
 
@@ -278,7 +281,10 @@ class StoreBase(ABC):
         self, batches: Sequence[RecordBatch], *, wait: bool = True
     ) -> Sequence[ToolchartError | None]:
         """Append several batches in one commit, durable on return; of each, None or why it was refused."""
-        faults = self.commit([self._build_change(batch) for batch in batches], wait=wait)
+        changes = []
+        for batch in batches:
+            changes.append(self._build_change(batch))
+        faults = self.commit(changes, wait=wait)
         return faults if not any(faults) else list(map(self._explain_refusal, batches, faults))
 
     def _build_change(self, batch: RecordBatch) -> Change:
@@ -291,14 +297,14 @@ class StoreBase(ABC):
             if newest is not None and newest.worker and is_held(newest, self.read_time()):
                 beginning = b"\n"  # no lease begins so: the change is refused, and the refusal says why
         else:
-            root, beginning = lease.conversation, _build_token(lease)
+            root, beginning = lease.conversation, _TOKEN % (lease.token, lease.worker.encode())
         values: list[ValueWrite] = []
         if root != conversation and batch.first_seq == 0:
             values.append(_build_lease_write(build_child_lease(conversation)))
         if batch.checkpoint is not None:
             values.append(_build_checkpoint(conversation, *batch.checkpoint))
         for seq, totals in batch.totals:
-            values.append(ValueWrite(conversation, TURN, _build_record_key(seq), totals))
+            values.append(ValueWrite(conversation, TURN, _RECORD_KEY % seq, totals))
         if batch.taken:
             values += self._build_taken(root, batch.taken)
         check = ValueCheck(root, LEASE, "", beginning)
@@ -385,7 +391,7 @@ class StoreBase(ABC):
         Args:
             newest: leave out those of later records.
         """
-        before = None if newest is None else _build_record_key(newest + 1)
+        before = None if newest is None else _RECORD_KEY % (newest + 1)
         for key, data in self.read_values(conversation, CHECKPOINT, before):
             if not key.isdigit():
                 raise LogDamaged(f"it has a checkpoint of record {key!r}", conversation=conversation)
@@ -468,7 +474,7 @@ class StoreBase(ABC):
                 break
         if not self._has_entries(conversation):
             return True
-        return not self._swap_lease(_encode_lease(released), newest)
+        return not self._swap_lease(_build_lease_write(released).data, newest)
 
     def find_lease(self, conversation: str) -> Lease | None:
         """The newest lease of a conversation, also where it was released or has expired."""
@@ -524,7 +530,9 @@ class StoreBase(ABC):
         return self.list_values(INBOX, conversations)
 
     def _has_entries(self, conversation: str) -> bool:
-        return any(True for _ in self._list_waiting((conversation,)))
+        for _ in self._list_waiting((conversation,)):
+            return True
+        return False
 
     def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
         """Mark entries as taken that become no record."""
@@ -561,13 +569,13 @@ def build_value_conflict(check: ValueCheck) -> ValueConflict:
     return ValueConflict(f"conversation {check.conversation}: its {check.kind} has changed meanwhile")
 
 
-def _build_token(lease: Lease) -> bytes:
-    """What the value of a lease begins with as long as its worker has it."""
-    return b"%d %b\n" % (lease.token, lease.worker.encode())
+_TOKEN = b"%d %b\n"
+"""What the value of a lease begins with as long as its worker has it: its token and its worker."""
 
 
-def _encode_lease(lease: Lease) -> bytes:
-    return _build_token(lease) + _encode_json(lease)
+def _build_lease_write(lease: Lease) -> ValueWrite:
+    data = _TOKEN % (lease.token, lease.worker.encode()) + _encode_json(lease)
+    return ValueWrite(lease.conversation, LEASE, "", data, is_listed=lease.is_open)
 
 
 def _read_lease_value(data: bytes | None) -> Lease | None:
@@ -580,19 +588,11 @@ def _read_lease_value(data: bytes | None) -> Lease | None:
         return None
 
 
-def _build_lease_write(lease: Lease) -> ValueWrite:
-    return ValueWrite(lease.conversation, LEASE, "", _encode_lease(lease), is_listed=lease.is_open)
-
-
 def _build_swap(stored: bytes | None, lease: Lease) -> Change:
     """The change from the value of a lease, as it was read, to another lease."""
     check = ValueCheck(lease.conversation, LEASE, "", stored)
-    return Change(lease.conversation, check=check, values=[_build_lease_write(lease)])
-
-
-def _build_record_key(seq: int) -> str:
-    return f"{seq:012d}"
+    return Change(lease.conversation, check=check, values=(_build_lease_write(lease),))
 
 
 def _build_checkpoint(conversation: str, seq: int, data: bytes) -> ValueWrite:
-    return ValueWrite(conversation, CHECKPOINT, _build_record_key(seq), data)
+    return ValueWrite(conversation, CHECKPOINT, _RECORD_KEY % seq, data)
