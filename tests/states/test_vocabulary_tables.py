@@ -54,12 +54,32 @@ def print_events() -> str:
     return "\n".join(rows) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("print_table", "page"),
-    [(print_facts, "facts.md"), (print_effects, "effects.md"), (print_events, "effects.md")],
-    ids=["facts", "effects", "events"],
-)
-def test_the_documented_tables_are_the_tables(print_table: object, page: str) -> None:
-    """The docs hold the tables as the code has them; the functions above print them anew."""
-    assert callable(print_table)
-    assert print_table() in (DOCS / page).read_text("utf-8")
+TABLES = {"facts": "facts.md", "effects": "effects.md", "events": "effects.md"}
+"""The page of each table."""
+
+
+def render_table(name: str) -> str:
+    """A table as the code has it."""
+    return {"facts": print_facts, "effects": print_effects, "events": print_events}[name]()
+
+
+def write_table(name: str) -> None:
+    """Put a table in place of the one on its page: the lines that follow the same head."""
+    path, table = DOCS / TABLES[name], render_table(name)
+    head = table.partition("\n")[0]
+    before, _, rest = path.read_text("utf-8").partition(head)
+    old = head + rest.partition("\n\n")[0]
+    path.write_text(before + table.rstrip("\n") + (head + rest)[len(old.rstrip("\n")) :], "utf-8")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_documented_tables_are_the_tables(name: str) -> None:
+    """The docs hold the tables as the code has them; `python tests/states/test_vocabulary_tables.py` writes
+    them."""
+    page = (DOCS / TABLES[name]).read_text("utf-8")
+    assert render_table(name) in page, "run: python tests/states/test_vocabulary_tables.py"
+
+
+if __name__ == "__main__":
+    for table_name in TABLES:
+        write_table(table_name)
