@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -89,7 +89,7 @@ def find_conversation(store: Store, prefix: str) -> str:
     raise SpecError(f"there is no conversation {prefix!r} in this log", hint=hint)
 
 
-def drop_children(names: list[str]) -> list[str]:
+def drop_children(names: Sequence[str]) -> list[str]:
     """Return the names without those of children (`5f0c.3`) whose parents (`5f0c`) are among them."""
     known = set(names)
     return [
