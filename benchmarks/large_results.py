@@ -11,22 +11,15 @@ processor time.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import hashlib
-import os
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import beside
 import orjson
-
-HERE = Path(__file__).resolve()
 
 TEXT = "a line of text with words in it\n" * 31_250
 ROWS = [{"id": number, "name": f"some name {number}", "ok": True, "share": 1.5} for number in range(18_000)]
@@ -110,40 +103,21 @@ def measure_floor_ms(result: Any) -> float:
     return (time.process_time() - start_s) * 1e3
 
 
-MEASUREMENTS: dict[str, Callable[[], float]] = {
+MEASUREMENTS: dict[str, beside.Measurement] = {
     **{f"{name}, floor": lambda result=result: measure_floor_ms(result) for name, result in RESULTS.items()},
     **{name: lambda result=result: measure_result_ms(result) for name, result in RESULTS.items()},
     "engine, a tool": lambda: (measure_engine_ms(TOOLS + 1) - measure_engine_ms(1)) / TOOLS,
 }
 
 
-def run_apart(tree: Path, name: str) -> float:
-    """Measure in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(tree / ".typing"), "PYTHONHASHSEED": "0"}
-    command = [sys.executable, str(HERE), "--run", name]
-    process = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if process.returncode:
-        sys.exit(process.stderr)
-    return float(process.stdout)
-
-
 def main() -> None:
     """Parse the options, measure, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--beside", type=Path, help="the root folder of another checkout")
-    parser.add_argument("--run", choices=MEASUREMENTS, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = beside.make_parser(__doc__).parse_args()
     if options.run:
         gc.disable()
         print(MEASUREMENTS[options.run]())
         return
-    trees = [HERE.parents[1], *([options.beside.resolve()] if options.beside else [])]
-    print(f"{'milliseconds':24}" + "".join(f"{name:>12}" for name in ("this tree", "beside")[: len(trees)]))
-    for name in MEASUREMENTS:
-        rounds = [[run_apart(tree, name) for tree in trees] for _ in range(options.rounds)]
-        medians = [statistics.median(costs) for costs in zip(*rounds, strict=True)]
-        print(f"{name:24}" + "".join(f"{cost:>12.2f}" for cost in medians))
+    beside.measure_medians(__file__, list(MEASUREMENTS), options)
 
 
 if __name__ == "__main__":

@@ -13,18 +13,13 @@ with a single call.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import os
 import re
-import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve()
+import beside
 
 
 def measure_turn_us(calls: int) -> float:
@@ -65,18 +60,10 @@ def measure_turn_us(calls: int) -> float:
     return asyncio.run(run()) * 1e6
 
 
-def run_apart(tree: Path, calls: int, *, counts: bool = False) -> float:
-    """Measure in a process of its own; microseconds, or instructions where they are counted."""
-    command = [sys.executable, str(HERE), "--run", str(calls)]
-    if counts:
-        options = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-        command = ["valgrind", *options, *command]
-    environment = {**os.environ, "PYTHONPATH": str(tree / ".typing"), "PYTHONHASHSEED": "0"}
-    process = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if process.returncode:
-        sys.exit(process.stderr)
-    if not counts:
-        return float(process.stdout)
+def count_instructions(tree: Path, calls: int) -> float:
+    """Count the instructions of a process with such a turn."""
+    options = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    process = beside.run_apart(__file__, tree, str(calls), ["valgrind", *options])
     found = re.search(r"I\s+refs:\s+([\d,]+)", process.stderr)
     assert found is not None, process.stderr
     return float(found[1].replace(",", ""))
@@ -84,33 +71,25 @@ def run_apart(tree: Path, calls: int, *, counts: bool = False) -> float:
 
 def main() -> None:
     """Parse the options, measure, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = beside.make_parser(__doc__)
     parser.add_argument("--calls", default="100,500,2000")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--beside", type=Path, help="the root folder of another checkout")
     parser.add_argument("--instructions", action="store_true")
-    parser.add_argument("--run", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
         gc.disable()
-        print(measure_turn_us(options.run))
+        print(measure_turn_us(int(options.run)) / int(options.run))
         return
-    trees = [HERE.parents[1], *([options.beside.resolve()] if options.beside else [])]
     sizes = [int(size) for size in options.calls.split(",")]
-    print(
-        f"{'calls a turn':>14} {'':16}"
-        + "".join(f"{name:>16}" for name in ("this tree", "beside")[: len(trees)])
-    )
-    for size in sizes:
-        rounds = [[run_apart(tree, size) / size for tree in trees] for _ in range(options.rounds)]
-        medians = [statistics.median(costs) for costs in zip(*rounds, strict=True)]
-        print(f"{size:>14} {'us a call':16}" + "".join(f"{cost:>16.1f}" for cost in medians))
-        if options.instructions:
-            counts = [
-                (run_apart(tree, size, counts=True) - run_apart(tree, 1, counts=True)) / (size - 1)
-                for tree in trees
-            ]
-            print(f"{'':>14} {'instructions':16}" + "".join(f"{count:>16,.0f}" for count in counts))
+    print("microseconds a call, by calls of a reply")
+    beside.measure_medians(__file__, list(map(str, sizes)), options)
+    if options.instructions:
+        print("instructions a call, in this tree and beside")
+    for size in sizes if options.instructions else ():
+        counts = [
+            (count_instructions(tree, size) - count_instructions(tree, 1)) / (size - 1)
+            for tree in beside.list_trees(options.beside)
+        ]
+        print(f"{size:>8}" + "".join(f"{count:>12,.0f}" for count in counts))
 
 
 if __name__ == "__main__":
