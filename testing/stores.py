@@ -240,6 +240,10 @@ class StoreConformance:
         assert list(store.read_values("c", "checkpoint")) == expected
         assert list(store.read_values("c", "checkpoint", "007")) == expected[-7:]
         assert list(store.read_values("c", "lease")) == list(store.read_values("nobody", "checkpoint")) == []
+        store.commit([Change("c", values=[ValueWrite("c", "checkpoint", "0075", b"late")])])
+        store.commit([Change("c", values=[ValueWrite("c", "checkpoint", "007", b"again")])])
+        expected[292:] = [("0075", b"late"), ("007", b"again"), *expected[293:]]
+        assert list(store.read_values("c", "checkpoint")) == expected
 
     def test_only_listed_values_are_listed(self, store: StoreBase) -> None:
         """A value is listed from a write that says so to one that does not; numbers grow with each write."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolchart.engine.log.leases import name_worker
+from toolchart.engine.log.stores import jsonl
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.jsonl_files import lock_folder
 from toolchart.states.errors import LeaseHeld, LeaseLost, LogBusy, LogConflict
@@ -172,3 +173,31 @@ def test_the_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     assert {count_lines(store, f"c{n}") for n in range(40)} == {2}
     store.close()
     assert count_open_files(tmp_path) == 0
+
+
+def test_going_on_costs_the_same_for_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariant 7: a checkpoint is written without reading earlier ones, also in a store opened again, and
+    the newest records and checkpoints are found from the end of their files."""
+    store, parsed = JsonlStore(tmp_path, durable=False), 0
+    decode_line = jsonl._decode_line
+
+    def count(stored: bytes) -> Any:
+        nonlocal parsed
+        parsed += 1
+        return decode_line(stored)
+
+    monkeypatch.setattr(jsonl, "_decode_line", count)
+    for number in range(300):
+        line = b'{"seq":%d,"pad":"%s","hash":"%064d"}' % (number, b"x" * 500, number)
+        store.append_many([RecordBatch("c", number, [line], checkpoint=(number, b"checkpoint" * 50))])
+    assert parsed == 0
+    store.close()
+    store = JsonlStore(tmp_path, durable=False)
+    monkeypatch.setattr(jsonl, "find_line", None)  # counts lines from the beginning of the file
+    assert store.read_last_line("c") == (299, line)
+    assert next(store.read_checkpoints("c")) == (299, b"checkpoint" * 50)
+    assert [record[:10] for record in store.read_lines("c", 298)] == [b'{"seq":298', b'{"seq":299']
+    line = line.replace(b"299", b"300")
+    store.append_many([RecordBatch("c", 300, [line], checkpoint=(300, b"newest"))])
+    assert next(store.read_checkpoints("c")) == (300, b"newest")
+    assert parsed <= 4

@@ -28,6 +28,7 @@ from itertools import islice
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.reading.listing import pick_sample
 from toolchart.engine.log.stores.base import (
@@ -47,10 +48,13 @@ from toolchart.engine.log.stores.jsonl_files import (
     build_file_name,
     count_lines,
     find_line,
+    find_line_near_end,
     is_long,
     lock_folder,
     open_private,
     read_file_name,
+    read_last_number,
+    read_lines_backwards,
     sync_folder,
     write_at,
 )
@@ -117,6 +121,16 @@ class _Journal(msgspec.Struct):
     identity: _Identity = (0, 0, 0)
 
 
+class _JournalEnd(msgspec.Struct, frozen=True):
+    """Where a journal that only grows ended after this store's last write to it."""
+
+    identity: _Identity | None
+    end: int
+    newest: int
+    """The greatest number."""
+    last_key: str
+
+
 class _Append(msgspec.Struct):
     """A change that fits, while it is written."""
 
@@ -128,6 +142,8 @@ class _Append(msgspec.Struct):
     """Its complete lines, and the byte after them, before the change."""
     size: int = 0
     is_new: bool = False
+    journals: list[tuple[str, str, _JournalEnd]] = []
+    """Journals that only grow, by conversation and kind, as they are after the change."""
 
 
 class JsonlStore(StoreBase):
@@ -157,6 +173,7 @@ class JsonlStore(StoreBase):
         """Number of records and bytes of each file, after this store's last append to it."""
         self._kept_files = KeptFiles()
         self._journals: OrderedDict[tuple[str, str], _Journal] = OrderedDict()
+        self._journal_ends: OrderedDict[tuple[str, str], _JournalEnd] = OrderedDict()
         self._paths: dict[tuple[str, str], Path] = {}
         """By conversation and suffix: a path takes longer to build than to look at."""
         self._unsynced: set[Path] = set()
@@ -326,27 +343,60 @@ class JsonlStore(StoreBase):
         self, conversation: str, kind: str, values: Sequence[ValueWrite], append: _Append
     ) -> int:
         """Write values as one line; the handle of the journal, which is closed after the commit."""
-        journal, change = self._read_journal(conversation, kind), append.change
-        kept = [
-            _KeptValue(value.key, value.data, number, value.is_listed)
-            for number, value in enumerate(values, journal.newest + 1)
-        ]
+        change, path = append.change, self._build_path(conversation, f".{kind}")
+        grows = kind in DERIVED_KINDS
+        last = self._find_journal_end(conversation, kind, path) if grows else None
+        if last is not None and last.end and values[0].key <= last.last_key:
+            self._sort_values_in(conversation, kind, values)
+            return self._kept_files.open_once(path)
+        if last is None:
+            journal = self._compact_journal(conversation, kind)
+            last = _JournalEnd(None, journal.end, journal.newest, "")
+        kept = _number_values(values, last.newest)
         line = _JournalLine(kept)
         if change.lines:
             line = _JournalLine(kept, change.conversation, change.first_seq, _identify(change.lines[0]))
         data = _encode_line(line) + b"\n"
-        path = self._build_path(conversation, f".{kind}")
         if is_long(path.stem):
             self._write_name(conversation)
-        append.is_new |= not journal.end
+        append.is_new |= not last.end
+        handle = self._kept_files.open_once(path)
+        write_at(handle, last.end, data)
+        self._unsynced.add(path)
+        if grows:
+            now = _JournalEnd(None, last.end + len(data), last.newest + len(kept), kept[-1].key)
+            append.journals.append((conversation, kind, now))
+        return handle
+
+    def _find_journal_end(self, conversation: str, kind: str, path: Path) -> _JournalEnd:
+        """Where a journal that only grows ends: its last lines say that, so it is not read at each write.
+
+        What is made from records has one value for each checkpoint and each turn. Their keys grow, and the
+        journal has them in order.
+        """
+        known = self._journal_ends.get((conversation, kind))
+        if known is not None and known.identity == _read_identity(path):
+            return known
+        for end, line in self._read_lines_backwards(path, conversation):
+            newest = max(value.number for value in line.values)
+            return _JournalEnd(None, end, newest, max(value.key for value in line.values))
+        return _JournalEnd(None, 0, 0, "")
+
+    def _sort_values_in(self, conversation: str, kind: str, values: Sequence[ValueWrite]) -> None:
+        """Write a journal that only grows anew, with values whose keys are not the greatest."""
+        journal = self._parse_journal(self._build_path(conversation, f".{kind}"), conversation, kind)
+        merged = {**journal.values, **{value.key: value for value in _number_values(values, journal.newest)}}
+        lines = [_encode_line(_JournalLine([merged[key]])) + b"\n" for key in sorted(merged)]
+        self._replace_file(self._build_path(conversation, f".{kind}"), lines)
+
+    def _compact_journal(self, conversation: str, kind: str) -> _Journal:
+        """A journal whose values are written over, without what takes most of it and counts no more."""
+        journal = self._read_journal(conversation, kind)
         live_bytes = sum(len(value.data) for value in journal.values.values()) * 2
         if journal.end > max(_LONG_JOURNAL_BYTES, 4 * live_bytes):
             self._write_journal_anew(conversation, kind, journal)
             journal = self._read_journal(conversation, kind)
-        handle = self._kept_files.open_once(path)
-        write_at(handle, journal.end, data)
-        self._unsynced.add(path)
-        return handle
+        return journal
 
     def _write_journal_anew(self, conversation: str, kind: str, journal: _Journal) -> None:
         """Write a journal with what it has now, in place of all that it ever had."""
@@ -398,8 +448,13 @@ class JsonlStore(StoreBase):
         return [append.handle]
 
     def _finish(self, append: _Append) -> None:
-        """Remember where a file ends now, after it was found in its place."""
+        """Remember where files end now, that of the records after it was found in its place."""
         change, conversation = append.change, append.change.conversation
+        for name, kind, end in append.journals:
+            identity = _read_identity(self._build_path(name, f".{kind}"))
+            self._journal_ends[name, kind] = replace(end, identity=identity)
+            if len(self._journal_ends) > _MOST_JOURNALS:
+                self._journal_ends.popitem(last=False)
         if not change.lines or change.replaced is not None:
             return
         if not self._kept_files.is_in_place(conversation, self._build_path(conversation)):
@@ -461,7 +516,11 @@ class JsonlStore(StoreBase):
         except (FileNotFoundError, IsADirectoryError):
             return
         with file:
-            if not find_line(file, start):
+            is_there = find_line_near_end(file, start) if start else True
+            if is_there is None:
+                file.seek(0)
+                is_there = find_line(file, start)
+            if not is_there:
                 return
             for line in file:
                 if not line.endswith(b"\n"):
@@ -475,7 +534,11 @@ class JsonlStore(StoreBase):
         except (FileNotFoundError, IsADirectoryError):
             return None
         with file:
+            last = read_last_number(file)
+            if last is not None:
+                return last
             count, _ = count_lines(file.fileno(), os.fstat(file.fileno()).st_size)
+            file.seek(0)
             if not count or not find_line(file, count - 1):
                 return None
             return count - 1, file.readline()[:-1]
@@ -514,18 +577,16 @@ class JsonlStore(StoreBase):
     def _read_journal(self, conversation: str, kind: str) -> _Journal:
         """The values of a kind as they are now; from memory where the file has not changed."""
         path = self._build_path(conversation, f".{kind}")
-        try:
-            status = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
+        identity = _read_identity(path)
+        if identity is None:
             return _Journal()
-        identity = (status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._journals.get((conversation, kind))
         if known is not None and known.identity == identity:
             return known
         journal = self._parse_journal(path, conversation, kind)
         # A journal that changed while it was read is not kept, and neither is one whose last line waits for
         # its record: that comes without a change of the journal.
-        if journal.end == status.st_size <= _LONG_JOURNAL_BYTES:
+        if journal.end == identity[1] <= _LONG_JOURNAL_BYTES:
             journal.identity = identity
             self._journals[conversation, kind] = journal
             while len(self._journals) > _MOST_JOURNALS:
@@ -555,6 +616,22 @@ class JsonlStore(StoreBase):
                 journal.newest = max(journal.newest, value.number)
         return journal
 
+    def _read_lines_backwards(self, path: Path, conversation: str) -> Iterator[tuple[int, _JournalLine]]:
+        """The lines of a journal that count, the last one first, each with the byte after it."""
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            return
+        with file:
+            for place, (end, stored) in enumerate(read_lines_backwards(file)):
+                try:
+                    line = _decode_line(stored)
+                except (msgspec.DecodeError, UnicodeError):
+                    raise LogDamaged(f"{path} has a line that is none", conversation=conversation) from None
+                # Values are written before their record: those of the last line may have lost theirs.
+                if place or line.seq < 0 or self._has_record(line):
+                    yield end, line
+
     def _has_record(self, line: _JournalLine) -> bool:
         """Whether the record is there that the values of a line came with."""
         record = next(self.read_lines(line.conversation, line.seq), None)
@@ -569,6 +646,13 @@ class JsonlStore(StoreBase):
         self, conversation: str, kind: str, before: str | None = None
     ) -> Iterator[tuple[str, bytes]]:
         """Key and data of each value of a kind, the greatest key first."""
+        if kind in DERIVED_KINDS:
+            path = self._build_path(conversation, f".{kind}")
+            for _, line in self._read_lines_backwards(path, conversation):
+                for value in reversed(line.values):
+                    if before is None or value.key < before:
+                        yield value.key, value.data
+            return
         values = self._read_journal(conversation, kind).values
         for key in sorted(values, reverse=True):
             if before is None or key < before:
@@ -620,6 +704,23 @@ def open_jsonl_for_reading(address: str) -> JsonlStore:
         LogUnavailable: there is none.
     """
     return JsonlStore(address, create=False, reads_only=True)
+
+
+def _read_identity(path: Path) -> _Identity | None:
+    """Inode, size and time of change of a file; None where there is none."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _number_values(values: Sequence[ValueWrite], newest: int) -> list[_KeptValue]:
+    """Values as a journal keeps them, with the next numbers."""
+    return [
+        _KeptValue(value.key, value.data, number, value.is_listed)
+        for number, value in enumerate(values, newest + 1)
+    ]
 
 
 def _get_number(value: _KeptValue) -> int:

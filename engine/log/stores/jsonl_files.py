@@ -10,6 +10,7 @@ import re
 import resource
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote
@@ -111,6 +112,56 @@ def count_lines(handle: int, size: int) -> tuple[int, int]:
             count, end = count + lines, position + block.rindex(b"\n") + 1
         position += len(block)
     return count, end
+
+
+def read_lines_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """The complete lines of a file without line feeds, the last one first, each with the byte after it."""
+    position = file.seek(0, os.SEEK_END)
+    rest, is_complete = b"", False
+    while position:
+        size = min(position, BLOCK_BYTES)
+        position -= size
+        file.seek(position)
+        rest = file.read(size) + rest
+        stop = len(rest)
+        if not is_complete:  # what stands after the last line feed is a line that a crash has cut off
+            stop = rest.rfind(b"\n") + 1
+            is_complete = stop > 0
+        while stop and (start := rest.rfind(b"\n", 0, stop - 1)) >= 0:
+            yield position + stop, rest[start + 1 : stop - 1]
+            stop = start + 1
+        if is_complete:
+            rest = rest[:stop]
+    if rest and is_complete:
+        yield len(rest), rest[:-1]
+
+
+_NUMBER = re.compile(rb'\{"seq":([0-9]+),')
+
+
+def read_last_number(file: BinaryIO) -> tuple[int, bytes] | None:
+    """Number and line of the last record, where its line says the number; an encrypted one does not."""
+    for _, line in read_lines_backwards(file):
+        match = _NUMBER.match(line)
+        return (int(match[1]), line) if match else None
+    return None
+
+
+def find_line_near_end(file: BinaryIO, number: int) -> bool | None:
+    """Go to the beginning of a line from the end of the file; whether it is there.
+
+    None where the line is nearer to the beginning, or where the records do not say their numbers.
+    Going on with a conversation reads its newest records: that must not cost what its length does.
+    """
+    last = read_last_number(file)
+    if last is None or number < last[0] - number:
+        return None
+    if number > last[0]:
+        return False
+    for end, line in islice(read_lines_backwards(file), last[0] - number, None):
+        file.seek(end - len(line) - 1)
+        return True
+    return None
 
 
 def find_line(file: BinaryIO, number: int) -> bool:
