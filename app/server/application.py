@@ -27,6 +27,7 @@ from toolchart.app.server.conversations import approvals, copies, exports
 from toolchart.app.server.conversations import routes as conversations
 from toolchart.app.server.endpoints import Endpoint, RouteGroup, make_route
 from toolchart.app.server.mcp_server import routes as mcp_routes
+from toolchart.app.server.openai_api import response_routes
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.site import Site
 from toolchart.app.server.testing_api import (
@@ -113,19 +114,14 @@ def _describe_endpoint(endpoint: Endpoint, references: Mapping[type[msgspec.Stru
 # -- the application ------------------------------------------------------------------------------------
 
 
+_API = RouteGroup()
+
+
+@_API.endpoint("GET", "/openapi.json", "read")
 async def describe_api(request: Request) -> JsonAnswer:
-    """The OpenAPI document."""
+    """Show this document."""
     return JsonAnswer(build_openapi(list_endpoints()))
 
-
-_API = RouteGroup(
-    name="openapi",
-    endpoints=(
-        Endpoint(
-            method="GET", path="/openapi.json", role="read", answer=describe_api, summary="This document."
-        ),
-    ),
-)
 
 ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     status.ROUTES,
@@ -156,6 +152,7 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     charts_page.ROUTES,
     models_page.ROUTES,
     openai_routes.ROUTES,
+    response_routes.ROUTES,
     mcp_routes.ROUTES,
     ag_ui_routes.ROUTES,
 )

@@ -1,14 +1,14 @@
-"""Endpoints: rows with a path, the role that a request needs, and the function that answers it.
+"""Endpoints: a path, the role that a request needs, and the function that answers it.
 
-Each module of routes offers one `RouteGroup`; `application.py` lists the groups. An endpoint cannot be
-written without saying which role it needs.
+Each module of routes has one `RouteGroup`, whose decorators stand over its functions; `application.py` lists
+the groups. An endpoint cannot be written without saying which role it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +24,8 @@ from toolchart.states.errors import ToolchartError
 
 SIGN_IN_PATH = "/sign-in"
 
+_Answer = TypeVar("_Answer", bound=Callable[[Request], Awaitable[ASGIApp]])
+
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path."""
@@ -36,7 +38,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     answer: Callable[[Request], Awaitable[ASGIApp]]
     """Answers a request with a response, or with any other ASGI application."""
     summary: str
-    """One sentence for the OpenAPI document."""
+    """One sentence for the OpenAPI document: what the docstring of `answer` begins with, if nothing else."""
     body: type[msgspec.Struct] | None = None
     """The form of its JSON body."""
     shape_error: Callable[[int, str], Any] | None = None
@@ -46,13 +48,52 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     in_openapi: bool = True
 
 
-class RouteGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The endpoints of one protocol or page."""
+class RouteGroup:
+    """The endpoints of one protocol or page, in the order in which their functions stand.
 
-    name: str
-    endpoints: tuple[Endpoint, ...]
-    run: Callable[[Site], AbstractAsyncContextManager[Any]] | None = None
-    """What runs as long as the server does; entered with a running event loop."""
+    Args:
+        run: what runs as long as the server does; entered with a running event loop.
+        shape_error: that of all its endpoints.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Site], AbstractAsyncContextManager[Any]] | None = None,
+        shape_error: Callable[[int, str], Any] | None = None,
+    ) -> None:
+        self.run = run
+        self.endpoints: list[Endpoint] = []
+        self._shape_error = shape_error
+
+    def endpoint(
+        self, method: str, path: str, role: Role | None, *, summary: str = "", **more: Any
+    ) -> Callable[[_Answer], _Answer]:
+        """A decorator: the function answers this method of this path.
+
+        Args:
+            more: further fields of `Endpoint`.
+        """
+
+        def add_endpoint(answer: _Answer) -> _Answer:
+            sentence = summary or " ".join((answer.__doc__ or "").split("\n\n")[0].split())
+            self.endpoints.append(
+                Endpoint(
+                    method=method,
+                    path=path,
+                    role=role,
+                    answer=answer,
+                    summary=sentence,
+                    shape_error=self._shape_error,
+                    **more,
+                )
+            )
+            return answer
+
+        return add_endpoint
+
+    def page(self, path: str) -> Callable[[_Answer], _Answer]:
+        """A decorator: the function shows a page to people who may read."""
+        return self.endpoint("GET", path, "read", is_page=True, in_openapi=False)
 
 
 def make_route(endpoint: Endpoint) -> Route:

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ def answer_once(answer: Answer) -> Answer:
         Refusal: 400; the key is too long. 422; it was sent with another body.
     """
 
+    @wraps(answer)
     async def answer_request(request: Request) -> Response:
         key = read_key(request)
         if not key:

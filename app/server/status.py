@@ -10,17 +10,20 @@ from starlette.requests import Request
 from toolchart import __version__
 from toolchart.app.server.access.rates import STOPPING_S
 from toolchart.app.server.answers import JsonAnswer
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.states.errors import LogUnavailable
 from toolchart.states.ports import Store
+
+ROUTES = RouteGroup()
 
 _LOG_S = 5.0
 """Seconds within which the log must answer."""
 
 
+@ROUTES.endpoint("GET", "/health", None)
 async def report_health(request: Request) -> JsonAnswer:
-    """Say that the server takes on turns and that its log can be used; 503 where it stops, or cannot."""
+    """Tell whether the server takes on turns and its log can be used (else 503)."""
     site = get_site(request)
     engine = site.engine
     answer = {"status": "ok", "version": __version__, "config_loaded": True}
@@ -49,17 +52,3 @@ def _look_at_log(store: Store) -> None:
     """
     store.read_last_line("health")
     store.check_place()
-
-
-ROUTES = RouteGroup(
-    name="status",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/health",
-            role=None,
-            answer=report_health,
-            summary="Tell whether the server takes on turns and its log can be read (else 503).",
-        ),
-    ),
-)

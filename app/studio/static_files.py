@@ -10,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.studio.rendering import FOLDER
 from toolchart.states.diagram.picture.style import STYLE
+
+ROUTES = RouteGroup()
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -41,6 +43,7 @@ def _make_file(data: bytes, media_type: str) -> StaticFile:
     return StaticFile(data=data, media_type=media_type, tag=tag)
 
 
+@ROUTES.endpoint("GET", "/static/{name}", None, in_openapi=False)
 async def send_static_file(request: Request) -> Response:
     """Send one file."""
     file = load_static_files().get(request.path_params["name"])
@@ -50,18 +53,3 @@ async def send_static_file(request: Request) -> Response:
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     return Response(file.data, media_type=file.media_type, headers=headers)
-
-
-ROUTES = RouteGroup(
-    name="static",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/static/{name}",
-            role=None,
-            answer=send_static_file,
-            summary="A script, style or picture of the pages.",
-            in_openapi=False,
-        ),
-    ),
-)

@@ -62,13 +62,10 @@ async def stream_for_ever(request: Request) -> Any:
 @pytest.fixture(autouse=True)
 def _test_routes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three endpoints beside the real ones."""
-    rows = (("POST", "/test/echo", "chat", echo), ("GET", "/test/fail", "read", fail))
-    rows += (("GET", "/test/stream", "read", stream_for_ever),)  # type: ignore[assignment]
-    endpoints = tuple(
-        Endpoint(method=method, path=path, role=role, answer=answer, summary="A test.")  # type: ignore[arg-type]
-        for method, path, role, answer in rows
-    )
-    group = RouteGroup(name="test", endpoints=endpoints)
+    group = RouteGroup()
+    group.endpoint("POST", "/test/echo", "chat")(echo)
+    group.endpoint("GET", "/test/fail", "read")(fail)
+    group.endpoint("GET", "/test/stream", "read")(stream_for_ever)
     defaults = (*application.ROUTE_GROUPS, group)
     monkeypatch.setattr(application.build_application, "__defaults__", (defaults,))
 

@@ -13,7 +13,7 @@ from toolchart.app.server.ag_ui.run_events import RunEvents
 from toolchart.app.server.ag_ui.run_requests import RunForm, RunRequest, read_run
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup, require_role
+from toolchart.app.server.endpoints import RouteGroup, require_role
 from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.protocols.served_models import ServedModel, find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, start_turn
@@ -23,14 +23,18 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.states.errors import SpecError, ToolchartError
 
+ROUTES = RouteGroup()
 
+
+@ROUTES.endpoint("POST", "/ag-ui", "chat", body=RunForm)
 async def run_agent(request: Request) -> Response:
-    """Run a turn of the agent, or go on with one, and answer with its events."""
+    """Run a turn of a thread, as events of AG-UI."""
     return await _run_model(request, list_models(get_site(request).engine.spec)[0])
 
 
+@ROUTES.endpoint("POST", "/ag-ui/{model}", "chat", body=RunForm)
 async def run_handler(request: Request) -> Response:
-    """As `run_agent`, with one handler."""
+    """Run a turn of a thread with one handler, as events of AG-UI."""
     return await _run_model(request, find_model(get_site(request).engine.spec, request.path_params["model"]))
 
 
@@ -79,26 +83,3 @@ async def _stream_run(pieces: Pieces, events: RunEvents) -> AsyncGenerator[Serve
         code = error.details.get("code") if isinstance(error, Refusal) else None
         for event in events.fail(str(error), code or "error"):
             yield ServerEvent(data=event)
-
-
-ROUTES = RouteGroup(
-    name="AG-UI",
-    endpoints=(
-        Endpoint(
-            method="POST",
-            path="/ag-ui",
-            role="chat",
-            answer=run_agent,
-            summary="Run a turn of a thread, as events of AG-UI.",
-            body=RunForm,
-        ),
-        Endpoint(
-            method="POST",
-            path="/ag-ui/{model}",
-            role="chat",
-            answer=run_handler,
-            summary="Run a turn of a thread with one handler, as events of AG-UI.",
-            body=RunForm,
-        ),
-    ),
-)

@@ -14,9 +14,11 @@ from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.charts.folder import ChartFile
 from toolchart.app.server.charts.workbench import find_workbench
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
 from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
+
+ROUTES = RouteGroup()
 
 log = logging.getLogger("toolchart.server")
 
@@ -47,8 +49,9 @@ class SaveForm(msgspec.Struct, kw_only=True):
     """The `digest` of the file that the text was made from; empty for a new file."""
 
 
+@ROUTES.endpoint("GET", "/api/charts", "read")
 async def list_charts(request: Request) -> Response:
-    """List the charts that ship, and those of the operator's folder."""
+    """List the charts that ship, and those of the folder that `--edit` names."""
     folder = find_workbench(get_site(request)).folder
     files = await asyncio.to_thread(folder.list_names) if folder else []
     return JsonAnswer(
@@ -61,6 +64,7 @@ async def list_charts(request: Request) -> Response:
     )
 
 
+@ROUTES.endpoint("GET", "/api/charts/shipped/{name}", "read")
 async def read_shipped(request: Request) -> Response:
     """The YAML of a shipped chart."""
     name = str(request.path_params["name"])
@@ -79,23 +83,26 @@ def read_shipped_text(name: str) -> str:
     return read_shipped_chart(name)
 
 
+@ROUTES.endpoint("GET", "/api/charts/files/{name}", "read")
 async def read_file(request: Request) -> Response:
-    """A chart of the operator's folder."""
+    """The YAML of a chart of the folder, with the `digest` that saving it wants."""
     folder = find_workbench(get_site(request)).require_folder()
     file = await asyncio.to_thread(folder.read, str(request.path_params["name"]))
     return JsonAnswer({**_describe_file(file), "yaml": file.text})
 
 
+@ROUTES.endpoint("POST", "/api/charts/check", "edit", body=CheckForm)
 async def check_chart(request: Request) -> Response:
-    """Check and draw a chart."""
+    """What `toolchart check` says about a chart, and its drawing."""
     form, bench = await read_form(request, CheckForm), find_workbench(get_site(request))
     return JsonAnswer(
         await bench.examine(await bench.make_text(form.yaml, form.name, for_agent=form.for_agent))
     )
 
 
+@ROUTES.endpoint("POST", "/api/charts/replay", "edit", body=ReplayForm)
 async def replay_finding(request: Request) -> Response:
-    """Drive the counterexample of a finding through the engine."""
+    """The counterexample of a finding, driven through the engine, step by step."""
     form, bench = await read_form(request, ReplayForm), find_workbench(get_site(request))
     if form.finding < 0:
         raise Refusal(404, "findings are counted from 0")
@@ -103,8 +110,12 @@ async def replay_finding(request: Request) -> Response:
     return JsonAnswer(await bench.replay(chart, form.finding))
 
 
+@ROUTES.endpoint("POST", "/api/charts/files/{name}", "edit", body=SaveForm)
 async def save_file(request: Request) -> Response:
-    """Save a chart to the operator's folder. A text that is no chart is refused, one with findings is not."""
+    """Save a chart; refused (409) where the file is not the one of `base` any more.
+
+    A text that is no chart is refused, one with findings is not.
+    """
     form, bench = await read_form(request, SaveForm), find_workbench(get_site(request))
     folder, name = bench.require_folder(), str(request.path_params["name"])
     report = await bench.check(await bench.make_text(form.yaml, name, for_agent=form.for_agent))
@@ -124,56 +135,3 @@ def _describe_file(file: ChartFile) -> dict[str, Any]:
 
 def _format_problem(problem: dict[str, Any]) -> str:
     return ": ".join(part for part in (problem["place"], problem["path"], problem["message"]) if part)
-
-
-ROUTES = RouteGroup(
-    name="charts",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/charts",
-            role="read",
-            answer=list_charts,
-            summary="List the charts that ship, and those of the folder that `--edit` names.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/charts/shipped/{name}",
-            role="read",
-            answer=read_shipped,
-            summary="The YAML of a shipped chart.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/charts/files/{name}",
-            role="read",
-            answer=read_file,
-            summary="The YAML of a chart of the folder, with the `digest` that saving it wants.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/charts/check",
-            role="edit",
-            answer=check_chart,
-            body=CheckForm,
-            summary="What `toolchart check` says about a chart, and its drawing.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/charts/replay",
-            role="edit",
-            answer=replay_finding,
-            body=ReplayForm,
-            summary="The counterexample of a finding, driven through the engine, step by step.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/charts/files/{name}",
-            role="edit",
-            answer=save_file,
-            body=SaveForm,
-            summary="Save a chart; refused (409) where the file is not the one of `base` any more.",
-        ),
-    ),
-)
-"""The charts API."""

@@ -17,7 +17,7 @@ from toolchart.app.server.bodies import read_form
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
 from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
 from toolchart.app.server.conversations.reading import require_conversation
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.log.diff import compare_conversations
 from toolchart.engine.log.fork import ForkChanges, NarrowTurn
@@ -31,6 +31,10 @@ from toolchart.engine.runtime.parts import DeltaObserver
 from toolchart.specs.turn_bounds import TurnBounds
 from toolchart.states.errors import SettingsWidened
 from toolchart.states.ports import Store
+
+ROUTES = RouteGroup()
+
+_ONE = "/api/conversations/{conversation}"
 
 # -- rights ---------------------------------------------------------------------------------------------
 #
@@ -104,6 +108,7 @@ def _refuse_field(access: Access, field: str, reason: str) -> Refusal:
 # -- copies ---------------------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/fork", "chat", body=ForkForm)
 async def fork(request: Request) -> Response:
     """Begin a new conversation from a record of this one, with changes."""
     form, access = await read_form(request, ForkForm), get_access(request)
@@ -135,8 +140,9 @@ async def fork(request: Request) -> Response:
     return JsonAnswer({**row, "result": result})
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/rerun", "chat", body=RerunForm)
 async def rerun(request: Request) -> Response:
-    """Run a recorded conversation again under changes, and compare; nothing is written."""
+    """Run it again under changes and compare; nothing is written."""
     form, access = await read_form(request, RerunForm), get_access(request)
     site, name = get_site(request), find_named_conversation(request)
     require_rights(access, form, RERUN_RIGHTS)
@@ -165,8 +171,9 @@ async def rerun(request: Request) -> Response:
 # -- comparing -----------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/diff", "read")
 async def compare(request: Request) -> Response:
-    """Compare two conversations, step by step."""
+    """Compare it with another conversation (`?with=ID`): what is equal, and the rest aligned."""
     store = get_site(request).engine.store
     left, right = find_compared(request)
     return JsonAnswer(await asyncio.to_thread(_describe_comparison, store, left, right))
@@ -204,35 +211,3 @@ def _encode_step(record: ReadRecord | None) -> dict[str, Any] | None:
     if record is None:
         return None
     return {"seq": record.seq, "event": record.event, "source": record.source, "target": record.target}
-
-
-_ONE = "/api/conversations/{conversation}"
-
-ROUTES = RouteGroup(
-    name="copies",
-    endpoints=(
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/fork",
-            role="chat",
-            answer=fork,
-            body=ForkForm,
-            summary="Begin a new conversation from a record of this one, with changes.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/rerun",
-            role="chat",
-            answer=rerun,
-            body=RerunForm,
-            summary="Run it again under changes and compare; nothing is written.",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{_ONE}/diff",
-            role="read",
-            answer=compare,
-            summary="Compare it with another conversation (`?with=ID`): what is equal, and the rest aligned.",
-        ),
-    ),
-)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal, encode_json
 from toolchart.app.server.conversations.parameters import find_named_conversation
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.engine.exchange import EXPORT_FORMATS, ExportFormat
 from toolchart.engine.log.sealing.journal import load_journal
@@ -24,6 +24,10 @@ from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.ports import Store
 
+ROUTES = RouteGroup()
+
+_ONE = "/api/conversations/{conversation}"
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -32,8 +36,9 @@ def list_formats() -> list[ExportFormat]:
     return [row for row in EXPORT_FORMATS.builtin_rows if row.export]
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/export/{{format}}", "read")
 async def export(request: Request) -> Response:
-    """A conversation as a file in one format."""
+    """A conversation as a file: messages, records, evidence, spans (with `?content=true`)."""
     site, name = get_site(request), find_named_conversation(request)
     form = str(request.path_params["format"])
     has_content = request.query_params.get("content") == "true"
@@ -73,8 +78,9 @@ def _write_export(site: Site, name: str, form: str, has_content: bool) -> tuple[
 # -- verification --------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/verify", "read")
 async def verify(request: Request) -> Response:
-    """Whether the hashes of all records hold, and what the seals of the operator say."""
+    """Check the hashes of all records, and the seals that `--seals` names."""
     site, name = get_site(request), find_named_conversation(request)
     return JsonAnswer(await asyncio.to_thread(_verify_conversation, site, name))
 
@@ -115,26 +121,3 @@ def describe_seal(
     if damage is not None:
         return {**row, "state": "broken", "problem": str(damage)}
     return {**row, "state": "sealed"}
-
-
-_ONE = "/api/conversations/{conversation}"
-
-ROUTES = RouteGroup(
-    name="exports",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path=f"{_ONE}/export/{{format}}",
-            role="read",
-            answer=export,
-            summary="A conversation as a file: messages, records, evidence, spans (with `?content=true`).",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{_ONE}/verify",
-            role="read",
-            answer=verify,
-            summary="Check the hashes of all records, and the seals that `--seals` names.",
-        ),
-    ),
-)

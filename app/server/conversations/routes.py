@@ -24,7 +24,7 @@ from toolchart.app.server.conversations.forms import (
     decode_attachments,
 )
 from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import require_own_data
 from toolchart.app.server.repeated_requests import answer_once, name_by_key
@@ -47,9 +47,35 @@ RECOVERY_S = 5.0
 """Seconds between two looks for turns that nobody goes on with: timers that ran out, workers that died."""
 
 
+@asynccontextmanager
+async def run_beside(site: Site) -> AsyncIterator[None]:
+    """Look for records of other processes, and go on with turns that nobody goes on with."""
+
+    watch = site.engine.awatch_unfinished(_report_recovered, every_s=RECOVERY_S)
+    task = asyncio.create_task(watch)
+    try:
+        async with site.feeds.poll():
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _report_recovered(turn: RecoveredTurn) -> None:
+    if turn.error is not None:
+        log.warning("conversation %s does not go on: %s", turn.conversation, turn.error)
+
+
+ROUTES = RouteGroup(run_beside)
+
+_ONE = "/api/conversations/{conversation}"
+
+
 # -- turns ---------------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", "/api/conversations", "chat", body=NewConversation)
+@answer_once
 async def start_conversation(request: Request) -> Response:
     """Begin a conversation with a message."""
     form, site = await read_form(request, NewConversation), get_site(request)
@@ -70,8 +96,10 @@ def _find_begun(site: Site, name: str) -> Response | None:
     return _answer_result(name, None if is_running else _describe_newest_turn(site.engine, name))
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/messages", "chat", body=MessageForm)
+@answer_once
 async def send_message(request: Request) -> Response:
-    """Send a message: a turn begins, or the open one gets it."""
+    """Send a message: a turn begins, or the open one gets it (202)."""
     form = await read_form(request, MessageForm)
     site, name = get_site(request), find_named_conversation(request)
     if site.engine.is_running(name):
@@ -121,8 +149,9 @@ async def _answer_turn(request: Request, name: str, run_turn: Any) -> Response:
     return _answer_result(name, await turns.wait(name, task, until_rest=must_wait(request)))
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/decisions", "approve", body=DecisionForm)
 async def decide(request: Request) -> Response:
-    """Decide about a call that waits."""
+    """Approve or reject a call that waits, or approve it with other arguments."""
     form = await read_form(request, DecisionForm)
     name = find_named_conversation(request)
     decision = Decided(
@@ -137,6 +166,7 @@ async def decide(request: Request) -> Response:
     return _answer_result(name, await turns.decide(name, decision, until_rest=must_wait(request)))
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/answers", "approve", body=AnswerForm)
 async def answer_question(request: Request) -> Response:
     """Answer a question of the chart."""
     form = await read_form(request, AnswerForm)
@@ -152,14 +182,16 @@ async def answer_question(request: Request) -> Response:
     return await _answer_turn(request, root, give_answer)
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/cancel", "chat", body=CancelForm)
 async def cancel(request: Request) -> Response:
-    """Stop the turn of a conversation."""
+    """Stop the turn."""
     form = await read_form(request, CancelForm)
     name = find_named_conversation(request)
     reason = form.reason or f"cancelled by {get_access(request).name}"
     return _answer_result(name, await get_site(request).engine.acancel(name, reason))
 
 
+@ROUTES.endpoint("POST", f"{_ONE}/resume", "chat")
 async def resume(request: Request) -> Response:
     """Go on with a turn that was left open."""
     name = find_named_conversation(request)
@@ -179,15 +211,17 @@ def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
 # -- reading -------------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("GET", "/api/conversations", "read")
 async def list_conversations(request: Request) -> Response:
-    """List conversations, the newest first."""
+    """List conversations, the newest first, with filters and pages."""
     query = reading.parse_list_query(request.query_params)
     store = get_site(request).engine.store
     return JsonAnswer(await asyncio.to_thread(reading.list_conversations, store, query))
 
 
+@ROUTES.endpoint("GET", _ONE, "read")
 async def read_conversation(request: Request) -> Response:
-    """A conversation with its figures, and the result of its newest turn as it stands."""
+    """Read a conversation: figures, state, and what its newest turn waits for."""
     site, name = get_site(request), find_named_conversation(request)
     overview = await asyncio.to_thread(reading.read_overview, site.engine.store, name)
     result = await asyncio.to_thread(_describe_newest_turn, site.engine, name)
@@ -203,8 +237,9 @@ def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
         return None
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/records", "read")
 async def read_records(request: Request) -> Response:
-    """The records of a conversation, as they are stored."""
+    """Read records as they are stored, from `start`, at most `limit`."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     limit = max(1, reading.parse_number(request.query_params, "limit", 1000, 10_000))
@@ -212,126 +247,20 @@ async def read_records(request: Request) -> Response:
     return Response(body, media_type="application/json")
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/messages", "read")
 async def read_messages(request: Request) -> Response:
-    """The messages of a conversation, as the model saw them."""
+    """Read the messages as the model saw them."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     return JsonAnswer(await asyncio.to_thread(reading.read_messages, store, name))
 
 
+@ROUTES.endpoint("GET", f"{_ONE}/events", "read")
 async def follow_events(request: Request) -> Response:
-    """Records as they are written, deltas of replies as they stream, and results of turns."""
+    """Follow a conversation by server-sent events; `Last-Event-ID` goes on after that record.
+
+    They are records as they are written, deltas of replies as they stream, and results of turns.
+    """
     name = find_named_conversation(request)
     last = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
     start = int(last) + 1 if last.isascii() and last.isdecimal() and len(last) < 12 else 0
     return stream_events(request, get_site(request).feeds.follow(name, start))
-
-
-@asynccontextmanager
-async def run_beside(site: Site) -> AsyncIterator[None]:
-    """Look for records of other processes, and go on with turns that nobody goes on with."""
-
-    watch = site.engine.awatch_unfinished(_report_recovered, every_s=RECOVERY_S)
-    task = asyncio.create_task(watch)
-    try:
-        async with site.feeds.poll():
-            yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def _report_recovered(turn: RecoveredTurn) -> None:
-    if turn.error is not None:
-        log.warning("conversation %s does not go on: %s", turn.conversation, turn.error)
-
-
-_ONE = "/api/conversations/{conversation}"
-
-ROUTES = RouteGroup(
-    name="conversations",
-    run=run_beside,
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/conversations",
-            role="read",
-            answer=list_conversations,
-            summary="List conversations, the newest first, with filters and pages.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/conversations",
-            role="chat",
-            answer=answer_once(start_conversation),
-            body=NewConversation,
-            summary="Begin a conversation with a message.",
-        ),
-        Endpoint(
-            method="GET",
-            path=_ONE,
-            role="read",
-            answer=read_conversation,
-            summary="Read a conversation: figures, state, and what its newest turn waits for.",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{_ONE}/records",
-            role="read",
-            answer=read_records,
-            summary="Read records as they are stored, from `start`, at most `limit`.",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{_ONE}/messages",
-            role="read",
-            answer=read_messages,
-            summary="Read the messages as the model saw them.",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{_ONE}/events",
-            role="read",
-            answer=follow_events,
-            summary="Follow a conversation by server-sent events; `Last-Event-ID` goes on after that record.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/messages",
-            role="chat",
-            answer=answer_once(send_message),
-            body=MessageForm,
-            summary="Send a message: a turn begins, or the open one gets it (202).",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/decisions",
-            role="approve",
-            answer=decide,
-            body=DecisionForm,
-            summary="Approve or reject a call that waits, or approve it with other arguments.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/answers",
-            role="approve",
-            answer=answer_question,
-            body=AnswerForm,
-            summary="Answer a question of the chart.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/cancel",
-            role="chat",
-            answer=cancel,
-            body=CancelForm,
-            summary="Stop the turn.",
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{_ONE}/resume",
-            role="chat",
-            answer=resume,
-            summary="Go on with a turn that was left open.",
-        ),
-    ),
-)

@@ -10,29 +10,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.states.errors import find_missing_package, format_install
 
 NAME = "mcp"
-
-
-async def answer_mcp(request: Request) -> ASGIApp:
-    """Hand the request to the MCP server.
-
-    Raises:
-        Refusal: 501; the extra is not installed.
-    """
-    application = cast("ASGIApp | None", get_site(request).running.get(NAME))
-    if application is None:
-        raise Refusal(501, f"the MCP server needs more packages: {format_install(NAME)}")
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        with ExitStack() as until_sent:
-            request.state.until_sent = until_sent
-            await application(scope, receive, send)
-
-    return answer
 
 
 @asynccontextmanager
@@ -53,19 +35,25 @@ async def run_mcp(site: Site) -> AsyncIterator[None]:
             del site.running[NAME]
 
 
-_SUMMARIES = {
-    "POST": "Send a request of the Model Context Protocol.",
-    "GET": "Open the event stream of the Model Context Protocol.",
-    "DELETE": "End a session of the Model Context Protocol.",
-}
+ROUTES = RouteGroup(run_mcp)
 
-ROUTES = RouteGroup(
-    name=NAME,
-    run=run_mcp,
-    endpoints=tuple(
-        Endpoint(
-            method=method, path="/mcp", role="read", answer=answer_mcp, summary=summary, in_openapi=False
-        )
-        for method, summary in _SUMMARIES.items()
-    ),
-)
+
+@ROUTES.endpoint("POST", "/mcp", "read", in_openapi=False)
+@ROUTES.endpoint("GET", "/mcp", "read", in_openapi=False)
+@ROUTES.endpoint("DELETE", "/mcp", "read", in_openapi=False)
+async def answer_mcp(request: Request) -> ASGIApp:
+    """Hand the request to the MCP server.
+
+    Raises:
+        Refusal: 501; the extra is not installed.
+    """
+    application = cast("ASGIApp | None", get_site(request).running.get(NAME))
+    if application is None:
+        raise Refusal(501, f"the MCP server needs more packages: {format_install(NAME)}")
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        with ExitStack() as until_sent:
+            request.state.until_sent = until_sent
+            await application(scope, receive, send)
+
+    return answer

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import ChatTurn
 from toolchart.app.server.openai_api.errors import shape_error
@@ -30,6 +30,8 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.states.errors import ToolchartError
 
+ROUTES = RouteGroup(shape_error=shape_error)
+
 
 class _OpenResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A response whose turn has begun."""
@@ -38,8 +40,9 @@ class _OpenResponse(msgspec.Struct, frozen=True, kw_only=True):
     pieces: Pieces
 
 
+@ROUTES.endpoint("POST", "/v1/responses", "chat", body=ResponseForm)
 async def create_response(request: Request) -> Response:
-    """Run a turn, or go on with one, and answer with a response."""
+    """Run a turn of a conversation that the server keeps, in the form of OpenAI's responses."""
     form, site = await read_form(request, ResponseForm), get_site(request)
     opened = await _open_response(request, form, read_response(form))
     head = {
@@ -105,28 +108,8 @@ def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> Respo
     return ResponseName(conversation=conversation, turn=turn + is_new_turn, seq=seq)
 
 
+@ROUTES.endpoint("GET", "/v1/responses/{response}", "read")
 async def show_response(request: Request) -> Response:
-    """Answer with a response, as the log has it."""
+    """Show a response."""
     name = read_response_id(request.path_params["response"])
     return JsonAnswer(await asyncio.to_thread(read_stored_response, get_site(request), name))
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path="/v1/responses",
-        role="chat",
-        answer=create_response,
-        summary="Run a turn of a conversation that the server keeps, in the form of OpenAI's responses.",
-        body=ResponseForm,
-        shape_error=shape_error,
-    ),
-    Endpoint(
-        method="GET",
-        path="/v1/responses/{response}",
-        role="read",
-        answer=show_response,
-        summary="Show a response.",
-        shape_error=shape_error,
-    ),
-)

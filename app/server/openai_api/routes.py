@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
-from toolchart.app.server.openai_api import response_routes
 from toolchart.app.server.openai_api.chat_answers import build_completion, stream_completion
 from toolchart.app.server.openai_api.chat_requests import ChatTurn, CompletionForm, read_chat
 from toolchart.app.server.openai_api.errors import shape_error
@@ -20,15 +19,19 @@ from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_t
 from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.runtime.parts import StreamOptions
 
+ROUTES = RouteGroup(shape_error=shape_error)
 
+
+@ROUTES.endpoint("GET", "/v1/models", "read")
 async def list_served_models(request: Request) -> Response:
-    """Answer with the agent and its handlers."""
+    """List the agent and its handlers as models."""
     models = [_describe_model(model.name) for model in list_models(get_site(request).engine.spec)]
     return JsonAnswer({"object": "list", "data": models})
 
 
+@ROUTES.endpoint("GET", "/v1/models/{model}", "read")
 async def show_model(request: Request) -> Response:
-    """Answer with one model."""
+    """Show one model."""
     model = find_model(get_site(request).engine.spec, request.path_params["model"])
     return JsonAnswer(_describe_model(model.name))
 
@@ -37,8 +40,9 @@ def _describe_model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolchart"}
 
 
+@ROUTES.endpoint("POST", "/v1/chat/completions", "chat", body=CompletionForm)
 async def complete_chat(request: Request) -> Response:
-    """Run a turn, or go on with one, and answer with a chat completion."""
+    """Run a turn, in the form of OpenAI's chat completions."""
     form = await read_form(request, CompletionForm)
     pieces = await _open_chat(request, form, read_chat(form))
     if not form.stream:
@@ -63,36 +67,3 @@ async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> 
     engine = site.client_tools.get_engine(turn.tools)
     options: StreamOptions = {**turn.options, "handler": model.handler}
     return await start_turn(site, engine, turn.message, **options)
-
-
-ROUTES = RouteGroup(
-    name="OpenAI",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/v1/models",
-            role="read",
-            answer=list_served_models,
-            summary="List the agent and its handlers as models.",
-            shape_error=shape_error,
-        ),
-        Endpoint(
-            method="GET",
-            path="/v1/models/{model}",
-            role="read",
-            answer=show_model,
-            summary="Show one model.",
-            shape_error=shape_error,
-        ),
-        Endpoint(
-            method="POST",
-            path="/v1/chat/completions",
-            role="chat",
-            answer=complete_chat,
-            summary="Run a turn, in the form of OpenAI's chat completions.",
-            body=CompletionForm,
-            shape_error=shape_error,
-        ),
-        *response_routes.ENDPOINTS,
-    ),
-)

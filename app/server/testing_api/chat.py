@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal, describe_error
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_request_id, get_site
 from toolchart.app.server.testing_api.forms import ChatForm
 from toolchart.engine.log.family import name_context
@@ -24,13 +24,16 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import SpecError, ToolchartError
 
+ROUTES = RouteGroup()
+
 log = logging.getLogger("toolchart.server")
 
 _FAILED = "No answer could be given: "
 
 
+@ROUTES.endpoint("POST", "/chat/api", "chat", body=ChatForm)
 async def chat(request: Request) -> Response:
-    """Answer a message. Everything before it comes with the request; each answer is a conversation."""
+    """Answer a message that brings its history; each answer is a conversation."""
     try:
         return await _answer_message(request)
     except (Refusal, HTTPException, ToolchartError) as error:
@@ -115,18 +118,3 @@ def _find_topic(engine: Engine, conversation: str) -> str:
     except SpecError:
         return ""
     return str(topic.get("topic_summary") or "")
-
-
-ROUTES = RouteGroup(
-    name="chat",
-    endpoints=(
-        Endpoint(
-            method="POST",
-            path="/chat/api",
-            role="chat",
-            answer=chat,
-            body=ChatForm,
-            summary="Answer a message that brings its history.",
-        ),
-    ),
-)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form, read_json
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.server.testing_api.forms import CollectionQueryForm
 from toolchart.specs.models import AgentSpec
@@ -27,6 +27,8 @@ from toolchart.specs.sections.context import RagService
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.retrieval.services import TOP_K, Collection, list_service_collections, query_service
+
+ROUTES = RouteGroup()
 
 MAX_TOP_K = 100
 """Most passages that one test of a search may ask for."""
@@ -96,14 +98,16 @@ def clean_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@ROUTES.endpoint("GET", "/api/collections", "read")
 async def list_collections(request: Request) -> Response:
-    """The collections of all services that answer."""
+    """List the collections of the agent's document services."""
     found = describe_services(await list_services(get_site(request).engine.spec))
     return JsonAnswer({**found, "hasWrappers": bool(found["wrappers"])})
 
 
+@ROUTES.endpoint("POST", "/api/collections/{collection}/test-query", "chat", body=CollectionQueryForm)
 async def query_collection(request: Request) -> Response:
-    """Search one collection, and show everything that the service answers.
+    """Search one collection.
 
     Raises:
         Refusal: 400 or 404; the form is not complete, or the service is unknown. 502; it did not answer.
@@ -190,33 +194,6 @@ _MANAGED = (
 )
 """Method, path and purpose of what is done at the service itself."""
 
-ROUTES = RouteGroup(
-    name="collections",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/collections",
-            role="read",
-            answer=list_collections,
-            summary="List the collections of the agent's document services.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/collections/{collection}/test-query",
-            role="chat",
-            answer=query_collection,
-            body=CollectionQueryForm,
-            summary="Search one collection.",
-        ),
-        *(
-            Endpoint(
-                method=method,
-                path=path,
-                role="read" if method == "GET" else "chat",
-                answer=refuse_change,
-                summary=f"{purpose}: 501, because that is done at the service itself.",
-            )
-            for method, path, purpose in _MANAGED
-        ),
-    ),
-)
+for _method, _path, _purpose in _MANAGED:
+    _sentence = f"{_purpose}: 501, because that is done at the service itself."
+    ROUTES.endpoint(_method, _path, "read" if _method == "GET" else "chat", summary=_sentence)(refuse_change)

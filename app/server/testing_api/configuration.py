@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_json
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.providers.hosts import find_host
 from toolchart.specs.loader import load_spec
@@ -25,15 +25,21 @@ from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import find_references
 from toolchart.states.errors import SpecError
 
+ROUTES = RouteGroup()
 
+
+@ROUTES.endpoint("GET", "/api/config/export", "read")
 async def export_config(request: Request) -> Response:
-    """The configuration of the agent as the log has it: references such as `${KEY}`, and no key."""
+    """Show the configuration of the agent as the log has it: references such as `${KEY}`, and no key."""
     return JsonAnswer(get_site(request).engine.spec.to_public_dict())
 
 
+@ROUTES.endpoint("POST", "/api/config/validate", "chat")
 async def validate_config(request: Request) -> Response:
-    """Whether a configuration, which is the body, could be an agent. It is only read: no variable, file or
-    host of it is used."""
+    """Tell whether a configuration, which is the body, could be an agent.
+
+    It is only read: no variable, file or host of it is used.
+    """
     config = await read_json(request)
     if not isinstance(config, dict):
         text = "the configuration is a JSON object with the keys llms and responses"
@@ -45,9 +51,10 @@ async def validate_config(request: Request) -> Response:
     return JsonAnswer({"valid": True, "errors": [], "warnings": list(spec.warnings)})
 
 
+@ROUTES.endpoint("POST", "/api/config/reload", "chat")
 async def reload_config(request: Request) -> Response:
-    """Whether a configuration, which is the body, is the one that is served; without one (`{}`), whether the
-    file of the agent still is.
+    """Tell whether a configuration, which is the body, is what is served; with `{}` whether the agent's
+    file is.
 
     Raises:
         Refusal: 409; it is another one, so that the server must be started again with it.
@@ -102,8 +109,9 @@ def _refuse_change(message: str) -> Refusal:
     return Refusal(409, message, details={"success": False})
 
 
+@ROUTES.endpoint("GET", "/api/connections/env-vars", "read")
 async def list_variables(request: Request) -> Response:
-    """The variables of the environment that the agent refers to, and whether they are set; never a value."""
+    """List the variables that the agent refers to, and whether they are set; never a value."""
     spec = get_site(request).engine.spec
     places: dict[str, list[str]] = {}
     for name, place in _find_variables(spec):
@@ -134,38 +142,3 @@ def _find_written(value: Any, place: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, str):
         for name, _ in find_references(value):
             yield name, place
-
-
-ROUTES = RouteGroup(
-    name="configuration",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/config/export",
-            role="read",
-            answer=export_config,
-            summary="The configuration of the agent, without keys.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/config/validate",
-            role="chat",
-            answer=validate_config,
-            summary="Tell whether a configuration could be an agent; nothing of it is used.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/config/reload",
-            role="chat",
-            answer=reload_config,
-            summary="Tell whether a configuration, or the agent's file, is what is served.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/connections/env-vars",
-            role="read",
-            answer=list_variables,
-            summary="List the variables that the agent refers to, and whether they are set.",
-        ),
-    ),
-)

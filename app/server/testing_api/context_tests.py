@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup, require_role
+from toolchart.app.server.endpoints import RouteGroup, require_role
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.server.testing_api.collections import ask_service, clean_metadata
 from toolchart.app.server.testing_api.entries import explain_no_entry, find_entry
@@ -45,6 +45,8 @@ from toolchart.specs.sections.preparation import (
 from toolchart.states.flows.templates import render_template
 from toolchart.tools.sources.effect_functions import effect
 
+ROUTES = RouteGroup()
+
 MAX_MESSAGES = 20
 """Most messages of the user in one test of topics: each is a call of the model."""
 
@@ -54,8 +56,9 @@ _UNREADABLE_KINDS = ("bad_output", "bad_response")
 # -- document services ---------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", "/api/connections/rag/test", "chat", body=SearchForm)
 async def try_service(request: Request) -> Response:
-    """Whether a document service of the agent answers, and what it has.
+    """Tell whether a document service of the agent answers, and what it has.
 
     Raises:
         Refusal: 400; it does not, or the configuration is none of the agent's entries.
@@ -93,6 +96,7 @@ async def try_service(request: Request) -> Response:
 # -- the intent ------------------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", "/api/connections/intent/test", "chat", body=IntentForm)
 async def try_intent(request: Request) -> Response:
     """Find the intent of a message among the intents of the page and the collections that it has chosen.
 
@@ -197,8 +201,9 @@ def _make_options_function(options: Mapping[str, str]) -> Any:
 # -- the topic -------------------------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", "/api/connections/topic/test", "chat", body=TopicForm)
 async def try_topic(request: Request) -> Response:
-    """Find the topic of each message of the user as a turn does, one after the other.
+    """Find the topic of each message of a conversation as a turn does, one after the other.
 
     Raises:
         Refusal: 400 where something is missing, 403 for another prompt than the agent's without the role
@@ -316,34 +321,3 @@ def _list_llms(spec: AgentSpec) -> set[str]:
     """The entries that the chart of the context asks."""
     calls = [effect["call_model"] for effect in (spec.effects or {}).values() if "call_model" in effect]
     return {spec.responses[0].llm, *(call["llm"] for call in calls)}
-
-
-ROUTES = RouteGroup(
-    name="tests of the context",
-    endpoints=(
-        Endpoint(
-            method="POST",
-            path="/api/connections/rag/test",
-            role="chat",
-            answer=try_service,
-            body=SearchForm,
-            summary="Tell whether a document service of the agent answers, and what it has.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/connections/intent/test",
-            role="chat",
-            answer=try_intent,
-            body=IntentForm,
-            summary="Find the intent of a message.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/connections/topic/test",
-            role="chat",
-            answer=try_topic,
-            body=TopicForm,
-            summary="Find the topic of each message of a conversation.",
-        ),
-    ),
-)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.server.testing_api.collections import ServiceListing, describe_services, list_services
 from toolchart.providers.entries import find_api_key
@@ -19,9 +19,13 @@ from toolchart.specs.secrets import resolve_environment
 from toolchart.specs.sections.preparation import DEFAULT_TOPIC_PROMPT
 from toolchart.states.errors import SpecError
 
+ROUTES = RouteGroup()
 
+
+@ROUTES.endpoint("GET", "/api/ui-config", "read")
 async def describe_interface(request: Request) -> Response:
-    """What a front end loads at its start; never keys. Document services are asked, model hosts are not."""
+    """List what a front end loads at its start; never keys. Document services are asked, model hosts are
+    not."""
     spec = get_site(request).engine.spec
     listings = await list_services(spec)
     hosts = {name: _describe_host(name, entry) for name, entry in spec.llms.items()}
@@ -74,17 +78,3 @@ def is_configured(config: LLMConfig) -> bool:
     except SpecError:
         return False
     return bool(key) or not find_host(config.provider).key_variables
-
-
-ROUTES = RouteGroup(
-    name="interface",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/ui-config",
-            role="read",
-            answer=describe_interface,
-            summary="What a front end loads at its start.",
-        ),
-    ),
-)

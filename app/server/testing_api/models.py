@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.entries import explain_no_entry, find_entry
 from toolchart.app.server.testing_api.forms import DiscoveryForm
@@ -24,9 +24,12 @@ from toolchart.providers.hosts import find_host
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import ProviderError, SpecError
 
+ROUTES = RouteGroup()
 
+
+@ROUTES.endpoint("GET", "/api/models/list", "read")
 async def list_named_models(request: Request) -> Response:
-    """The models that the agent names or that were tested, with their scores."""
+    """List the models that the agent names or that were tested, with their scores."""
     site = get_site(request)
     statuses = await asyncio.to_thread(get_bench(site).list_statuses)
     rows = []
@@ -38,8 +41,9 @@ async def list_named_models(request: Request) -> Response:
     return JsonAnswer({"models": rows, "count": len(rows)})
 
 
+@ROUTES.endpoint("POST", "/api/connections/llm/discovery/models", "chat", body=DiscoveryForm)
 async def discover_models(request: Request) -> Response:
-    """The models that a host of the agent offers."""
+    """List the models that a host of the agent offers."""
     form = await read_form(request, DiscoveryForm)
     try:
         models = await _ask_host(get_site(request), form)
@@ -50,8 +54,10 @@ async def discover_models(request: Request) -> Response:
     return JsonAnswer({"provider": form.provider, "count": len(rows), "models": rows})
 
 
+@ROUTES.endpoint("POST", "/api/models/{llm}/offered", "chat")
 async def list_offered(request: Request) -> Response:
-    """The models that the host of one entry offers; the entry is named, so that nothing of it leaves here."""
+    """List the models that the host of an `llms` entry offers; the entry is named, so that nothing of it
+    leaves here."""
     llms, name = get_site(request).engine.spec.llms, str(request.path_params["llm"])
     if name not in llms:
         raise Refusal(404, f"the agent has no `llms` entry {name!r}; entries: {', '.join(llms)}")
@@ -59,8 +65,9 @@ async def list_offered(request: Request) -> Response:
     return JsonAnswer({"llm": name, "models": to_builtins(models), "count": len(models)})
 
 
+@ROUTES.endpoint("POST", "/api/connections/llm/test", "chat", body=DiscoveryForm)
 async def try_host(request: Request) -> Response:
-    """Whether a host of the agent answers; one without a list of models is not asked.
+    """Tell whether a host of the agent answers; one without a list of models is not asked.
 
     Raises:
         Refusal: 400; it does not, or the configuration is none of the agent's entries.
@@ -140,40 +147,3 @@ def _describe_model(model: OfferedModel) -> dict[str, Any]:
         "maxTokens": model.context,
         "description": "",
     }
-
-
-ROUTES = RouteGroup(
-    name="models",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/models/list",
-            role="read",
-            answer=list_named_models,
-            summary="List the models that the agent names or that were tested.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/models/{llm}/offered",
-            role="chat",
-            answer=list_offered,
-            summary="Ask the host of an `llms` entry which models it offers.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/connections/llm/discovery/models",
-            role="chat",
-            answer=discover_models,
-            body=DiscoveryForm,
-            summary="List the models that a host of the agent offers.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/connections/llm/test",
-            role="chat",
-            answer=try_host,
-            body=DiscoveryForm,
-            summary="Tell whether a host of the agent answers.",
-        ),
-    ),
-)

@@ -8,12 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.specs.models import AgentSpec, LLMConfig
 from toolchart.specs.sections.context import RagService
+
+ROUTES = RouteGroup()
 
 _DEFAULT_SERVICE = "chromadb-wrapper"
 """The kind of service that is offered where the agent has none; the word changes nothing."""
@@ -129,13 +131,15 @@ def _make_field(
     return {**row, **more}
 
 
+@ROUTES.endpoint("GET", "/api/connections/providers", "read")
 async def list_providers(request: Request) -> Response:
-    """The kinds of hosts and services, each with the fields of its entries."""
+    """List the kinds of hosts and document services."""
     return JsonAnswer(list_kinds(get_site(request).engine.spec))
 
 
+@ROUTES.endpoint("GET", "/api/connections/providers/{provider}/schema", "read")
 async def describe_provider(request: Request) -> Response:
-    """The fields of one kind."""
+    """The fields of an entry of one kind (`type=llm` or `type=rag`)."""
     kind = request.query_params.get("type", "llm")
     kinds, name = list_kinds(get_site(request).engine.spec), str(request.path_params["provider"])
     if kind not in kinds:
@@ -145,24 +149,3 @@ async def describe_provider(request: Request) -> Response:
             return JsonAnswer(row["schema"])
     known = ", ".join(row["id"] for row in kinds[kind])
     raise Refusal(404, f"there is no provider {name!r} of type {kind!r}; providers: {known}")
-
-
-ROUTES = RouteGroup(
-    name="kinds of connections",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/connections/providers",
-            role="read",
-            answer=list_providers,
-            summary="List the kinds of hosts and document services.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/connections/providers/{provider}/schema",
-            role="read",
-            answer=describe_provider,
-            summary="The fields of an entry of one kind (`type=llm` or `type=rag`).",
-        ),
-    ),
-)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
-from toolchart.app.server.endpoints import Endpoint, RouteGroup, require_role
+from toolchart.app.server.endpoints import RouteGroup, require_role
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.server.testing_api.bench import (
     Bench,
@@ -31,6 +31,8 @@ from toolchart.states.errors import SpecError
 from toolchart.states.events import ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import Tool
+
+ROUTES = RouteGroup()
 
 _INLINE_KEYS = {"provider", "model", "name", "replies", "rules"}
 """What a configuration of a request may hold with `--allow-inline`: a scripted model, and no host."""
@@ -49,8 +51,9 @@ def describe_tool(tool: Tool) -> dict[str, Any]:
     }
 
 
+@ROUTES.endpoint("GET", "/api/tools/list", "read")
 async def list_tools(request: Request) -> Response:
-    """The tools of the agent, with its settings about tools."""
+    """List the tools of the agent, with its settings about tools."""
     engine = get_site(request).engine
     tools = [describe_tool(tool) for tool in engine.tools.registry]
     config = engine.spec.tools
@@ -64,14 +67,16 @@ async def list_tools(request: Request) -> Response:
     return JsonAnswer({"tools": tools, "count": len(tools), **settings})
 
 
+@ROUTES.endpoint("GET", "/api/tools/available", "read")
 async def list_available_tools(request: Request) -> Response:
-    """The tools of the agent."""
+    """List the tools of the agent."""
     tools = [describe_tool(tool) for tool in get_site(request).engine.tools.registry]
     return JsonAnswer({"tools": tools, "count": len(tools)})
 
 
+@ROUTES.endpoint("GET", "/api/tools/validation", "read")
 async def list_validation(request: Request) -> Response:
-    """The scores of models."""
+    """List how well models call tools."""
     bench = get_bench(get_site(request))
     return JsonAnswer({"statuses": await asyncio.to_thread(bench.list_statuses)})
 
@@ -84,8 +89,9 @@ def get_bench(site: Site) -> Bench:
 # -- running one tool ----------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", "/api/tools/{name}/run", "debug", body=RunToolForm)
 async def run_tool(request: Request) -> Response:
-    """Run one tool the way the engine runs a model's call."""
+    """Run one tool alone, the way the engine runs a model's call."""
     form = await read_form(request, RunToolForm)
     site, name = get_site(request), str(request.path_params["name"])
     if site.engine.tools.registry.get(name) is None:
@@ -117,6 +123,7 @@ async def _run_call(site: Site, call: ToolCall, form: RunToolForm, access: Acces
 # -- testing a model -----------------------------------------------------------------------------
 
 
+@ROUTES.endpoint("POST", "/api/tools/test", "debug", body=TryForm)
 async def try_model(request: Request) -> Response:
     """Ask a model a question with the agent's tools, and record whether it called one."""
     form, site = await read_form(request, TryForm), get_site(request)
@@ -198,47 +205,3 @@ def _make_scripted(config: dict[str, Any]) -> LLMConfig:
         return LLMConfig.model_validate(config)
     except ValueError as error:
         raise Refusal(400, f"Failed to create provider: {error}") from None
-
-
-ROUTES = RouteGroup(
-    name="tools",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/api/tools/list",
-            role="read",
-            answer=list_tools,
-            summary="List the tools of the agent, with its settings about tools.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/tools/available",
-            role="read",
-            answer=list_available_tools,
-            summary="List the tools of the agent.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/tools/validation",
-            role="read",
-            answer=list_validation,
-            summary="List how well models call tools.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/tools/test",
-            role="debug",
-            answer=try_model,
-            body=TryForm,
-            summary="Ask a model a question with the agent's tools.",
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/tools/{name}/run",
-            role="debug",
-            answer=run_tool,
-            body=RunToolForm,
-            summary="Run one tool alone.",
-        ),
-    ),
-)

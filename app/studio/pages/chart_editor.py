@@ -13,13 +13,15 @@ from starlette.responses import Response
 
 from toolchart.app.server.charts.routes import read_shipped_text
 from toolchart.app.server.charts.workbench import NO_FOLDER, find_workbench, write_whole_chart
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.facts import Fact
 from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
+
+ROUTES = RouteGroup()
 
 
 class EditedChart(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,7 @@ class EditedChart(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of that file; empty where it does not exist yet."""
 
 
+@ROUTES.page("/charts/edit")
 async def show_editor(request: Request) -> Response:
     """Show the editor of a file of the folder, of a copy of a shipped chart, or of one of the agent's."""
     site, access = get_site(request), get_access(request)
@@ -155,20 +158,3 @@ def _describe_values(fact: Fact) -> str:
     lower = "" if fact.minimum is None else f"from {fact.minimum}"
     upper = "" if fact.maximum is None else f"to {fact.maximum}"
     return " ".join(part for part in ("number", lower, upper) if part)
-
-
-ROUTES = RouteGroup(
-    name="chart editor",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/charts/edit",
-            role="read",
-            answer=show_editor,
-            summary="The page that edits a chart.",
-            is_page=True,
-            in_openapi=False,
-        ),
-    ),
-)
-"""The page that edits a chart; its path comes before `/charts/{name}`."""

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from toolchart.app.chart_checks import describe_agent_chart, format_bound
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.charts.workbench import find_workbench
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.studio.drawings import draw_for_page, prepare_svg
 from toolchart.app.studio.pages.layout import show_page
@@ -24,9 +24,13 @@ from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.document import Chart
 from toolchart.states.proofs.check import check
 
+ROUTES = RouteGroup()
+
 _OWN = "the agent's own chart"
 
 
+@ROUTES.page("/charts")
+@ROUTES.page("/charts/{name}")
 async def show_charts(request: Request) -> Response:
     """Show one chart: that of the agent, or the shipped one of the path."""
     name = str(request.path_params.get("name", ""))
@@ -40,6 +44,7 @@ async def show_charts(request: Request) -> Response:
     return await _show(request, f"/charts/{name}" if name else "/charts", origin, subject, values)
 
 
+@ROUTES.page("/charts/files/{name}")
 async def show_file(request: Request) -> Response:
     """Show a chart of the operator's folder, checked with the limits and tools of the agent."""
     name, bench = str(request.path_params["name"]), find_workbench(get_site(request))
@@ -107,25 +112,3 @@ def _describe_chart(chart: Chart, options: dict[str, Any]) -> dict[str, Any]:
         "bound": format_bound(report),
         **draw_for_page(lambda: chart),
     }
-
-
-ROUTES = RouteGroup(
-    name="charts page",
-    endpoints=tuple(
-        Endpoint(
-            method="GET",
-            path=path,
-            role="read",
-            answer=answer,
-            summary="The page of charts.",
-            is_page=True,
-            in_openapi=False,
-        )
-        for path, answer in (
-            ("/charts", show_charts),
-            ("/charts/files/{name}", show_file),
-            ("/charts/{name}", show_charts),
-        )
-    ),
-)
-"""The page of charts."""

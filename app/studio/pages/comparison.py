@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.server.conversations.copies import find_compared
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.log.diff import AlignedSteps, compare_conversations
@@ -18,12 +18,15 @@ from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.ports import Store
 
+ROUTES = RouteGroup()
+
 MAX_ROWS = 500
 """Rows that the page shows after the common ones."""
 
 _MAX_CHARACTERS = 2000
 
 
+@ROUTES.page("/conversations/{conversation}/diff")
 async def show_comparison(request: Request) -> Response:
     """Show what two conversations have in common, and the rest side by side."""
     left, right = find_compared(request)
@@ -66,19 +69,3 @@ def _describe_side(record: ReadRecord | None) -> dict[str, Any] | None:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
-
-
-ROUTES = RouteGroup(
-    name="comparison page",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/conversations/{conversation}/diff",
-            role="read",
-            answer=show_comparison,
-            summary="The page that compares two conversations.",
-            is_page=True,
-            in_openapi=False,
-        ),
-    ),
-)

@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.conversations import reading
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.pages.layout import show_page
+
+ROUTES = RouteGroup()
 
 FILTERS = (
     ("text", "Text"),
@@ -26,6 +28,7 @@ FILTERS = (
 )
 
 
+@ROUTES.page("/conversations")
 async def show_conversations(request: Request) -> Response:
     """Show one page of conversations, the newest first."""
     query = replace(reading.parse_list_query(request.query_params), with_figures=True)
@@ -58,19 +61,3 @@ def sum_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "output": sum(usage.get("output") or 0 for usage in usages),
         "cost": sum(usage.get("cost") or 0 for usage in usages),
     }
-
-
-ROUTES = RouteGroup(
-    name="conversations page",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/conversations",
-            role="read",
-            answer=show_conversations,
-            summary="The page of conversations.",
-            is_page=True,
-            in_openapi=False,
-        ),
-    ),
-)

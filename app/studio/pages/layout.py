@@ -8,9 +8,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
 from toolchart.app.studio.rendering import render_page
+
+ROUTES = RouteGroup()
 
 
 class PageLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,22 +49,7 @@ def show_page(request: Request, template: str, here: str, **values: Any) -> Resp
     )
 
 
+@ROUTES.page("/")
 async def show_first_page(request: Request) -> Response:
     """Lead to the first page."""
     return RedirectResponse(PAGES[0].path, status_code=303)
-
-
-ROUTES = RouteGroup(
-    name="first page",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/",
-            role="read",
-            answer=show_first_page,
-            summary="The first page.",
-            is_page=True,
-            in_openapi=False,
-        ),
-    ),
-)

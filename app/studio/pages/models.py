@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.tools import get_bench
 from toolchart.app.studio.pages.layout import show_page
@@ -22,10 +22,13 @@ from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.sections.context_limits import find_context_limit
 
+ROUTES = RouteGroup()
+
 MAX_LOOKED_AT = 50
 """The newest conversations, among which the limits that hosts named are looked for."""
 
 
+@ROUTES.page("/models")
 async def show_models(request: Request) -> Response:
     """Show the hosts of the agent and their models."""
     values = await asyncio.to_thread(read_hosts, get_site(request))
@@ -86,19 +89,3 @@ def clean_address(address: str) -> str:
     except ValueError:
         return ""
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-ROUTES = RouteGroup(
-    name="models page",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/models",
-            role="read",
-            answer=show_models,
-            summary="The page of models.",
-            is_page=True,
-            in_openapi=False,
-        ),
-    ),
-)

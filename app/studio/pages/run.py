@@ -16,7 +16,7 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.conversations import reading
 from toolchart.app.server.conversations.exports import list_formats
 from toolchart.app.server.conversations.parameters import find_named_conversation
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
@@ -40,10 +40,13 @@ from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Request as ModelRequest
 from toolchart.states.ports import Store
 
+ROUTES = RouteGroup()
+
 _CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
 """What stands in the records that hold a chart."""
 
 
+@ROUTES.page("/conversations/{conversation}")
 async def show_run(request: Request) -> Response:
     """Show a conversation as a run through its chart."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
@@ -71,8 +74,9 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
     return {"summary": summary, **drawing}
 
 
+@ROUTES.endpoint("GET", "/api/conversations/{conversation}/steps", "read")
 async def list_steps(request: Request) -> Response:
-    """The steps of a conversation in columns, as the page marks them on the chart."""
+    """The steps from `start` on in columns: number, time, event, target, rows, active states, effects."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start))
@@ -144,8 +148,9 @@ def _read_until_damage(store: Store, conversation: str, start: int) -> Iterator[
             return
 
 
+@ROUTES.endpoint("GET", "/api/conversations/{conversation}/children", "read")
 async def list_run_children(request: Request) -> Response:
-    """The sub-agents of a conversation."""
+    """The sub-agents that it runs, each with the effect that asked for it."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     return JsonAnswer({"children": await asyncio.to_thread(read_children, store, name)})
 
@@ -165,16 +170,18 @@ def _read_child(store: Store, name: str) -> dict[str, Any]:
     return {**row, "state": summary["state"], "records": summary["records"], "problem": ""}
 
 
+@ROUTES.endpoint("GET", "/api/conversations/{conversation}/visits", "read")
 async def count_visits(request: Request) -> Response:
-    """How often each state and each row of the chart was visited, and for how long."""
+    """How often each state and row of its chart was visited, and the seconds in each state."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     _, overlay = await asyncio.to_thread(draw_conversation_path, store, name)
     edges = [[source, row, count] for (source, row), count in overlay.edges.items()]
     return JsonAnswer({"visits": overlay.states, "seconds": overlay.seconds, "edges": edges})
 
 
+@ROUTES.endpoint("GET", "/api/conversations/{conversation}/open", "read")
 async def list_open_effects(request: Request) -> Response:
-    """What the newest step leaves open: effects that were asked for and not answered."""
+    """The effects that its newest step leaves open."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     loaded = await asyncio.to_thread(load_conversation, store, name)
     effects = loaded.snapshot.open_effects if loaded is not None else ()
@@ -182,8 +189,10 @@ async def list_open_effects(request: Request) -> Response:
     return JsonAnswer({"open": rows, "next": loaded.next_seq if loaded is not None else 0})
 
 
+@ROUTES.endpoint("GET", "/api/conversations/{conversation}/requests", "read")
 async def show_requests(request: Request) -> Response:
-    """The requests to models that a record asks for."""
+    """The whole requests to models that record `seq` asks for, derived and compared with their recorded
+    digests."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
     seq = reading.parse_number(request.query_params, "seq", 0, 2**40)
     return JsonAnswer({"requests": await asyncio.to_thread(derive_requests, store, name, seq)})
@@ -239,56 +248,3 @@ def load_chart(store: Store, conversation: str) -> Chart:
             find_configuration(read_conversation(store, conversation, include_shared=True))
         )
     return load_recorded_chart(find_configuration(records))
-
-
-ROUTES = RouteGroup(
-    name="run page",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/conversations/{conversation}",
-            role="read",
-            answer=show_run,
-            summary="The page of a run.",
-            is_page=True,
-            in_openapi=False,
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/conversations/{conversation}/steps",
-            role="read",
-            answer=list_steps,
-            summary="The steps from `start` on in columns: number, time, event, target, rows, active states, "
-            "effects.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/conversations/{conversation}/children",
-            role="read",
-            answer=list_run_children,
-            summary="The sub-agents that it runs, each with the effect that asked for it.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/conversations/{conversation}/visits",
-            role="read",
-            answer=count_visits,
-            summary="How often each state and row of its chart was visited, and the seconds in each state.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/conversations/{conversation}/open",
-            role="read",
-            answer=list_open_effects,
-            summary="The effects that its newest step leaves open.",
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/conversations/{conversation}/requests",
-            role="read",
-            answer=show_requests,
-            summary="The whole requests to models that record `seq` asks for, derived and compared with "
-            "their recorded digests.",
-        ),
-    ),
-)

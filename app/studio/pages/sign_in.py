@@ -9,13 +9,16 @@ from starlette.responses import RedirectResponse, Response
 
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.endpoints import SIGN_IN_PATH, Endpoint, RouteGroup
+from toolchart.app.server.endpoints import SIGN_IN_PATH, RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.rendering import render_page
+
+ROUTES = RouteGroup()
 
 MAX_FORM_BYTES = 4096
 
 
+@ROUTES.endpoint("GET", SIGN_IN_PATH, None, in_openapi=False)
 async def show_sign_in(request: Request) -> Response:
     """The form; a one-time code in the address signs in at once."""
     next_path = clean_path(request.query_params.get("next", "/"))
@@ -29,6 +32,7 @@ async def show_sign_in(request: Request) -> Response:
     return _begin_session(request, access, next_path)
 
 
+@ROUTES.endpoint("POST", SIGN_IN_PATH, None, in_openapi=False)
 async def sign_in(request: Request) -> Response:
     """Take the token of the form."""
     body = await request.body()
@@ -43,6 +47,7 @@ async def sign_in(request: Request) -> Response:
     return _begin_session(request, access, next_path)
 
 
+@ROUTES.endpoint("POST", "/sign-out", "read", in_openapi=False)
 async def sign_out(request: Request) -> Response:
     """End the session of the browser."""
     response = RedirectResponse(SIGN_IN_PATH, status_code=303)
@@ -66,34 +71,3 @@ def clean_path(path: str) -> str:
     """
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own else "/"
-
-
-ROUTES = RouteGroup(
-    name="sign-in",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path=SIGN_IN_PATH,
-            role=None,
-            answer=show_sign_in,
-            summary="The page to sign in.",
-            in_openapi=False,
-        ),
-        Endpoint(
-            method="POST",
-            path=SIGN_IN_PATH,
-            role=None,
-            answer=sign_in,
-            summary="Sign in with a token.",
-            in_openapi=False,
-        ),
-        Endpoint(
-            method="POST",
-            path="/sign-out",
-            role="read",
-            answer=sign_out,
-            summary="End the session of the browser.",
-            in_openapi=False,
-        ),
-    ),
-)

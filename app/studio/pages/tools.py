@@ -7,15 +7,18 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.server.testing_api.tools import describe_tool, get_bench
 from toolchart.app.studio.pages.layout import show_page
+
+ROUTES = RouteGroup()
 
 EXAMPLES = ("What is 17 * (23 + 4)?", "What time is it in Europe/Prague?", "Make a UUID.", "Echo: hello")
 """The four example questions of the test bench."""
 
 
+@ROUTES.page("/tools")
 async def show_tools(request: Request) -> Response:
     """Show the test bench and the tools."""
     site = get_site(request)
@@ -30,19 +33,3 @@ async def show_tools(request: Request) -> Response:
         named_llms={status["modelId"].partition("/")[0] for status in statuses},
         examples=EXAMPLES,
     )
-
-
-ROUTES = RouteGroup(
-    name="tools page",
-    endpoints=(
-        Endpoint(
-            method="GET",
-            path="/tools",
-            role="read",
-            answer=show_tools,
-            summary="The page of tools.",
-            is_page=True,
-            in_openapi=False,
-        ),
-    ),
-)

@@ -13,7 +13,7 @@ from served import make_site, open_client
 
 from toolchart.app.server import application
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.endpoints import Endpoint, RouteGroup
+from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.studio.errors import ERROR_VIEWS, find_view
 from toolchart.states.errors import LogDamaged, LogUnavailable
 
@@ -33,16 +33,16 @@ FAULTS: dict[str, Exception] = {
 def _faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """One page for each fault."""
 
-    def make_endpoint(name: str, fault: Exception) -> Endpoint:
+    faults = RouteGroup()
+
+    def add_page(name: str, fault: Exception) -> None:
+        @faults.page(f"/fault/{name}")
         async def fail(request: Any) -> Any:
             raise fault
 
-        return Endpoint(
-            method="GET", path=f"/fault/{name}", role="read", answer=fail, summary="A fault.", is_page=True
-        )
-
-    endpoints = tuple(make_endpoint(name, fault) for name, fault in FAULTS.items())
-    groups = (*application.ROUTE_GROUPS, RouteGroup(name="faults", endpoints=endpoints))
+    for name, fault in FAULTS.items():
+        add_page(name, fault)
+    groups = (*application.ROUTE_GROUPS, faults)
     monkeypatch.setattr(application.build_application, "__defaults__", (groups,))
 
 
