@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
+from queue import Empty
+from threading import Lock
 from typing import Any
 
+from statemachine import registry
 from statemachine.exceptions import InvalidDefinition
 from statemachine.io.evaluators import RestrictedEvaluator
 from statemachine.io.interpreter import Interpreter
 from statemachine.io.native import native_dict_to_definition
+from statemachine.utils import qualname
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.guards import reads_configuration
@@ -53,10 +58,53 @@ class _PureInterpreter(Interpreter):  # type: ignore[misc]
         return {**kwargs, "catch_errors_as_events": False, "allow_event_without_transition": False}
 
 
+class _TriggerQueue:
+    """The events of one step: as much of `queue.PriorityQueue` as the library uses.
+
+    gevent replaces that class by one without `mutex`, and then the library fails. An instance of a machine is
+    used by one thread at a time, so nobody ever waits here.
+    """
+
+    def __init__(self) -> None:
+        self.queue: list[Any] = []
+        self.mutex = Lock()
+
+    def put(self, trigger: Any) -> None:
+        """Add an event."""
+        heappush(self.queue, trigger)
+
+    def get(self, block: bool = False) -> Any:
+        """Take the first event.
+
+        Raises:
+            Empty: there is none.
+        """
+        if not self.queue:
+            raise Empty
+        return heappop(self.queue)
+
+    def qsize(self) -> int:
+        """How many events there are."""
+        return len(self.queue)
+
+
+def _use_own_queues(machine_class: Any) -> None:
+    """Let instances of a machine class queue their events in a `_TriggerQueue`."""
+    make_engine = machine_class._get_engine
+
+    def make_engine_with_queues(instance: Any) -> Any:
+        engine = make_engine(instance)
+        engine.external_queue.queue, engine.internal_queue.queue = _TriggerQueue(), _TriggerQueue()
+        return engine
+
+    machine_class._get_engine = make_engine_with_queues
+
+
 def compile_chart(chart: Chart, guards: GuardTable) -> Any:
     """The library's machine class for a chart; every guard is added to `guards`.
 
-    A class takes about 100 kB and the library never frees one, so keep one per chart.
+    A class takes about 100 kB, so keep one per chart. It is freed with its last user: the library's own table
+    of classes, which would keep it, does not have it.
 
     Raises:
         SpecError: the library cannot compile the chart.
@@ -72,4 +120,7 @@ def compile_chart(chart: Chart, guards: GuardTable) -> Any:
         raise SpecError(
             f"the chart {chart.name!r} cannot be compiled: {error.__cause__ or error}", file=chart.source
         ) from None
-    return interpreter.scs[location]
+    machine_class = interpreter.scs[location]
+    registry._REGISTRY.pop(qualname(machine_class), None)
+    _use_own_queues(machine_class)
+    return machine_class

@@ -43,10 +43,13 @@ A conversation never owns an instance. It holds a `Configuration`, which is a fe
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -71,6 +74,10 @@ from toolchart.states.snapshot import Configuration, Snapshot
 
 START = "(start)"
 """The pseudo-event that enters the initial state."""
+
+
+MAX_ANSWERS = 20_000
+"""Answers that a machine stores. A chart with regions and history can have any number of configurations."""
 
 
 class NoTransition(msgspec.Struct, frozen=True):
@@ -110,6 +117,7 @@ class Machine:
         self.effect_rows = {name: self.vocabulary.find_effect(name) for name in names}
         """The rows of the effects that the chart names."""
         self._table: dict[_TableKey, _GuardNode | _Answer] = {}
+        self._answer_count = 0
         self._idle_instances: list[tuple[Any, TransitionTrace]] = []
         self._check_instance()
 
@@ -252,6 +260,10 @@ class Machine:
     def _store_answer(self, key: _TableKey, answer: _Answer, guard_truths: list[tuple[int, bool]]) -> None:
         # A path and not a vector of the guards of one row: guards of transitions without an event, of
         # `done.state` and of raised events that this step reached count too, in the order of asking.
+        if self._answer_count >= MAX_ANSWERS:  # no answer ever changes: those in use are learned again
+            self._table.clear()
+            self._answer_count = 0
+        self._answer_count += 1
         if not guard_truths:
             self._table[key] = answer
             return
@@ -388,14 +400,33 @@ class Machine:
             ) from None
 
 
-_machines: dict[str, Machine] = {}
+MAX_MACHINES = 128
+"""Machines that are kept though nobody uses them. One has about 100 kB and takes milliseconds to make."""
+
+_machines: WeakValueDictionary[str, Machine] = WeakValueDictionary()
+"""All that are kept or used, by the digests of their charts."""
+
+_kept_machines: OrderedDict[str, Machine] = OrderedDict()
+"""The one that was asked for last is the last."""
+
+_machines_lock = Lock()
 
 
 def get_machine(chart: Chart) -> Machine:
-    """The machine of a chart, compiled once per process, because the library never frees a class."""
-    machine = _machines.get(chart.digest)
+    """The machine of a chart; equal charts have the same one as long as it is kept or used.
+
+    The newest `MAX_MACHINES` are kept. A server that accepts charts may see any number of them.
+    """
+    with _machines_lock:
+        machine = _machines.get(chart.digest)
     if machine is None:
-        machine = _machines[chart.digest] = Machine(chart)
+        machine = Machine(chart)
+    with _machines_lock:
+        machine = _machines.setdefault(chart.digest, machine)
+        _kept_machines[chart.digest] = machine
+        _kept_machines.move_to_end(chart.digest)
+        while len(_kept_machines) > MAX_MACHINES:
+            _kept_machines.popitem(last=False)
     return machine
 
 

@@ -4,16 +4,21 @@ Connections of the SDKs belong to the loop that opened them, so an engine has on
 The first thread that calls runs the loop. A thread that calls meanwhile hands its coroutine over and waits;
 when the first one has its result, a waiting thread runs the loop on. So a single caller pays for no second
 thread, and its tools, observers and Ctrl-C stay in its own thread.
+
+Greenlets (gevent) count as threads here, but asyncio allows one running loop for each thread of the system.
+So greenlets can share one engine, and those with an engine each are refused while another one's turn runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from signal import SIG_DFL, Signals, getsignal, signal
 from typing import Any, TypeVar
 
+from toolchart.engine.event_loops import find_running_loop
 from toolchart.states.errors import ToolchartError, TurnCancelled
 
 Value = TypeVar("Value")
@@ -53,6 +58,8 @@ class BlockingCalls:
         self._lock = threading.Lock()
         self._runner: asyncio.Runner | None = None
         self._is_running = False
+        self._loop_thread = 0
+        """The thread, or greenlet, that runs the loop now; 0 where none does."""
         self._waiting: list[_WaitingCall] = []
         self._background: list[asyncio.Task[Any]] = []
         self._rests = threading.Condition(self._lock)
@@ -63,7 +70,7 @@ class BlockingCalls:
         Raises:
             ToolchartError: an event loop runs in this thread.
         """
-        _refuse_running_loop()
+        self._refuse_running_loop()
         with self._lock:
             if self._runner is None:
                 self._runner = asyncio.Runner()
@@ -93,12 +100,14 @@ class BlockingCalls:
         async def keep_result() -> None:
             results.append(await start())
 
+        self._loop_thread = threading.get_ident()
         try:
             # The task itself has no result: when it ends, `signal` renders the handler of Ctrl-C twice by
             # `repr`, which shows the task and, with it, the whole result of a turn.
             runner.run(keep_result())
             return results[0]
         finally:
+            self._loop_thread = 0
             with self._lock:
                 self._waiting = [call for call in self._waiting if not call.wakes.is_set()]
                 if self._waiting:
@@ -138,13 +147,35 @@ class BlockingCalls:
         if runner is not None:
             runner.close()
 
+    def _refuse_running_loop(self) -> None:
+        """Refuse to wait in a thread whose event loop runs, for that loop would stand still.
+
+        Raises:
+            ToolchartError: it is no loop of these calls, or this is its own thread.
+        """
+        loop = find_running_loop()
+        if loop is None or self._is_run_by_other_greenlet(loop):
+            return
+        if "gevent" in sys.modules:
+            raise ToolchartError(
+                "an event loop is running here, or in another greenlet of this thread\n"
+                "  let all greenlets use one engine; in a coroutine, await engine.arun(...) instead"
+            )
+        raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
+
+    def _is_run_by_other_greenlet(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a running loop is the one of these calls, and another greenlet of this thread runs it."""
+        runner = self._runner
+        is_own = runner is not None and self._loop_thread != 0 and runner.get_loop() is loop
+        return is_own and self._loop_thread != threading.get_ident()
+
     def close(self, end: Start[None]) -> None:
         """Run a last coroutine when no other call runs, and close the loop; safe to call twice.
 
         Raises:
             ToolchartError: an event loop runs in this thread.
         """
-        _refuse_running_loop()
+        self._refuse_running_loop()
         with self._lock:
             while self._is_running:
                 self._rests.wait()
@@ -155,14 +186,6 @@ class BlockingCalls:
             runner.run(end())
         finally:
             runner.close()
-
-
-def _refuse_running_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
 
 
 async def _await_call(call: _WaitingCall) -> Any:

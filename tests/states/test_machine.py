@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib.util
+import subprocess
+import sys
 import textwrap
 from collections import defaultdict
 from typing import Any
 
 import pytest
+from statemachine import StateChart
 
 from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine, get_machine
@@ -104,9 +110,92 @@ def test_asks_the_library_once() -> None:
 
 
 def test_one_machine_per_chart() -> None:
-    """Equal charts share one machine, because the library never frees a class."""
+    """Equal charts share one machine, because a class of the library has 100 kB."""
     assert get_machine(load_chart("tool_loop")) is get_machine(load_chart("tool_loop"))
     assert get_machine(load_chart("tool_loop")) is not get_machine(load_chart("full"))
+
+
+def test_keeps_a_stated_number_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any number of charts the newest machines are kept and those in use; their classes go too."""
+    monkeypatch.setattr("toolchart.states.machine.MAX_MACHINES", 8)
+    in_use = get_machine(load_numbered_chart(0))
+    before = count_machine_classes()
+    for number in range(1, 60):
+        get_machine(load_numbered_chart(number))
+    gc.collect()
+    kept = [value for value in gc.get_objects() if type(value) is Machine]
+    numbered = {value.chart.name for value in kept if value.chart.name.startswith("numbered_")}
+    assert numbered == {"numbered_0", *(f"numbered_{number}" for number in range(52, 60))}
+    assert count_machine_classes() <= before + 8
+    assert get_machine(load_numbered_chart(0)) is in_use
+
+
+def load_numbered_chart(number: int) -> Chart:
+    """A chart that no other number has."""
+    text = load_chart("tool_loop").to_yaml().replace("name: tool_loop", f"name: numbered_{number}")
+    return parse_chart(text, source=f"{number}.yaml")
+
+
+def count_machine_classes() -> int:
+    """How many classes of the library's machines there are."""
+    gc.collect()
+    return sum(isinstance(value, type) and issubclass(value, StateChart) for value in gc.get_objects())
+
+
+def test_stores_a_stated_number_of_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine forgets its answers when it has as many as are allowed; it gives the same ones again."""
+    monkeypatch.setattr("toolchart.states.machine.MAX_ANSWERS", 3)
+    loop = Machine(load_chart("tool_loop"))
+    start = loop.start(facts()).configuration
+    worlds = [
+        facts(finish_reason=word) for word in ("stop", "length", "tool_calls", "content_filter", "stop")
+    ]
+    answers = [loop.advance(start, "replied", world) for world in worlds]
+    assert loop.table_size <= 3
+    assert answers[0] == answers[-1]
+
+
+def test_works_in_greenlets() -> None:
+    """Under gevent, greenlets share an engine and run turns at the same time; a second engine is refused
+    clearly while one runs."""
+    if importlib.util.find_spec("gevent") is None:
+        pytest.skip("gevent is not installed")
+    done = subprocess.run([sys.executable, "-c", GREENLETS], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["5 answers", "let all greenlets use one engine", ""]
+
+
+GREENLETS = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, time
+from toolchart import Engine, ToolchartError
+
+def look(place: str) -> str:
+    "Look."
+    time.sleep(0.01)  # another greenlet goes on
+    return place
+
+call = {"tool_calls": [{"name": "look", "arguments": {"place": "here"}}]}
+llm = {"provider": "scripted", "model": "m", "replies": [call, "done"] * 10}
+spec = {"chart": "tool_loop", "llms": {"m": llm}, "responses": [{"llm": "m"}]}
+refusals = []
+
+def open_another():
+    try:
+        with Engine(spec, log="memory") as other:
+            other.run("hello")
+    except ToolchartError as error:
+        refusals.append(str(error))
+
+with Engine(spec, log="memory", functions=[look]) as engine:
+    turns = [gevent.spawn(engine.run, f"hello {i}") for i in range(5)]
+    turns[0].join(0.02)
+    gevent.spawn(open_another).join(10)
+    gevent.joinall(turns, timeout=60)
+    print(sum(turn.value.ok for turn in turns), "answers")
+print(refusals[0].splitlines()[1].split(";")[0].strip())
+"""
 
 
 @pytest.mark.parametrize("name", list_shipped_charts())
