@@ -6,7 +6,7 @@ is open and can be resumed, and while a worker has it. It and the agents that it
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -133,43 +133,46 @@ def _is_turn_open(last: ReadRecord) -> bool:
     return not last.ends_turn
 
 
-def select_prunable(
+OPEN_TURN = "a turn is open"
+HELD = "somebody works on it"
+
+
+def find_kept(
     conversations: Iterable[ConversationAge], now: datetime, *, older_than: timedelta | None, keep: int | None
-) -> list[str]:
-    """The ids of the conversations that may be deleted, the oldest first.
+) -> dict[str, str]:
+    """The conversations that stay, each with the reason in a few words.
 
     Args:
         older_than: only conversations whose newest record is older may be deleted.
         keep: number of newest conversations that always stay.
     """
     ages = sorted(conversations, key=lambda age: age.newest_at)
-    newest_ids = {age.conversation for age in ages[-keep:]} if keep else set()
-    prunable = {
-        age.conversation
-        for age in ages
-        if age.conversation not in newest_ids
-        and not (age.is_open or age.is_held)
-        and (older_than is None or now - datetime.fromisoformat(age.newest_at) > older_than)
-    }
-    parents = {age.conversation: age.parent for age in ages}
+    newest = {age.conversation for age in ages[-keep:]} if keep else set()
+    kept: dict[str, str] = {}
     for age in ages:
-        if age.conversation not in prunable:
-            _keep_ancestors(age.parent, parents, prunable)
-    _keep_children(ages, prunable)
-    return [age.conversation for age in ages if age.conversation in prunable]
-
-
-def _keep_children(ages: list[ConversationAge], prunable: set[str]) -> None:
-    """Remove all children of kept conversations from the prunable ones, and theirs."""
-    kept = {age.conversation for age in ages} - prunable
-    children = {age.conversation for age in ages if age.is_child and age.parent in kept} & prunable
-    if children:
-        prunable -= children
-        _keep_children(ages, prunable)
-
-
-def _keep_ancestors(name: str | None, parents: dict[str, str | None], prunable: set[str]) -> None:
-    """Remove all ancestors of a kept fork from the prunable conversations."""
-    while name is not None:
-        prunable.discard(name)
-        name = parents.get(name)
+        if age.conversation in newest:
+            kept[age.conversation] = "among the newest"
+        elif older_than is not None and now - datetime.fromisoformat(age.newest_at) <= older_than:
+            kept[age.conversation] = "not old enough"
+        elif age.is_held:
+            kept[age.conversation] = HELD
+        elif age.is_open:
+            kept[age.conversation] = OPEN_TURN
+    parents = {age.conversation: age.parent for age in ages}
+    children = defaultdict(list)
+    for age in ages:
+        if age.is_child:
+            children[age.parent].append(age.conversation)
+    # A kept conversation keeps what it was forked from or works for, and that keeps all of its children.
+    reached = list(kept)
+    while reached:
+        name = reached.pop()
+        parent = parents.get(name)
+        relatives = [(child, "its parent is kept") for child in children[name]]
+        if parent in parents:
+            relatives.append((parent, "a fork or child of it is kept"))
+        for relative, reason in relatives:
+            if relative not in kept:
+                kept[relative] = reason
+                reached.append(relative)
+    return kept

@@ -132,7 +132,7 @@ class Agent:
     def open_conversations(self, store: Store, log: GroupCommit) -> None:
         """Make `conversations`, those of this agent on a log."""
         self._store, self._log = store, log
-        children = ChildConversations(store, log, self.parts, self.get_child)
+        children = ChildConversations(store, log, self.parts, self.get_child, lambda: self.conversations)
         self.conversations = Conversations(
             spec=self.spec,
             chart=self.chart,

@@ -60,15 +60,22 @@ class ChildConversations:
 
     Args:
         get_agent: returns the agent that an effect names.
+        get_conversations: returns the conversations of the agent that runs the children.
     """
 
     def __init__(
-        self, store: Store, log: GroupCommit, parts: Parts, get_agent: Callable[[Mapping[str, Any]], Any]
+        self,
+        store: Store,
+        log: GroupCommit,
+        parts: Parts,
+        get_agent: Callable[[Mapping[str, Any]], Any],
+        get_conversations: Callable[[], Conversations],
     ) -> None:
         self._store = store
         self._log = log
         self._clock, self._answers = parts.clock, parts.answers
         self._get_agent: Callable[[Mapping[str, Any]], ChildAgent] = get_agent
+        self._get_conversations = get_conversations
 
     async def run_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.run_child`."""
@@ -100,7 +107,7 @@ class ChildConversations:
         if snapshot.has_ended:
             answer = build_answer(task, snapshot, head, now)
         else:
-            driver = self._get_agent(task.effect.agent).conversations.resume_driver(task.conversation, loaded)
+            driver = self._get_conversations().build_canceller(task.conversation, loaded)
             driver.dependencies = self._adapt_dependencies(driver, task)
             with self._log:
                 await driver.record_cancellation("the parent conversation does not need it any more")

@@ -271,6 +271,20 @@ class Conversations:
         self._apply_continuation(driver, loaded_conversation)
         return driver
 
+    def build_canceller(self, name: str, loaded_conversation: ReplayedConversation) -> Driver:
+        """The driver that records the cancellation of an open turn.
+
+        It performs nothing. So it needs neither the host nor the tools of the turn, which this agent may not
+        have, and that it has others is not recorded.
+        """
+        journal = self._open_journal(name, loaded_conversation)
+        snapshot, recorded = loaded_conversation.snapshot, loaded_conversation.versions
+        driver = self._build_driver(name, None, snapshot, journal, loaded_conversation.machine)
+        versions = replace(self._versions, tools=recorded.tools, sources=recorded.sources)
+        if versions != recorded:
+            driver.apply_event(Continued(versions=versions))
+        return driver
+
     async def record_migration(self, name: str, loaded_conversation: ReplayedConversation) -> None:
         """Let an open conversation go on with this agent's chart; the proof that it may was made before.
 

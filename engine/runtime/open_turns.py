@@ -388,7 +388,7 @@ class OpenTurns:
         loaded = self._load_conversation(conversation)
         if loaded.snapshot.is_over:
             raise SpecError(f"no turn of conversation {conversation!r} is open")
-        driver = self._agent.conversations.resume_driver(conversation, loaded)
+        driver = self._agent.conversations.build_canceller(conversation, loaded)
         if entry:
             driver.add_taken_entry(entry)
         await driver.record_cancellation(event.reason or "cancelled")

@@ -68,3 +68,33 @@ def test_prune_deletes_a_family_together(run_cli: RunCli, log: str) -> None:
     deleted = run_cli("prune", "--keep", "1", "--log", log).out.split()
     assert sorted(deleted) == ["talk", "talk.1.0", "talk.1.1"]
     assert run_cli("verify", "--log", log).code == 0
+
+
+def test_cancel_ends_children_without_their_agents(run_cli: RunCli, tmp_path: Path) -> None:
+    """`cancel` without a spec ends a turn whose child waits for a person: both logs say so, and replay."""
+    path = str(tmp_path / "log.db")
+    effects = {"work": {"run_agent": {"chart": ASKING, "message": "go", "as": "outcome"}}}
+    effects["publish"] = {"answer": "{{outcome}}"}
+    with make_engine(make_spec(make_parent_chart(), effects), FunctionModel(repeat_words), path) as engine:
+        assert not engine.run("go", conversation="talk").is_over
+    ended = run_cli("cancel", "talk", "--log", path)
+    assert (ended.code, ended.out[:6]) == (0, "talk: "), ended.err
+    assert "talk and 1 child" in run_cli("replay", "talk", "--log", path).out
+    assert sorted(run_cli("prune", "--keep", "0", "--log", path).out.split()) == ["talk", "talk.1"]
+
+
+ASKING = {
+    "name": "asking",
+    "states": {
+        "asking": {
+            "initial": True,
+            "enter": "ask",
+            "transitions": [
+                {"event": "answered", "target": "done"},
+                {"event": "cancelled", "target": "done"},
+            ],
+        },
+        "done": {"final": True, "enter": "answer_with_error"},
+    },
+    "effects": {"ask": {"ask_person": {"question": "Which?", "form": {"type": "object"}, "as": "chosen"}}},
+}

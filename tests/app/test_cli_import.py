@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from toolchart.engine.exchange.messages import import_messages
+from toolchart.engine.log.stores import open_store
+
 RunCli = Callable[..., Any]
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"n": 1}'}}
@@ -107,6 +110,27 @@ def test_an_imported_conversation_can_be_erased_pruned_and_gone_on_with(
     assert "rent" not in run_cli("show", "a", "--json").out
     assert run_cli("verify").code == 0
     assert sorted(run_cli("prune", "--keep", "0").out.split()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("messages", [[*ASK, RESULT], ASK, ASK[:1]])
+def test_an_open_imported_turn_can_be_ended_without_an_agent(
+    run_cli: RunCli, work_dir: Path, messages: list[Any]
+) -> None:
+    """`prune` and `erase` say why an imported conversation with an open turn stays; `cancel` needs no agent
+    and asks nobody, and then both take it."""
+    store = open_store(".toolchart/log.db")
+    store.append("a", 0, import_messages(messages, "a", "2026-01-01T00:00:00Z"))
+    store.close()
+    kept = run_cli("prune", "--keep", "0")
+    assert (kept.code, kept.out) == (0, "")
+    assert "kept a: a turn is open; finish it, or end it: toolchart cancel ID" in kept.err
+    assert "toolchart cancel a" in run_cli("erase", "a", "--text", "rent").err
+    ended = run_cli("cancel", "a", "--reason", "nobody goes on")
+    assert (ended.code, ended.out) == (0, "a: error\n"), ended.err
+    assert run_cli("replay", "a").code == 0
+    assert run_cli("erase", "a", "--text", "rent").code == 0
+    assert run_cli("verify").code == 0
+    assert run_cli("prune", "--keep", "0").out.split() == ["a"]
 
 
 @pytest.mark.parametrize("name", [None, "pay"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolchart.engine import Engine
 from toolchart.engine.log import record as records
-from toolchart.engine.log.retention import ConversationAge, list_conversation_ages, select_prunable
+from toolchart.engine.log.retention import ConversationAge, find_kept, list_conversation_ages
 from toolchart.engine.log.seal import Seal, check_seal, read_seals, seal_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation, verify_store
@@ -163,7 +163,8 @@ def test_retention_keeps_what_it_must(
         )
         for index, (days, is_open, parent) in enumerate(age_values)
     ]
-    prunable = set(select_prunable(ages, NOW, older_than=older_than, keep=keep))
+    kept = find_kept(ages, NOW, older_than=older_than, keep=keep)
+    prunable = {age.conversation for age in ages} - kept.keys()
     for age in ages:
         if age.conversation in prunable:
             assert not age.is_open
@@ -180,9 +181,10 @@ def test_the_log_verifies_after_retention() -> None:
     engine.run("go", conversation="old")
     engine.run("go", conversation="parent")
     engine.fork("parent", name="fork")
-    prunable = select_prunable(
-        list_conversation_ages(store), NOW.replace(year=2999), older_than=timedelta(days=1), keep=1
-    )
+    ages = list_conversation_ages(store)
+    kept = find_kept(ages, NOW.replace(year=2999), older_than=timedelta(days=1), keep=1)
+    assert kept == {"fork": "among the newest", "parent": "a fork or child of it is kept"}
+    prunable = [age.conversation for age in ages if age.conversation not in kept]
     assert sorted(prunable) == ["c", "old"]
     for name in prunable:
         store.delete(name)

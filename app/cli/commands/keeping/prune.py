@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log
@@ -23,7 +21,7 @@ from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.log.reading.listing import delete_conversations
-from toolchart.engine.log.retention import ConversationAge, list_conversation_ages, select_prunable
+from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
 from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations
 from toolchart.engine.runtime.clock import SystemClock
@@ -74,8 +72,8 @@ def command(
     """Delete whole conversations by age or number, and print their ids. The rest of the log still verifies.
 
     A conversation with an open turn, or that somebody works on, is kept, and so is the parent of a fork that
-    is kept. Where the log is sealed, name the seal journal: without a tombstone `verify --seal` reports what
-    was deleted as missing. `--vacuum` alone only shrinks the file.
+    is kept. How many are kept, and why, is printed. Where the log is sealed, name the seal journal: without a
+    tombstone `verify --seal` reports what was deleted as missing. `--vacuum` alone only shrinks the file.
 
     \b
     Example:  toolchart prune --older-than 30d --dry-run
@@ -86,8 +84,8 @@ def command(
     selects = older_than is not None or keep is not None
     with open_log(log) as store:
         ages = list_conversation_ages(store) if selects else []
-        select = partial(select_prunable, now=datetime.now(UTC), older_than=older_than, keep=keep)
-        names = select(ages)
+        kept = find_kept(ages, datetime.now(UTC), older_than=older_than, keep=keep)
+        names = [age.conversation for age in ages if age.conversation not in kept]
         if not dry_run:
             if archive is not None:
                 archive_conversations(store, names, archive)
@@ -96,8 +94,8 @@ def command(
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
             store.vacuum()
-    _print_kept_names(_list_held_names(ages, select), "somebody works on it")
-    _print_kept_names([name for name in names if name not in deleted_names], "a worker took it meanwhile")
+    taken = {name: "a worker took it meanwhile" for name in names if name not in deleted_names}
+    _print_kept({**kept, **taken})
     verb = "would be deleted" if dry_run else "deleted"
     print_notice(f"{len(deleted_names)} of {len(ages)} conversations {verb}")
     return SUCCESS
@@ -122,16 +120,15 @@ def _print_names(names: Iterable[str], count: int) -> set[str]:
     return printed_names
 
 
-def _list_held_names(
-    ages: list[ConversationAge], select: Callable[[list[ConversationAge]], list[str]]
-) -> list[str]:
-    """The conversations that would be deleted if nobody worked on them."""
-    held_names = {age.conversation for age in ages if age.is_held}
-    if not held_names:
-        return []
-    return [name for name in select([replace(age, is_held=False) for age in ages]) if name in held_names]
+def _print_kept(reasons: Mapping[str, str]) -> None:
+    """Print how many conversations stay for each reason, and one of them."""
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names_by_reason.setdefault(reason, []).append(name)
+    for reason, names in names_by_reason.items():
+        what = names[0] if len(names) == 1 else f"{len(names)} conversations, {names[0]} for instance"
+        print_notice(f"kept {escape_controls(what)}: {reason}{_HINTS.get(reason, '')}")
 
 
-def _print_kept_names(names: list[str], reason: str) -> None:
-    for name in names:
-        print_notice(f"kept {escape_controls(name)}: {reason}")
+_HINTS = {OPEN_TURN: "; finish it, or end it: toolchart cancel ID"}
+"""What to do about a reason."""

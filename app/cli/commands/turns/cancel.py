@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.handing_over import find_owner
 from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import durability_option, fleet_options, log_option
-from toolchart.app.cli.stored_agent import choose_agent, spec_option, trust_option
+from toolchart.app.cli.stored_agent import spec_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
+from toolchart.states.events import Configured
 
 
 @click.command(short_help="Stop an open turn.")
@@ -20,7 +23,6 @@ from toolchart.engine.runtime.engine import Engine
 @click.option("--reason", metavar="TEXT", help="Why; it stands in the log.")
 @fleet_options
 @spec_option
-@trust_option
 @durability_option
 @log_option
 def command(
@@ -29,7 +31,6 @@ def command(
     dsn: str | None,
     run_here: bool,
     spec: str | None,
-    trust_log: bool,
     durability: str | None,
     log: str | None,
 ) -> int:
@@ -40,15 +41,18 @@ def command(
 
     Where the chart has no row for `cancelled` the turn is suspended, and can be resumed.
 
+    Cancelling performs nothing, so it needs no agent: the chart stands in the log. --spec is for what the
+    log is kept with, such as its key.
+
     \b
-    Example:  toolchart cancel 5f0c --spec agent.yaml --reason "asked twice"
+    Example:  toolchart cancel 5f0c --reason "asked twice"
     """
     with open_log(log) as store:
         name = find_conversation(store, conversation)
         root_name = find_root(store, name)
         root = load_conversation(store, root_name)
         assert root is not None, "find_conversation returns only conversations of this log"
-        agent = choose_agent(spec, root.configured, trust_log=trust_log)
+        agent = spec if spec is not None else _build_idle_spec(root.configured)
         owner = find_owner(root_name, log=log, dsn=dsn, run_here=run_here)
         with Engine(agent, log=log, durability=durability) as engine:
             if owner is not None:
@@ -59,3 +63,9 @@ def command(
     else:
         print_text(f"{result.conversation}: {result.state}")
     return SUCCESS
+
+
+def _build_idle_spec(stored: Configured) -> dict[str, Any]:
+    """An agent that can do nothing, and strikes out what the stored one strikes out."""
+    redact = stored.spec.get("redact")
+    return {"llms": {}, "responses": [], **({"redact": redact} if redact else {})}
