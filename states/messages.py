@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import to_builtins
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import CitationPart, ContentPart, TextPart, encode_chat_part
@@ -207,11 +207,9 @@ class Usage(
             return self
         sums = {}
         for name, left, right in zip(self.__struct_fields__, astuple(self), astuple(other), strict=True):
-            if left is None:
-                sums[name] = right
-            else:
-                sums[name] = left if right is None else left + right
-        return Usage(**sums)
+            if right is not None:
+                sums[name] = right if left is None else left + right
+        return replace(self, **sums)
 
 
 class Reply(

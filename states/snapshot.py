@@ -331,11 +331,11 @@ class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec al
 
     state: str = ""
     """Label of the current state; empty before the first turn."""
-    has_ended: bool = True
+    has_ended: bool = False
     """Whether the chart is not running: never started, terminated, or ended by the core."""
     awaits_user: bool = False
     """Whether the chart runs and only waits for the user's next message, timers aside."""
-    is_over: bool = True
+    is_over: bool = False
     """Whether a new turn may start: the chart is not running, or waits for the user's next message."""
 
     def __post_init__(self) -> None:
@@ -349,9 +349,12 @@ class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec al
                 awaits_user = False
                 break
             awaits_user = awaits_user or not effect.is_timer
-        force_setattr(self, "has_ended", has_ended)
-        force_setattr(self, "awaits_user", awaits_user and not has_ended)
-        force_setattr(self, "is_over", awaits_user or has_ended)
+        awaits_user = awaits_user and not has_ended
+        # In most steps the chart runs on, and nothing is set. A copy may have the values of another snapshot.
+        if (self.has_ended, self.awaits_user) != (has_ended, awaits_user):
+            force_setattr(self, "has_ended", has_ended)
+            force_setattr(self, "awaits_user", awaits_user)
+            force_setattr(self, "is_over", has_ended or awaits_user)
         if type(self.calls) is not OpenCalls:
             force_setattr(self, "calls", OpenCalls(self.calls))
 

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.record import FORMAT, GENESIS, encode_plain_event, encode_record
+from toolchart.engine.log.record import FORMAT, GENESIS, encode_record
 from toolchart.states.chart.loading import Chart
+from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import Step, begin, step
 from toolchart.states.effects import Effect, ReviewCalls
 from toolchart.states.events import Configured, Event, Reviewed
@@ -97,7 +98,7 @@ class LogWriter:
 
     def write_record(self, event: Event, result: Step) -> bytes:
         """Append the record of a step, and return its line."""
-        _, data = encode_plain_event(event)
+        _, data = make_plain_event(event)
         line, self._prev = encode_record(len(self.lines), event.at, data, result, self._prev)
         self.lines.append(line)
         return line

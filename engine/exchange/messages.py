@@ -18,9 +18,10 @@ from toolchart.engine.exchange.recorded_messages import read_recorded_messages
 from toolchart.engine.log import record as records
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.reading.transcript import collect_transcript
-from toolchart.engine.log.record import FORMAT, encode_plain_event
+from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
 from toolchart.specs.history import expand_call_messages, has_call_messages, parse_content, parse_messages
+from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
 from toolchart.states.events import (
@@ -282,7 +283,7 @@ def _encode_records(events: Iterable[Event], at: str) -> Iterator[bytes]:
     snapshot, prev = Snapshot(), records.GENESIS
     machine = get_machine(load_chart("tool_loop"))
     for seq, raw in enumerate(events):
-        event, data = encode_plain_event(_name_answered_effect(snapshot, raw))
+        event, data = make_plain_event(_name_answered_effect(snapshot, raw))
         new_step = step(machine, snapshot, event)
         line, prev = records.encode_record(seq, at, data, new_step, prev)
         snapshot = new_step.snapshot

@@ -32,7 +32,7 @@ from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
-from toolchart.states.core.encoding import decode_event, encode, make_plain_event, read_json
+from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 from toolchart.states.events import (
@@ -41,8 +41,6 @@ from toolchart.states.events import (
     AgentRested,
     Continued,
     Event,
-    Replied,
-    ToolFinished,
     TurnStarted,
 )
 from toolchart.states.flows.results import build_agent_message
@@ -54,11 +52,6 @@ FORMAT = 2
 
 GENESIS = "0" * 64
 """`prev` of record 0."""
-
-CHANGE_WARNING = (
-    "something in it cannot stand in a log (NaN, an object, a structure without end); "
-    "the nearest value took its place"
-)
 
 _HASH_TAIL = len(b',"hash":""}') + 64
 
@@ -147,36 +140,6 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 # -- writing -------------------------------------------------------------------------------------
-
-
-def encode_plain_event(event: Event) -> tuple[Event, bytes]:
-    """The event and its JSON; values that JSON cannot hold are replaced by the nearest plain ones.
-
-    The returned event equals its JSON, so the core acts on exactly the event that is logged, whatever
-    a tool or a provider returned.
-
-    Raises:
-        ValueError: a field of the event has the wrong type.
-    """
-    plain, data, has_losses = make_plain_event(event)
-    if not has_losses:
-        return plain, data
-    plain, data, _ = make_plain_event(_add_change_warning(plain))
-    return plain, data
-
-
-def _add_change_warning(event: Event) -> Event:
-    """The event with a warning that values were replaced, where this event has warnings or notes."""
-    match event:
-        case Replied():
-            return replace(
-                event, reply=replace(event.reply, warnings=(*event.reply.warnings, CHANGE_WARNING))
-            )
-        case TurnStarted():
-            return replace(event, warnings=(*event.warnings, CHANGE_WARNING))
-        case ToolFinished():
-            return replace(event, notes=(*event.notes, CHANGE_WARNING))
-    return event
 
 
 def describe_turn_end(new_step: Step) -> RecordedEnd | None:

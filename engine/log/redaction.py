@@ -21,9 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from toolchart.engine.log.record import encode_plain_event
 from toolchart.states.canonical_json import encode_canonical
-from toolchart.states.core.encoding import decode_event, read_json
+from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
@@ -311,7 +310,7 @@ class RedactedConversation:
         Raises:
             ToolchartError: the redacted event leads to another state or to other effects.
         """
-        redacted_event, redacted_data = encode_plain_event(
+        redacted_event, redacted_data = make_plain_event(
             decode_event(self._redact(read_json(data)), event.at)
         )
         redacted_step = step(self._machine, self._snapshot, redacted_event)

@@ -12,7 +12,7 @@ turn (one that a process took over in its middle, a fork of one, a late answer) 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -75,6 +75,9 @@ class TurnFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return add_usages(call.usage for call in self.model_calls)
 
 
+_MILLISECOND = timedelta(milliseconds=1)
+
+
 def add_usages(usages: Iterable[Usage]) -> Usage:
     """The sum of usages, field by field."""
     total = Usage()
@@ -86,7 +89,7 @@ def add_usages(usages: Iterable[Usage]) -> Usage:
 def measure_seconds(start: str, end: str) -> float:
     """Seconds between two times of records; 0 where one of them is no time."""
     try:
-        return round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds(), 3)
+        return (datetime.fromisoformat(end) - datetime.fromisoformat(start)) // _MILLISECOND / 1000
     except ValueError:
         return 0.0
 

@@ -30,14 +30,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolchart.engine.event_loops import find_running_loop
-from toolchart.engine.log.record import Journal, encode_plain_event
+from toolchart.engine.log.record import Journal
 from toolchart.engine.runtime.parts import Dependencies
 from toolchart.engine.runtime.performers import EffectPerformer, end_agents, list_cancelled_runs, stop_tasks
 from toolchart.engine.runtime.result import list_result_warnings
 from toolchart.engine.runtime.waiting import list_overdue_timers, rests_on_timers
 from toolchart.specs.secrets import strike_secret_bytes, strike_secrets
 from toolchart.states.compiler import Move
-from toolchart.states.core.encoding import decode_event, read_json
+from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.step import Step, find_answered_effect, find_effect_row, step
 from toolchart.states.effects import Effect, RunAgent
@@ -333,10 +333,10 @@ class Driver:
             assert effect is not None, "only an event that names its effect can be late"
             event = replace(event, effect=effect.id)
         # The core gets what a replay will read: the event as its JSON has it, known secrets struck out.
-        event, data = encode_plain_event(event)
+        event, data = make_plain_event(event)
         safe_data = strike_secret_bytes(data)
         if safe_data is not data:  # a host or a tool gave a known secret back
-            event, data = encode_plain_event(decode_event(read_json(safe_data), event.at))
+            event, data = make_plain_event(decode_event(read_json(safe_data), event.at))
         new_step = step(self.machine, before, event)
         after = new_step.snapshot
         shown_before, redacted = before, self._redacted_conversation

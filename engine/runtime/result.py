@@ -396,7 +396,9 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     if snapshot.turn and snapshot.tracked_calls:
         summaries = dict(snapshot.shown.view.summaries) if snapshot.shown is not None else {}
         for message in snapshot.messages[find_turn_start(snapshot) :]:
-            cut = find_cut_notice(message.content) if message.role == "tool" else None
+            if message.role != "tool":
+                continue
+            cut = find_cut_notice(message.content)
             if message.tool_call_id in summaries:
                 size = json.loads(summaries[message.tool_call_id])["summary_of"]["characters"]
                 warnings.append(

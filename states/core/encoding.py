@@ -19,9 +19,10 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.content import PART_CLASSES
-from toolchart.states.events import Event
+from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
 from toolchart.states.vocabulary import EVENTS
 
 Value = TypeVar("Value")
@@ -40,7 +41,7 @@ def encode_event_json(event: Event) -> bytes:
     Raises:
         TypeError, ValueError, RecursionError: it holds something that JSON cannot hold.
     """
-    timeless_event = msgspec.structs.replace(event, at="")
+    timeless_event = replace(event, at="")
     try:
         return _encode(timeless_event)
     except UnicodeEncodeError:  # a lone surrogate: escaped
@@ -69,16 +70,23 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def make_plain_event(event: Event) -> tuple[Event, bytes, bool]:
-    """The event that equals its JSON; its JSON; and whether something was lost on the way.
+CHANGE_WARNING = (
+    "something in it cannot stand in a log (NaN, an object, a structure without end); "
+    "the nearest value took its place"
+)
 
-    Values that JSON cannot hold are replaced by the nearest ones: NaN and infinity by null, other objects by
-    their text.
+
+def make_plain_event(event: Event) -> tuple[Event, bytes]:
+    """The event that equals its JSON, and its JSON.
+
+    So the core acts on exactly the event that is logged, whatever a tool or a provider returned. Values that
+    JSON cannot hold are replaced by the nearest ones: NaN and infinity by null, other objects by their text.
+    The event then says so, where its kind has warnings or notes.
 
     Raises:
         ValueError: the event does not have the types of its class.
     """
-    timeless_event = msgspec.structs.replace(event, at="")
+    timeless_event = replace(event, at="")
     try:
         data = _encode(timeless_event)
         plain: Event = _get_decoder(type(event)).decode(data)
@@ -86,12 +94,26 @@ def make_plain_event(event: Event) -> tuple[Event, bytes, bool]:
         pass  # a lone surrogate, an object, a cycle
     else:
         if plain == timeless_event and type(event.at) is str:
-            return msgspec.structs.replace(plain, at=event.at), data, False
+            return replace(plain, at=event.at), data
     walk = _PlainWalk()
     fields = walk.make_plain(event)
     fields.pop("at")
     plain = decode_event({**fields, "type": event.TYPE}, event.at)
-    return plain, encode_event_json(plain), walk.has_losses
+    if walk.has_losses:
+        plain = _add_change_warning(plain)
+    return plain, encode_event_json(plain)
+
+
+def _add_change_warning(event: Event) -> Event:
+    """The event with a warning that values were replaced, where this event has warnings or notes."""
+    match event:
+        case Replied(reply=reply):
+            return replace(event, reply=replace(reply, warnings=(*reply.warnings, CHANGE_WARNING)))
+        case TurnStarted():
+            return replace(event, warnings=(*event.warnings, CHANGE_WARNING))
+        case ToolFinished():
+            return replace(event, notes=(*event.notes, CHANGE_WARNING))
+    return event
 
 
 _MAX_DEPTH = 200

@@ -68,7 +68,7 @@ A whole turn, driven by hand:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -342,12 +342,6 @@ def _list_answers(effect: str) -> tuple[str, ...]:
     return find_effect_row(effect).answers
 
 
-@lru_cache(maxsize=1024)  # declared effects have names of their own
-def _name_answer(event: str, effect: str) -> str:
-    """An event as the chart gets it, with the name of the effect that it answers."""
-    return f"{event}.{effect}"
-
-
 def find_answered_effect(snapshot: Snapshot, event: Answering) -> Effect | None:
     """The open effect that an event answers; None where it is not open any more.
 
@@ -411,7 +405,7 @@ def _close_answered_effect(builder: SnapshotBuilder, effect: Effect, event: str)
         builder.open_effects = (
             () if len(effects) == 1 else tuple([other for other in effects if other.id != effect.id])
         )
-    return _name_answer(event, effect.name)
+    return f"{event}.{effect.name}"
 
 
 def build_effects(

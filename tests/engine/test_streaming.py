@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.engine import TurnResult
-from toolchart.engine.log.record import CHANGE_WARNING
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.providers.shared.replies import iterate_deltas
+from toolchart.states.core.encoding import CHANGE_WARNING
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Replied
 from toolchart.states.messages import CallArguments, CallStarted, ReasoningDelta, Reply, TextDelta

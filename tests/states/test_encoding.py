@@ -16,6 +16,7 @@ from toolchart.engine.log.continuation.checkpoint import restore_effect, store_e
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
 from toolchart.states.core.encoding import (
+    CHANGE_WARNING,
     decode,
     decode_event,
     encode_event_json,
@@ -119,7 +120,7 @@ def test_an_event_is_read_as_it_was_written() -> None:
     event = Replied(at="2026-01-01T00:00:00.000Z", effect=2, reply=REPLY, deltas=({"kind": "text"},))
     data = encode_event_json(event)
     assert decode_event(read_json(data), event.at) == event
-    assert make_plain_event(event) == (event, data, False)
+    assert make_plain_event(event) == (event, data)
 
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -264,14 +265,13 @@ def test_every_kind_of_event_has_a_strategy() -> None:
 def test_every_event_equals_its_json(event: Event) -> None:
     """Whatever JSON can hold survives exactly: long integers with every digit, lone surrogates, any text."""
     event = replace(event, at="2026-01-01T00:00:00.000Z")
-    plain, data, has_losses = make_plain_event(event)
+    plain, data = make_plain_event(event)
     again = decode_event(read_json(data), event.at)
     assert again == plain
     assert repr(again) == repr(plain)
     has_pair = re.search(r"\\ud[89ab]..\\ud[c-f]", repr(event))  # two surrogates that make one character
     if "nan" not in repr(event) and "inf" not in repr(event) and not has_pair:
         assert plain == event
-        assert not has_losses
     assert encode_event_json(plain) == data
 
 
@@ -290,9 +290,9 @@ def test_every_event_equals_its_json(event: Event) -> None:
 def test_what_json_cannot_hold_is_replaced(value: Any, expected: Any, has_losses: bool) -> None:
     """The event that the core acts on has the replaced value, as the log has; a loss is reported."""
     event = ToolFinished(at="now", call_id="c", outcome="succeeded", result={"result": value})
-    plain, data, lost = make_plain_event(event)
+    plain, data = make_plain_event(event)
     assert isinstance(plain, ToolFinished)
-    assert (plain.result["result"], lost) == (expected, has_losses)
+    assert (plain.result["result"], CHANGE_WARNING in plain.notes) == (expected, has_losses)
     assert decode_event(read_json(data), "now") == plain
 
 
@@ -301,8 +301,9 @@ def test_a_structure_without_end_is_cut() -> None:
     endless: list[Any] = []
     endless.append(endless)
     event = ToolFinished(at="now", call_id="c", outcome="succeeded", result={"result": endless})
-    plain, data, has_losses = make_plain_event(event)
-    assert has_losses
+    plain, data = make_plain_event(event)
+    assert isinstance(plain, ToolFinished)
+    assert plain.notes == (CHANGE_WARNING,)
     assert decode_event(read_json(data), "now") == plain
 
 

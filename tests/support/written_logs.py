@@ -8,9 +8,10 @@ from typing import Any
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.record import FORMAT, GENESIS, Journal, encode_plain_event
+from toolchart.engine.log.record import FORMAT, GENESIS, Journal
 from toolchart.engine.log.replay import ReplayedConversation
 from toolchart.specs.charts import load_chart
+from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import Step, step
 from toolchart.states.events import (
     Configured,
@@ -54,7 +55,7 @@ class WrittenLog:
 
     def apply_event(self, event: Event, *, commit: bool = True) -> Step:
         """Make one step and append its record."""
-        event, data = encode_plain_event(event)
+        event, data = make_plain_event(event)
         new_step = step(self.machine, self.snapshot, event)
         self.journal.add_record(event.at, data, new_step)
         self.snapshot = new_step.snapshot

@@ -441,14 +441,9 @@ class ConversationExecutor:
         self.definitions = executor.definitions
         self.describe_tool = executor.describe_tool
         self.refuse = executor.refuse
-
-    def review(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict:
-        """As `ToolExecutor.review`; a call whose tool needs others first is denied."""
-        return self._executor.review(call, allowed_tools, self._contexts)
-
-    def review_at_once(self, call: ToolCall, allowed_tools: Sequence[str]) -> Verdict | None:
-        """As `review`; None where that would wait for a worker."""
-        return self._executor.review_at_once(call, allowed_tools, self._contexts)
+        # As those of the executor; a call whose tool needs others first is denied.
+        self.review = partial(executor.review, contexts=contexts)
+        self.review_at_once = partial(executor.review_at_once, contexts=contexts)
 
     def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""

@@ -216,20 +216,15 @@ class PythonRunner:
         Raises:
             ToolFailure: a value fits the JSON Schema but not the type.
         """
-        if self._needs_no_conversion(arguments):
-            return dict(arguments)
-        return self._convert_by_model(arguments)
-
-    def _needs_no_conversion(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether every argument has exactly the plain type of its parameter, and none is missing.
-
-        Then the model would return the same values, and asking it takes several times as long.
-        """
+        # Where every argument has exactly the plain type of its parameter, and none is missing, the model
+        # would return the same values. Asking it takes several times as long.
         plain_types = self._plain_types
         for name, value in arguments.items():
             if type(value) is not plain_types.get(name):
-                return False
-        return self._required_names <= arguments.keys()
+                return self._convert_by_model(arguments)
+        if self._required_names <= arguments.keys():
+            return dict(arguments)
+        return self._convert_by_model(arguments)
 
     def _convert_by_model(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from pydantic import ValidationError

@@ -51,7 +51,7 @@ from toolchart.engine.log.secrecy.content import (
 )
 from toolchart.engine.log.secrecy.stand_ins import add_digest, read_digest
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.core.encoding import decode_event, read_json
+from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step, step
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, ReplayMismatch, SpecError
 from toolchart.states.events import Erased, ErasedRecord, Event, Forked
@@ -543,7 +543,7 @@ def _write_plan(store: Store, plan: _Plan, leases: Mapping[str, Lease], notice: 
         at=at,
         turn=last.turn,
         iteration=last.iteration,
-        event=read_json(records.encode_plain_event(replace(notice, records=tuple(plan.named)))[1]),
+        event=read_json(make_plain_event(replace(notice, records=tuple(plan.named)))[1]),
         source=last.target,
         target=last.target,
         salt=generate_salt(),
