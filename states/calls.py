@@ -99,6 +99,7 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
     """
     verdicts_by_id = dict(zip(map(_get_call_id, event.verdicts), event.verdicts, strict=True))
     calls, denied = [], builder.denied
+    is_strict = builder.settings is not None and builder.settings.strict
     for open_call in builder.calls:
         if open_call.outcome is not None:
             calls.append(open_call)
@@ -119,6 +120,9 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
         )
         calls.append(open_call)
         denied += verdict.ruling == "denied"
+        if is_strict and verdict.is_repaired and verdict.ruling in ("run", "needs_approval"):
+            # A lenient policy records the repair alone, and the call runs with what was made of it.
+            builder.warnings += (f"the arguments of a call of {call.name!r} were repaired",)
     if verdicts_by_id or len(calls) != builder.calls.length:
         raise IllegalEvent("reviewed", builder.state, false_conditions=("one verdict for every open call",))
     builder.calls = OpenCalls(calls)

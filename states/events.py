@@ -85,7 +85,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     at_limit: str = "I reached the maximum number of tool calls ({limit}) before I had a final answer."
-    at_budget: str = "I reached the limit of this turn ({budget}) before I had a final answer."
+    at_budget: str = "I reached the limit of this turn ({budget}: {limit}) before I had a final answer."
     failed: str = "I encountered an issue while answering: {reason}."
     skipped: str = "This call was not executed: {reason}"
     interrupted: str = (
@@ -293,6 +293,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The arguments to run with, if the review repaired them."""
     notes: tuple[str, ...] = ()
     """The repairs, one by one."""
+    is_repaired: bool = False
+    """Whether the arguments broke the schema; a null that stood for an absent value did not."""
     may_repeat: bool = False
     """Whether its tool is made for identical calls, as in polling: then they are no repetition."""
     definition: dict[str, str] | None = None

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,9 @@ from toolchart.states.errors import (
     TurnCancelled,
 )
 from toolchart.states.plugins import describe_failure, find_culprit
+
+if TYPE_CHECKING:
+    from toolchart.engine.runtime.result import TurnResult
 
 SUCCESS = 0
 NEGATIVE = 1
@@ -52,6 +55,15 @@ def exit_code(error: ToolchartError) -> int:
             return NEGATIVE
         case _:
             return USAGE_ERROR
+
+
+def find_result_code(result: TurnResult) -> int:
+    """The exit code of a turn: a cancellation is 3 and a limit 4; 1 is an error, or a turn that waits."""
+    if result.error is not None and result.error.kind == "cancelled":
+        return CANCELLED
+    if result.limit_reached:
+        return LIMIT_REACHED
+    return SUCCESS if result.is_over and result.error is None else NEGATIVE
 
 
 def run_to_exit_code(command: Callable[[], Any]) -> int:

@@ -10,7 +10,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS
+from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.people import find_people
@@ -122,9 +122,7 @@ def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, 
         click.echo(
             answer, color=True
         )  # unchanged: click must not strip escape sequences from the model's text
-    if result.limit_reached:
-        return LIMIT_REACHED
-    return SUCCESS if result.is_over and result.error is None else NEGATIVE
+    return find_result_code(result)
 
 
 def format_run(call: PendingApproval) -> str:

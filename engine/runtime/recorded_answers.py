@@ -66,18 +66,22 @@ class RecordedAnswers:
     outcomes: dict[str, ToolFinished] = field(default_factory=dict)
     decisions: dict[str, Decided] = field(default_factory=dict)
     calls: dict[str, ToolCall] = field(default_factory=dict)
+    last_place: tuple[int, int] = (0, 0)
+    """Turn and iteration of the newest request that has an answer."""
 
 
 def collect_recorded_answers(steps: Iterable[ReplayedStep]) -> RecordedAnswers:
     """The answers of replayed steps."""
     answers = RecordedAnswers()
-    digests: dict[int, str] = {}
+    requests: dict[int, Request] = {}
     for replay_step in steps:
         event = replay_step.record.decode_event()
         match event:
             case Replied() | Failed():
-                if event.effect in digests:
-                    answers.replies[digests[event.effect]].append(event)
+                request = requests.get(event.effect)
+                if request is not None:
+                    answers.replies[compute_request_digest(request)].append(event)
+                    answers.last_place = max(answers.last_place, (request.turn, request.iteration))
             case Reviewed():
                 answers.verdicts |= {verdict.call_id: verdict for verdict in event.verdicts}
             case ToolFinished():
@@ -87,7 +91,7 @@ def collect_recorded_answers(steps: Iterable[ReplayedStep]) -> RecordedAnswers:
         answers.calls |= {open_call.call.id: open_call.call for open_call in replay_step.step.snapshot.calls}
         for effect in replay_step.step.effects:
             if isinstance(effect, CallModel):
-                digests[effect.id] = compute_request_digest(effect.request)
+                requests[effect.id] = effect.request
     return answers
 
 
@@ -109,14 +113,20 @@ class RecordedModel:
         """The next recorded reply to the same request.
 
         Raises:
-            NoRecordedAnswer: the recorded conversation did not make this request.
+            NoRecordedAnswer: the recorded conversation did not make this request, or ends before its answer.
             ProviderError: the recorded request failed.
         """
         answers = self._answers.replies.get(compute_request_digest(request))
         if not answers:
+            place = f"turn {request.turn}, iteration {request.iteration}"
+            is_past_end = (request.turn, request.iteration) > self._answers.last_place
+            if is_past_end or answers is not None:  # the same request was made, and answered fewer times
+                raise NoRecordedAnswer(
+                    f"the recording ends here: it has no reply of {request.model!r} for {place}. To go on "
+                    "from here, ask the model: resume the fork, or fork without --offline"
+                )
             raise NoRecordedAnswer(
-                f"the recorded conversation did not make this request to {request.model!r} "
-                f"(turn {request.turn}, iteration {request.iteration})"
+                f"the recorded conversation did not make this request to {request.model!r} ({place})"
             )
         answer = answers.popleft()
         if isinstance(answer, Replied):

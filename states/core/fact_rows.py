@@ -225,12 +225,13 @@ FACT_ROWS = (
     ),
     Fact(
         name="strict_warnings",
-        changed_by=("replied", "replied.*", "tool_finished"),
+        changed_by=("replied", "replied.*", "reviewed", "tool_finished"),
         changed_by_effect=_may_warn,
         is_latched=True,
         type="boolean",
         meaning="whether the policy is strict and the turn has a warning",
-        changes="with the start of the turn, every reply, and a tool that raises an exception",
+        changes="with the start of the turn, every reply, a review that repairs arguments, and a tool that"
+        " raises an exception",
         read=lambda s: bool(s.warnings) and s.settings is not None and s.settings.strict,
     ),
     Fact(

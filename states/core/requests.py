@@ -355,7 +355,8 @@ def _format_limit_answer(builder: SnapshotBuilder, limit: str) -> str:
     if limit == "max_iterations":
         text = builder.texts.at_limit.format(limit=builder.limits.max_iterations)
     else:
-        text = builder.texts.at_budget.format(budget=limit)
+        value = getattr(builder.limits, limit)
+        text = builder.texts.at_budget.format(budget=limit, limit=value)
     answer_text = find_answer_text(builder)
     if builder.failure is not None and builder.streamed_text:
         answer_text = builder.streamed_text  # of the reply that the limit has cut off

@@ -86,3 +86,23 @@ def test_mistakes_are_wrong_usage(
     assert result.code == 2
     assert message in result.err
     assert len(run_cli("runs", "--json").out.splitlines()) == 1
+
+
+def test_an_offline_fork_past_the_end_of_the_recording_says_so(run_cli: RunCli, work_dir: Path) -> None:
+    """A fork that goes on where a limit ended its parent reaches the end of the recording: exit 1, the
+    message says so and how to go on, and `resume` does."""
+    Path("agent.yaml").write_text(
+        "chart: tool_loop\n"
+        "llms: {m: {provider: scripted, model: m,\n"
+        "  replies: [{tool_calls: [{name: echo, arguments: {}}]}, done]}}\n"
+        "tools: {registry: [{name: echo}]}\n"
+        "limits: {max_iterations: 1}\n"
+        "responses: [{llm: m, tools: {enabled: true}}]\n",
+        "utf-8",
+    )
+    assert run_cli("run", "agent.yaml", "go", "--conversation", "talk").code == 4
+    fork = run_cli("fork", "talk", "--set", "limits.max_iterations=3", "--offline", "--name", "wide")
+    assert fork.code == 1
+    assert "the recording ends here: it has no reply of 'm' for turn 1, iteration 1" in fork.err
+    assert "toolchart resume wide" in fork.err
+    assert run_cli("resume", "wide", "--spec", "agent.yaml").code == 0

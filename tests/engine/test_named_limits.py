@@ -10,11 +10,15 @@ import pytest
 from agents import make_engine, reply_with_calls
 from child_agents import FunctionModel
 
+from toolchart.app.cli.exit_codes import find_result_code
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.states.errors import ProviderError
+from toolchart.specs.charts import list_shipped_charts, load_chart
+from toolchart.specs.unread_limits import find_read_limits
+from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Delta, Reply, Request, TextDelta
+from toolchart.testing import TurnableClock
 from toolchart.tools.definition import ToolFailure
 
 LLMS = {"model": {"provider": "scripted", "model": "m", "context_limit": 100_000}}
@@ -179,3 +183,102 @@ def test_a_tool_that_says_no_is_no_exception() -> None:
         result = engine.run("go", conversation="c")
         assert (result.content, result.error) == ("done", None)
         assert b'"raised"' not in b"".join(engine.store.read_lines("c"))
+
+
+@pytest.mark.parametrize("chart", ["full", "compacting"])
+def test_a_strict_policy_ends_the_turn_at_repaired_arguments(chart: str) -> None:
+    """S3.10: under `policy: strict` arguments that the review had to repair end the turn in error before the
+    call runs, and the result names the tool. A lenient policy runs the call and records the repair."""
+    replies = [reply_with_calls(("calculator", {"expresion": "6*7"})), "done"]
+    strict = run_stubborn(replies, chart, policy="strict")
+    assert strict.error is not None
+    assert (strict.state, strict.error.kind) == ("error", "strict_policy")
+    assert strict.error.message == "the arguments of a call of 'calculator' were repaired"
+    assert [call.outcome for call in strict.tool_calls] == ["skipped"]
+    lenient = run_stubborn(replies, chart)
+    assert (lenient.content, lenient.warnings) == ("done", ())
+    assert [call.outcome for call in lenient.tool_calls] == ["succeeded"]
+
+
+# -- every shipped chart, every limit ----------------------------------------------------------------
+
+
+BUDGETS: dict[str, Any] = {
+    "max_tool_calls": 1,
+    "max_tokens": 10,
+    "max_cost": 0.000001,
+    "max_seconds": 0.5,
+    "max_iterations": 2,
+    "max_tool_only_streak": 2,
+    "max_repeats": 1,
+}
+"""Each limit that a spec can set and that a model runs into, with a low value."""
+
+
+PRICES = {"currency": "USD", "models": {"m": {"input": 2.5, "output": 10}}}
+
+
+def run_into(chart: str, limit: str) -> TurnResult:
+    """A turn that reaches one limit.
+
+    Raises:
+        SpecError: the chart does not read it.
+    """
+    same = limit == "max_repeats"
+    replies = [SAME if same else call_anew(number) for number in range(30)]
+    for reply in replies:
+        reply["usage"] = {"input": 9, "output": 9}
+    clock = TurnableClock()
+
+    def pass_time(event: Any, step: Any) -> None:
+        clock.advance(0.2)
+
+    limits = {limit: BUDGETS[limit]}
+    options: dict[str, Any] = {"chart": chart, "llms": LLMS, "limits": limits, "prices": PRICES}
+    with make_engine(replies, clock=clock, observer=pass_time, **options) as engine:
+        result = engine.run("go", conversation="c")
+        list(replay_conversation(engine.store, "c"))
+        return result
+
+
+@pytest.mark.parametrize("limit", BUDGETS)
+@pytest.mark.parametrize("chart", list_shipped_charts())
+def test_each_end_at_a_limit_names_it_and_its_value(chart: str, limit: str) -> None:
+    """Under each shipped chart, each limit that its rows read ends the turn with its name and its value in
+    the result and in the text, and with exit code 4. A limit that no row reads is refused at load."""
+    if limit not in find_read_limits(load_chart(chart)):
+        with pytest.raises(SpecError, match=limit):
+            run_into(chart, limit)
+        return
+    result = run_into(chart, limit)
+    assert (result.limit_reached, result.limit_value, result.error) == (limit, BUDGETS[limit], None)
+    assert str(BUDGETS[limit]) in result.content
+    assert (limit in result.content) or limit == "max_iterations"
+    assert find_result_code(result) == 4
+
+
+@pytest.mark.parametrize("chart", list_shipped_charts())
+def test_each_other_end_has_its_exit_code(chart: str) -> None:
+    """Under each shipped chart an answer is 0, a failure 1 with its kind, and a cancellation 3."""
+
+    def refuse(request: Request) -> Reply:
+        raise ProviderError(kind="auth", message="no key", status=401)
+
+    assert find_result_code(run_stubborn(["hello"], chart)) == 0
+    failed = run_stubborn([refuse], chart)
+    assert failed.error is not None
+    assert (failed.error.kind, find_result_code(failed)) == ("auth", 1)
+    cancelled = asyncio.run(cancel_turn(chart))
+    assert cancelled.error is not None
+    assert (cancelled.error.kind, find_result_code(cancelled)) == ("cancelled", 3)
+
+
+async def cancel_turn(chart: str) -> TurnResult:
+    """The result of a turn that somebody cancels while the model is asked."""
+    spec = {"chart": chart, "llms": LLMS, "responses": [{"llm": "model"}]}
+    model = FunctionModel(lambda said, request: asyncio.Event())
+    async with Engine(spec, log="memory", providers={"model": model}) as engine:
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await model.wait_for_requests(1)
+        await engine.acancel("c", "enough")
+        return await turn

@@ -140,6 +140,8 @@ class CallJudgement(msgspec.Struct, frozen=True, gc=False):
     ruling: Ruling = "run"
     """What the approval policy says of a good call."""
     ruling_reason: str | None = None
+    is_repaired: bool = False
+    """Whether the arguments broke the schema before."""
 
 
 class _ToolChecks(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +266,7 @@ class ToolExecutor:
             reason=judgement.ruling_reason,
             arguments=judgement.arguments if judgement.notes else None,
             notes=judgement.notes,
+            is_repaired=judgement.is_repaired,
             may_repeat=tool.repeatable,
             definition=self.registry.describe_tool(tool.name) if ruling == "needs_approval" else None,
         )
@@ -298,6 +301,7 @@ class ToolExecutor:
             return CallJudgement(tool, {}, (), "denied", reason)
         arguments: dict[str, Any] = call.arguments or {}
         notes: tuple[str, ...] = ()
+        is_repaired = False
         try:
             is_fit = call.arguments is not None and checks.fits is not None and checks.fits(arguments)
         except Exception:  # too deep for a schema that refers to itself, or a schema that cannot be used
@@ -305,7 +309,7 @@ class ToolExecutor:
         if not is_fit:
             if not may_wait and not checks.examiner.is_cheap(arguments):
                 return None
-            arguments, notes, problem = _examine(checks.examiner, call)
+            arguments, notes, problem, is_repaired = _examine(checks.examiner, call)
             if problem is not None:
                 reason = f"Invalid arguments for {call.name!r}: {problem}"
                 return CallJudgement(tool, {}, (), "failed", reason)
@@ -315,7 +319,7 @@ class ToolExecutor:
             return None
         else:
             ruling, ruling_reason = self.policy.find_ruling(tool, arguments, is_from_text=call.is_from_text)
-        return CallJudgement(tool, arguments, notes, None, "", ruling, ruling_reason)
+        return CallJudgement(tool, arguments, notes, None, "", ruling, ruling_reason, is_repaired)
 
     def _prepare_checks(self, name: str) -> _ToolChecks | None:
         """The checks of the tool with that name or alias; None where there is no such tool."""
@@ -470,7 +474,7 @@ def _examine(examiner: ArgumentExaminer, call: ToolCall) -> Examination:
         return Examination({}, (), call.problem or "they could not be read")
     arguments, repair = repaired_json
     examination = examiner.examine(arguments)
-    return examination._replace(notes=(str(repair), *examination.notes))
+    return examination._replace(notes=(str(repair), *examination.notes), is_repaired=True)
 
 
 def _find_denial(judgement: CallJudgement, tool: Tool, use_grant: UseGrant) -> str | None:

@@ -40,6 +40,9 @@ class Examination(NamedTuple):
     """What was repaired or dropped."""
     problem: str | None
     """Why they are not valid; None where they are."""
+    is_repaired: bool = False
+    """Whether they broke the schema. Leaving out a null that stands for an absent value is no repair: a host
+    that keeps calls to strict schemas makes the model write it."""
 
 
 class ArgumentExaminer:
@@ -101,7 +104,7 @@ def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examinatio
     unknown_names = _find_unknown_parameters(arguments, check.schema)
     if not unknown_names and check.is_valid(arguments):
         return Examination(arguments, (), None)
-    from toolchart.tools.schemas.repair import repair_arguments
+    from toolchart.tools.schemas.repair import ABSENT, repair_arguments
 
     repaired_arguments, repairs = repair_arguments(arguments, check.schema)
     unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
@@ -113,7 +116,8 @@ def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examinatio
         problem = check.describe_problem(arguments) or check.describe_problem(repaired_arguments)
         return Examination(arguments, (), problem or "they do not match the schema")
     drop_notes = (f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names)
-    return Examination(repaired_arguments, (*map(str, repairs), *drop_notes), None)
+    is_repaired = bool(unknown_names) or any(repair.rule != ABSENT for repair in repairs)
+    return Examination(repaired_arguments, (*map(str, repairs), *drop_notes), None, is_repaired)
 
 
 def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -31,6 +31,10 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?(\d{1,18}(\.\d{1,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?")
 
 
+ABSENT = "null for an optional value"
+"""The rule by which a null that stands for no value is left out."""
+
+
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """One change to the arguments."""
 
@@ -172,7 +176,7 @@ class _ArgumentRepairer:
         for name, item in value.items():
             is_optional = name in properties and name not in required
             if item is None and is_optional and not self._is_valid(None, properties[name]):
-                self._add_repair("null for an optional value", f"{path}.{name}".lstrip("."), None, "left out")
+                self._add_repair(ABSENT, f"{path}.{name}".lstrip("."), None, "left out")
             else:
                 result[name] = item
         return result

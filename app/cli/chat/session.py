@@ -12,7 +12,7 @@ from toolchart.app.cli.chat.commands import ChatCommands, find_open_turn, format
 from toolchart.app.cli.chat.input import LineSource
 from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.chat.state import ChatState
-from toolchart.app.cli.exit_codes import CANCELLED, LIMIT_REACHED, NEGATIVE, SUCCESS, exit_code
+from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, exit_code, find_result_code
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
 from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten
@@ -197,8 +197,7 @@ class ChatSession:
             print_notice(format_waiting(open_turn))
 
     def _report_turn(self, result: TurnResult) -> None:
-        is_success = result.is_over and result.error is None
-        self.state.code = LIMIT_REACHED if result.limit_reached else SUCCESS if is_success else NEGATIVE
+        self.state.code = find_result_code(result)
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
         if result.pending_approvals or result.questions:

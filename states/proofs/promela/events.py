@@ -247,6 +247,7 @@ class EventWriter:
                 "od;",
                 *repeats,
                 f"{slot.open} = (undecided -> 2 : 0);",
+                *facts.raise_flag("strict_warnings"),
                 *self._spend(),
             ],
         )
