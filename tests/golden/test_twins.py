@@ -92,7 +92,6 @@ KNOWN_GAPS = {
     "event/forked/settings/service": "requests have the model; `replay --wire` knows the host",
     "event/turn_started/settings/provider": "requests have the model; `replay --wire` knows the host",
     "event/turn_started/settings/service": "requests have the model; `replay --wire` knows the host",
-    "event/turn_started/settings/strict": "one log has it, and no warning after it",
     "event/turn_started/warnings/*": _SHOWN,
     "event/reviewed/verdicts/*/notes/*": _SHOWN,
     "event/tool_finished/notes/*": _SHOWN,
