@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from toolchart.states.events import AgentFinished as AgentFinished
     from toolchart.states.events import AgentRested as AgentRested
     from toolchart.states.events import Answered as Answered
+    from toolchart.states.events import CallsStarted as CallsStarted
     from toolchart.states.events import Cancelled as Cancelled
     from toolchart.states.events import Configured as Configured
     from toolchart.states.events import Continued as Continued
@@ -237,6 +238,7 @@ if not TYPE_CHECKING:
                 "Forked",
                 "TurnStarted",
                 "Resumed",
+                "CallsStarted",
                 "UserSaid",
                 "Replied",
                 "Failed",

@@ -5,14 +5,14 @@ The life of one tool call, as an `OpenCall` of the snapshot:
     replied        ->  OpenCall(call)               its id is unique; its repeats are counted
     reviewed       ->  ruling = run | denied | invalid | needs_approval
     decided        ->  ruling = run | denied        only where the ruling was needs_approval
-    (run_tools)    ->  is_requested = True          it may begin from now on
+    calls_started  ->  has_begun = True             an idempotent call: as soon as `run_tools` asks for it
     tool_finished  ->  outcome, result
     (the last one) ->  tool messages are appended, the calls move to `tracked_calls`, iteration + 1
 
 Two invariants hold here, and the property tests check them:
 
 - Every requested call gets exactly one outcome before the next model call, and the outcome is true. A call
-  that `run_tools` never asked for ends as `skipped`. One that was asked for and has no result ends as
+  that never began ends as `skipped`. One that began, or was about to, and has no result ends as
   `interrupted`. The model reads exactly that.
 - An event that does not fit the open calls raises `IllegalEvent`; the builder is dropped, and the snapshot
   that it was made from has not changed.
@@ -116,6 +116,7 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
             ruling=verdict.ruling,
             reason=verdict.reason,
             may_repeat=verdict.may_repeat,
+            idempotent=verdict.idempotent,
             definition=verdict.definition,
         )
         calls.append(open_call)
@@ -191,6 +192,26 @@ def require_approver(snapshot: Snapshot | SnapshotBuilder, event: Decided) -> No
                     event.TYPE, snapshot.state, false_conditions=(condition,), legal=(event.TYPE,)
                 )
             return
+
+
+# -- starts --------------------------------------------------------------------------------------
+
+
+def mark_started_calls(builder: SnapshotBuilder, effect: RunTools, call_ids: tuple[str, ...]) -> RunTools:
+    """Note that calls of an effect begin.
+
+    Raises:
+        IllegalEvent: a call is none of the effect, or has its outcome already.
+    """
+    asked_ids = {call.id for call in effect.calls} if type(effect) is RunTools else ()
+    for call_id in call_ids:
+        open_call = builder.calls.find(call_id)
+        if open_call is None or open_call.outcome is not None or call_id not in asked_ids:
+            condition = f"the effect {effect.id} has an open call {call_id!r}"
+            raise IllegalEvent("calls_started", builder.state, false_conditions=(condition,))
+        position = builder.calls.positions[call_id]
+        builder.calls = builder.calls.replace_call(position, replace(open_call, has_begun=True))
+    return effect
 
 
 # -- outcomes ------------------------------------------------------------------------------------
@@ -277,7 +298,7 @@ def build_tracked_call(snapshot: SnapshotFields, open_call: OpenCall) -> Tracked
 
 
 def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> None:
-    """Close the calls of a cancelled `run_tools` that have no result: they may have taken effect.
+    """Close the calls of a cancelled `run_tools` that have no result: those that began are `interrupted`.
 
     Those too that a resumed process only had to answer for: they had begun before it.
     """
@@ -289,7 +310,8 @@ def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> Non
     open_calls = []
     for open_call in builder.calls:
         if open_call.outcome is None and open_call.call.id in requested_ids:
-            open_call = _close_call(builder, open_call, "the state was left while it may have been running")
+            place = "while it may have been running" if open_call.has_begun else "before it began"
+            open_call = _close_call(builder, open_call, f"the state was left {place}")
             closes_any = True
         open_calls.append(open_call)
     if closes_any:
@@ -318,8 +340,8 @@ def close_open_calls(builder: SnapshotBuilder, reason: str) -> None:
 
 def _close_call(builder: SnapshotBuilder, open_call: OpenCall, reason: str) -> OpenCall:
     builder.closed_call_ids.add(open_call.call.id)
-    outcome: Outcome = "interrupted" if open_call.is_requested else "skipped"
-    text = builder.texts.interrupted if open_call.is_requested else builder.texts.skipped
+    outcome: Outcome = "interrupted" if open_call.has_begun else "skipped"
+    text = builder.texts.interrupted if open_call.has_begun else builder.texts.skipped
     result = {
         "success": False,
         "error": text.format(reason=reason),

@@ -104,6 +104,8 @@ class CallFunction(Effect, frozen=True, kw_only=True, tag="call_function"):
     """JSON Schema of what it returns."""
     idempotent: bool = False
     """Whether it may be called again after a crash."""
+    has_begun: bool = False
+    """Whether `calls_started` said that it begins: performed again, it ends as `interrupted`."""
 
 
 class AskPerson(Effect, frozen=True, kw_only=True, tag="ask_person"):
@@ -235,6 +237,9 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     The effect closes when none is."""
     cancel: Callable[[Any, Any], None] | None = None
     """What cancelling it while it is open does to the context; None where nothing but the effect goes."""
+    start: Callable[[Any, Any, tuple[str, ...]], Effect] | None = None
+    """The effect after its calls with these ids have begun (`calls_started`); None where nothing that it asks
+    for needs a start mark."""
     resume: Callable[[Any, Any, tuple[str, ...]], Effect] | None = None
     """The effect as a worker performs it that takes over an open turn, given the ids of the calls that may be
     run again; None where it is performed again as it is."""

@@ -36,14 +36,14 @@ FAILURE_KINDS = (
     "interrupted",
 )
 """Classes of a failure. `effect`: a function, or an effect of another package, raised. `bad_output`: a reply
-or a result breaks its schema. `interrupted`: the process stopped while the work may have been done, and it
+or a result breaks its schema. `interrupted`: the work began or was about to when the process stopped, and it
 must not be repeated."""
 
 Outcome = Literal[
     "succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted", "expired"
 ]
-"""How one tool call ended. `skipped` was never started, `interrupted` was started and has no known result,
-`expired` waited for a decision that did not come."""
+"""How one tool call ended. `skipped` never began, `interrupted` began or was about to and has no known
+result, `expired` waited for a decision that did not come."""
 
 Ruling = Literal["run", "denied", "invalid", "needs_approval"]
 """The result of the review of one call."""
@@ -248,6 +248,17 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
     """Ids of the open calls that may be run a second time, because their tools are idempotent."""
 
 
+class CallsStarted(Event, frozen=True, kw_only=True, tag="calls_started"):
+    """Calls that are not idempotent begin. It is durable before the first of them does, so from now on they
+    may have taken effect."""
+
+    TYPE: ClassVar[str] = "calls_started"
+    effect: int
+    """Id of the effect that asked for them: `run_tools`, or `call_function`."""
+    calls: tuple[str, ...] = ()
+    """Ids of the calls, in the order in which they begin; empty for `call_function`."""
+
+
 class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """The model answered, and its reply is complete."""
 
@@ -297,6 +308,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether the arguments broke the schema; a null that stood for an absent value did not."""
     may_repeat: bool = False
     """Whether its tool is made for identical calls, as in polling: then they are no repetition."""
+    idempotent: bool = False
+    """Of a call that may run: whether its tool is idempotent, so that it begins without `calls_started`."""
     definition: dict[str, str] | None = None
     """Of a call that needs an approval: the whole definition of its tool, part by part, as people are asked
     about it."""

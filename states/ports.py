@@ -105,9 +105,16 @@ class Executor(Protocol):
         does not exist, or nothing is run."""
         ...
 
-    def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
+    def run(
+        self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None
+    ) -> Coroutine[Any, Any, ToolFinished]:
         """Run one call and return its outcome; raises only when it is cancelled, or `ToolPending` when the
-        outcome comes later, from outside."""
+        outcome comes later, from outside.
+
+        Args:
+            starts: when it may begin (`CallStarts` of `tools.execution.starts`), beside its siblings; None
+                where nothing has to be known of that.
+        """
         ...
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:

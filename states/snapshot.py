@@ -60,8 +60,11 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     definition: dict[str, str] | None = None
     """The whole definition of its tool: as people are asked about it, and from an approval on as it was
     approved."""
-    is_requested: bool = False
-    """Whether `run_tools` asked for it, so that it may have begun."""
+    idempotent: bool = False
+    """Whether its tool is idempotent; known from the review on."""
+    has_begun: bool = False
+    """Whether it may have begun: an idempotent call from the moment `run_tools` asks for it, any other one
+    from `calls_started` on."""
     outcome: Outcome | None = None
     result: dict[str, Any] | None = None
     shown: str | None = None

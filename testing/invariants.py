@@ -4,7 +4,8 @@ An `InvariantMonitor` checks every step of a conversation and raises an `Asserti
 invariant, the state and the call that broke it. The invariants and their numbers:
 
 1. every call that a model asks for is answered exactly once before the model is asked again, and truthfully:
-   `skipped` only if `run_tools` never asked for it, `interrupted` only if it did;
+   `skipped` only if it never began, `interrupted` only if it may have begun: it has a start mark, or is
+   idempotent and was asked for;
 2. the record of a step names every effect that the step asks for, and a step is deterministic: the
    same machine, snapshot and event give the same result;
 3. the whole log replays;
@@ -29,7 +30,7 @@ from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describ
 from toolchart.engine.log.replay import replay
 from toolchart.states.core.step import Step, find_answered_effect, step
 from toolchart.states.effects import CallModel, RunTools
-from toolchart.states.events import Event, Replied, TurnStarted
+from toolchart.states.events import CallsStarted, Event, Replied, Reviewed, TurnStarted
 from toolchart.states.messages import Message
 from toolchart.testing.manual_turn import LogWriter, ManualTurn
 
@@ -45,6 +46,10 @@ class InvariantMonitor:
         """The log that the checked steps have written."""
         self._run_counts: Counter[str] = Counter()
         """How often each call of this turn was requested from `run_tools`, by call id."""
+        self._idempotent_ids: set[str] = set()
+        """Calls whose verdict says that they are idempotent."""
+        self._begun_ids: set[str] = set()
+        """Calls that may have begun."""
         self._newest_effect = 0
         """Id of the newest effect."""
         self._requested_calls = 0
@@ -56,10 +61,16 @@ class InvariantMonitor:
         """Check one step: the turn before and after it, its event and its result."""
         if isinstance(event, TurnStarted):
             self._run_counts.clear()
+            self._idempotent_ids.clear()
+            self._begun_ids.clear()
             self._requested_calls, self._contents = 0, []
         if isinstance(event, Replied) and not result.is_late and not _brings_result(before, event):
             self._requested_calls += len(event.reply.tool_calls)
             self._contents.append(event.reply.content or "")
+        if isinstance(event, Reviewed) and not result.is_late:
+            self._idempotent_ids |= {verdict.call_id for verdict in event.verdicts if verdict.idempotent}
+        elif isinstance(event, CallsStarted):
+            self._begun_ids |= {*event.calls}
         self._check_determinism(before, event, result)
         self._check_record(event, result)
         self._check_effects(after, result)
@@ -126,16 +137,22 @@ class InvariantMonitor:
         new_calls = after.snapshot.tracked_calls[len(before.snapshot.tracked_calls) :]
         for call_id, call in zip(call_ids, new_calls, strict=True):
             is_requested = self._run_counts[call_id] > 0
-            assert not (is_requested and call.outcome == "skipped"), (
+            has_begun = call_id in self._begun_ids
+            assert not (has_begun and call.outcome == "skipped"), (
                 f"invariant 1: the call {call_id!r} ends as skipped in {result.target!r}, and may have run"
             )
-            assert is_requested or call.outcome not in ("succeeded", "interrupted"), (
-                f"invariant 1: the call {call_id!r} ends as {call.outcome} in {result.target!r}, and was "
-                "never asked for"
+            assert has_begun or call.outcome != "interrupted", (
+                f"invariant 1: the call {call_id!r} ends as interrupted in {result.target!r}, and never began"
+            )
+            assert is_requested or call.outcome != "succeeded", (
+                f"invariant 1: the call {call_id!r} ends as succeeded in {result.target!r}, and was never "
+                "asked for"
             )
 
     def _check_calls_run_once(self, effect: RunTools, result: Step) -> None:
-        self._run_counts.update(call.id for call in effect.calls)
+        call_ids = [call.id for call in effect.calls]
+        self._run_counts.update(call_ids)
+        self._begun_ids |= self._idempotent_ids & {*call_ids}
         repeats = [call for call, times in self._run_counts.items() if times > 1]
         assert not repeats, (
             f"invariant 1: the call {repeats[0]!r} is run a second time after {result.source!r}; a row that "

@@ -17,6 +17,7 @@ from toolchart.states.events import (
     FAILURE_KINDS,
     AgentFinished,
     Answering,
+    CallsStarted,
     Cancelled,
     Counted,
     Decided,
@@ -113,6 +114,19 @@ class RandomTurns(RuleBasedStateMachine):
         """The process stops, and another one goes on; calls that ran may be repeated or not."""
         call_ids = tuple(open_call.call.id for open_call in self.conversation.snapshot.calls)
         self.conversation.apply_event(Resumed(repeatable=call_ids if is_repeatable else ()))
+
+    @precondition(lambda self: self.conversation.open_effects)
+    @rule(data=st.data())
+    def start_calls(self, data: st.DataObject) -> None:
+        """Some calls of a `run_tools` begin."""
+        effects = [effect for effect in self.conversation.open_effects if isinstance(effect, RunTools)]
+        pending_calls = list_pending_calls(effects[0], self.conversation.snapshot) if effects else []
+        call_ids = [open_call.call.id for open_call in pending_calls if open_call.ruling == "run"]
+        runnable_ids = [call.id for call in effects[0].calls if call.id in call_ids] if effects else []
+        if runnable_ids:
+            count = data.draw(st.integers(1, len(runnable_ids)), label="calls that begin")
+            started = CallsStarted(effect=effects[0].id, calls=tuple(runnable_ids[:count]))
+            self.conversation.apply_event(started)
 
     @precondition(lambda self: not self.conversation.is_over)
     @rule()
@@ -227,7 +241,10 @@ def _draw_failures() -> st.SearchStrategy[Failed]:
 
 def _draw_reviews(effect: ReviewCalls) -> st.SearchStrategy[Reviewed]:
     rulings = st.sampled_from(("run", "run", "needs_approval", "denied", "invalid"))
-    verdicts = [st.builds(Verdict, call_id=st.just(call.id), ruling=rulings) for call in effect.calls]
+    verdicts = [
+        st.builds(Verdict, call_id=st.just(call.id), ruling=rulings, idempotent=st.booleans())
+        for call in effect.calls
+    ]
     return st.builds(Reviewed, verdicts=st.tuples(*verdicts))
 
 
@@ -239,5 +256,6 @@ def _draw_outcome(draw: st.DrawFn, effect: RunTools, snapshot: Snapshot) -> Tool
         return make_empty_outcome()
     open_call = draw(st.sampled_from(pending_calls))
     outcomes = list_outcomes(effect, open_call)
-    others = ("timed_out", "cancelled", "interrupted") if "succeeded" in outcomes else ()
+    others = ("timed_out", "cancelled") if "succeeded" in outcomes else ()
+    others += ("interrupted",) if others and open_call.has_begun else ()
     return make_tool_finished(open_call, draw(st.sampled_from((*outcomes, *others))))

@@ -31,19 +31,25 @@ class ToolContext(msgspec.Struct, Generic[Given], frozen=True, kw_only=True):
     iteration: int
     """Number of the model reply with calls in this turn, from 0."""
     call_id: str
-    """Id of the call, which is unique in its conversation."""
+    """Id of the call, which is unique in its conversation; empty for `call_function`."""
     tool: str
     """Name of the tool."""
     idempotency_key: str
-    """The same for each run of the same call, also after a crash, and different for every other call. Pass it
-    to a service that carries out a request with one key only once."""
+    """The same for each run of the same call, also after a crash, and different for every other call, that of
+    a fork included. Pass it to a service that carries out a request with one key only once."""
     dependencies: Given
     """What `Engine(dependencies=...)` was given; None without that."""
 
 
-def compute_idempotency_key(conversation: str, call_id: str) -> str:
-    """The idempotency key of a call: 32 hexadecimal digits, derived from nothing but the call's place."""
-    return hashlib.sha256(f"{len(conversation)}:{conversation}:{call_id}".encode()).hexdigest()[:32]
+def compute_idempotency_key(conversation: str, effect: int, call_id: str) -> str:
+    """The idempotency key of a call: 32 hexadecimal digits, derived from nothing but the call's place.
+
+    Args:
+        effect: id of the effect that asked for it.
+        call_id: empty for `call_function`.
+    """
+    place = f"{len(conversation)}:{conversation}:{effect}:{call_id}"
+    return hashlib.sha256(place.encode()).hexdigest()[:32]
 
 
 def is_tool_context(annotation: Any) -> bool:

@@ -17,9 +17,17 @@ import msgspec
 from toolchart.engine.log.diff import normalize_ask, normalize_value
 from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import find_first_difference
-from toolchart.states.events import CONFIGURATION_TYPES, Continued, Forked, Replied, Resumed, TurnStarted
+from toolchart.states.events import (
+    CONFIGURATION_TYPES,
+    CallsStarted,
+    Continued,
+    Forked,
+    Replied,
+    Resumed,
+    TurnStarted,
+)
 
-_INPUTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE)
+_INPUTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE, CallsStarted.TYPE)
 """Records that a rerun makes anew."""
 
 

@@ -25,7 +25,7 @@ from toolchart.engine.runtime.parts import (
     describe_request,
 )
 from toolchart.engine.runtime.people import check_answer
-from toolchart.engine.runtime.tool_calls import run_tools
+from toolchart.engine.runtime.tool_calls import mark_starts, run_tools
 from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.states.core.encoding import make_plain_event
@@ -356,7 +356,7 @@ class EffectPerformer:
         return count_tokens(self._driver, effect)
 
     def _call_function(self, effect: CallFunction) -> Coroutine[Any, Any, None]:
-        return call_function(self._driver, effect, effect.id in self._resumed_effects)
+        return call_function(self._driver, effect)
 
     def _ask_person(self, effect: AskPerson) -> Coroutine[Any, Any, None]:
         return ask_person(self._driver, effect)
@@ -454,15 +454,14 @@ async def count_tokens(driver: DriverPort, effect: CountTokens) -> None:
 # Calls Python functions for `call_function`.
 
 
-async def call_function(driver: DriverPort, effect: CallFunction, is_resumed: bool) -> None:
+async def call_function(driver: DriverPort, effect: CallFunction) -> None:
     """Call the function and apply `returned`, or `failed` with whatever went wrong.
 
-    Args:
-        is_resumed: another worker asked for the effect, so that the function may have run already. One that
-            is not idempotent is not called again: it ends as `interrupted`.
+    One that is not idempotent begins after its start mark. Where a worker before this one has left a mark and
+    no answer, it is not called again: it ends as `interrupted`.
     """
-    if is_resumed and not effect.idempotent:
-        reason = "the process stopped while it may have been running"
+    if effect.has_begun:
+        reason = "the process stopped when it had begun or was about to"
         text = driver.snapshot.texts.interrupted.format(reason=reason)
         event: Returned | Failed = _build_failure(driver, effect, "interrupted", text)
     else:
@@ -480,7 +479,18 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
         problem = function.check.describe_problem(effect.arguments)
         if problem:
             return _build_failure(driver, effect, "effect", problem.replace("parameter", "argument"))
-        value = await run_tool(function.tool, effect.arguments, CallContext(tool=effect.name))
+        if not effect.idempotent:
+            await mark_starts(driver, effect, ())
+        snapshot = driver.snapshot
+        context = CallContext(
+            conversation=driver.conversation,
+            turn=snapshot.turn,
+            iteration=snapshot.iteration,
+            effect=effect.id,
+            tool=effect.name,
+            dependencies=driver.dependencies.dependencies,
+        )
+        value = await run_tool(function.tool, effect.arguments, context)
         return _build_return(driver, effect, function, value)
     except NoRecordedAnswer:
         raise

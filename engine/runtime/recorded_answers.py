@@ -175,7 +175,7 @@ class RecordedTools:
         """None: no tool is run."""
         return None
 
-    async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
+    async def run(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> ToolFinished:
         """The recorded outcome of the same call.
 
         Raises:
@@ -368,7 +368,7 @@ class ForkTools:
         """As the real executor says."""
         return self._executor.describe_tool(name)
 
-    async def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> ToolFinished:
+    async def run(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> ToolFinished:
         """The recorded outcome of the same call; without one, a run that is harmless or was approved here."""
         outcomes = self._outcomes.get(build_call_key(call))
         if outcomes:
@@ -379,7 +379,7 @@ class ForkTools:
             open_call.call.id == call.id and open_call.decided_at for open_call in self._get_snapshot().calls
         )
         if is_approved or self._is_idempotent(call.name):
-            return await self._executor.run(call, allowed_tools)
+            return await self._executor.run(call, allowed_tools, starts)
         return self.refuse(call, "denied", "not executed: nobody approved this call in the fork")
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:

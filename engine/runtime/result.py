@@ -373,7 +373,7 @@ def list_waiting_calls(snapshot: Snapshot, conversation: str = "") -> list[Waiti
             id=call.call.id, tool=call.call.name, params=call.call.arguments, conversation=conversation
         )
         for call in calls
-        if call.is_requested and call.outcome is None
+        if call.has_begun and call.outcome is None
     ]
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, aclosing
+from functools import partial
 
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.parts import DriverPort
-from toolchart.states.effects import RunTools
-from toolchart.states.events import ToolFinished
+from toolchart.states.effects import CallFunction, RunTools
+from toolchart.states.events import CallsStarted, ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import ToolPending
+from toolchart.tools.execution.starts import CallStarts, MarkStarts
 
 EnterSpan = Callable[[int, str], AbstractContextManager[None]]
 """From an effect id and a call id to the span in which the call runs."""
@@ -23,17 +25,19 @@ async def run_tools(driver: DriverPort, effect: RunTools, enter_span: EnterSpan)
 
     Where the outcomes of the last calls come later, from outside, the effect stays open and waits.
     """
+    mark = partial(mark_starts, driver, effect)
     unanswered_ids = {entry.call.id for entry in driver.snapshot.calls if entry.outcome is None}
     if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
         if effect.calls[0].id in unanswered_ids:
-            outcome = await _run_tool(driver, effect, effect.calls[0], enter_span)
+            call = effect.calls[0]
+            outcome = await _run_tool(driver, effect, call, enter_span, CallStarts((call.id,), mark))
             if outcome is None:
                 driver.wait_for_outside(effect)
             else:
                 driver.apply_event(_address_outcome(driver, effect, outcome))
         return
     is_empty = True
-    async with aclosing(_iterate_outcomes(driver, effect, unanswered_ids, enter_span)) as outcomes:
+    async with aclosing(_iterate_outcomes(driver, effect, unanswered_ids, enter_span, mark)) as outcomes:
         async for outcome in outcomes:
             is_empty = False
             if outcome is not None:
@@ -47,15 +51,39 @@ async def run_tools(driver: DriverPort, effect: RunTools, enter_span: EnterSpan)
     driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
 
 
+async def mark_starts(driver: DriverPort, effect: RunTools | CallFunction, call_ids: tuple[str, ...]) -> None:
+    """Make durable that calls of an effect begin; one that has begun before needs no second mark.
+
+    Raises:
+        CancelledError: the effect is not open any more, so nothing of it may begin.
+        LogConflict, LogUnavailable: the record could not be written.
+    """
+    # The task that runs the calls is cancelled where an event from outside ends the effect. That reaches the
+    # calls a moment later, and until then they ask here.
+    if not driver.is_open(effect):
+        raise asyncio.CancelledError
+    calls = driver.snapshot.calls
+    new_ids = tuple(
+        call_id for call_id in call_ids if (call := calls.find(call_id)) is None or not call.has_begun
+    )
+    if new_ids or not call_ids:
+        driver.apply_event(CallsStarted(effect=effect.id, calls=new_ids))
+    await driver.commit()
+    if not driver.is_open(effect):
+        raise asyncio.CancelledError
+
+
 async def _run_tool(
-    driver: DriverPort, effect: RunTools, call: ToolCall, enter_span: EnterSpan
+    driver: DriverPort, effect: RunTools, call: ToolCall, enter_span: EnterSpan, starts: CallStarts
 ) -> ToolFinished | None:
     """Run one call, inside its span where there is telemetry; None where its outcome comes later."""
     with enter_span(effect.id, call.id):
         try:
-            return await driver.dependencies.executor.run(call, effect.allowed)
+            return await driver.dependencies.executor.run(call, effect.allowed, starts)
         except ToolPending:
             return None
+        finally:
+            starts.leave(call.id)
 
 
 def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
@@ -64,7 +92,7 @@ def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished
 
 
 async def _iterate_outcomes(
-    driver: DriverPort, effect: RunTools, unanswered_ids: set[str], enter_span: EnterSpan
+    driver: DriverPort, effect: RunTools, unanswered_ids: set[str], enter_span: EnterSpan, mark: MarkStarts
 ) -> AsyncGenerator[ToolFinished | None, None]:
     """Outcomes of refused calls first, then of running calls as they end; None for one that comes later."""
     executor = driver.dependencies.executor
@@ -72,7 +100,8 @@ async def _iterate_outcomes(
         if refusal.call.id in unanswered_ids:
             yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
     calls = [call for call in effect.calls if call.id in unanswered_ids]
-    tasks = [asyncio.ensure_future(_run_tool(driver, effect, call, enter_span)) for call in calls]
+    starts = CallStarts([call.id for call in calls], mark)
+    tasks = [asyncio.ensure_future(_run_tool(driver, effect, call, enter_span, starts)) for call in calls]
     try:
         for next_outcome in asyncio.as_completed(tasks):
             yield await next_outcome

@@ -33,6 +33,7 @@ from toolchart.states.effects import (
     RunAgent,
     Wait,
 )
+from toolchart.states.errors import IllegalEvent
 from toolchart.states.flows.budgets import compute_elapsed_s, count_tokens
 from toolchart.states.flows.parameters import (
     USER_PARTS,
@@ -303,6 +304,20 @@ def build_function_call(
         schema=parameters.schema,
         idempotent=parameters.idempotent,
     )
+
+
+def mark_started_function(
+    builder: SnapshotBuilder, effect: CallFunction, call_ids: tuple[str, ...]
+) -> CallFunction:
+    """The effect after its function has begun.
+
+    Raises:
+        IllegalEvent: the mark names calls, which a function has none of.
+    """
+    if call_ids or type(effect) is not CallFunction:
+        condition = f"the effect {effect.id} asked for these calls"
+        raise IllegalEvent("calls_started", builder.state, false_conditions=(condition,))
+    return replace(effect, has_begun=True)
 
 
 def build_question(

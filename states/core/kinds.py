@@ -24,6 +24,7 @@ from toolchart.states.core.building import (
     build_text_answer,
     build_timer,
     build_user_wait,
+    mark_started_function,
 )
 from toolchart.states.core.requests import EFFECT_ROWS
 from toolchart.states.effects import DeclareEffect, EffectDescriptor
@@ -292,6 +293,7 @@ KIND_ROWS = (
         name="call_function",
         meaning="call a Python function",
         closing=("returned", "failed"),
+        start=mark_started_function,
         counts_as="function_calls",
         list_starts=list_function_starts,
     ),

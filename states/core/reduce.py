@@ -21,12 +21,14 @@ from toolchart.states.calls import (
     reduce_outcome,
     reduce_review,
 )
+from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
     AgentAnswering,
     AgentFailed,
     AgentFinished,
     AgentRested,
     Answered,
+    CallsStarted,
     Cancelled,
     Configured,
     Continued,
@@ -175,7 +177,8 @@ def _asks_same_model(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -
 
 
 def apply_resumption(builder: SnapshotBuilder, event: Resumed) -> None:
-    """Calls that may have begun and must not be repeated are answered as `interrupted` and not run again."""
+    """Calls that began, or were about to, and must not be repeated are answered as `interrupted` and not run
+    again."""
     open_effects = []
     for effect in builder.open_effects:
         # Only a row that is loaded already, as those are that the chart names: a planted checkpoint may name
@@ -185,6 +188,23 @@ def apply_resumption(builder: SnapshotBuilder, event: Resumed) -> None:
             effect = row.resume(builder, effect, event.repeatable)
         open_effects.append(effect)
     builder.open_effects = tuple(open_effects)
+
+
+def apply_start(builder: SnapshotBuilder, event: CallsStarted) -> None:
+    """Calls begin; the effect that asked for them stays open.
+
+    Raises:
+        IllegalEvent: the effect is not open, or did not ask for these calls.
+    """
+    for position, effect in enumerate(builder.open_effects):
+        row = EFFECTS.find_known(effect.kind or effect.name) if effect.id == event.effect else None
+        if row is not None and row.start is not None:
+            started = row.start(builder, effect, event.calls)
+            effects = builder.open_effects
+            builder.open_effects = (*effects[:position], started, *effects[position + 1 :])
+            return
+    condition = f"an effect {event.effect} that runs calls is open"
+    raise IllegalEvent(event.TYPE, builder.state, false_conditions=(condition,))
 
 
 def select_tools(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -> OfferedTools:
@@ -314,6 +334,7 @@ EVENT_ROWS = (
     EventDescriptor(name="forked", meaning="the conversation branched off another one", type=Forked),
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),
     EventDescriptor(name="resumed", meaning="a worker went on with an open turn", type=Resumed),
+    EventDescriptor(name="calls_started", meaning="calls that are not idempotent begin", type=CallsStarted),
     EventDescriptor(
         name="replied",
         meaning="the model answered",

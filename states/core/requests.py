@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.states.calls import close_open_calls, interrupt_requested_calls
+from toolchart.states.calls import close_open_calls, interrupt_requested_calls, mark_started_calls
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.effects import (
     Answer,
@@ -151,8 +151,9 @@ def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -
     for open_call in builder.calls:
         if open_call.outcome is None:
             if open_call.ruling == "run":
-                # From now on it may have begun. Without a result it ends as interrupted and not as skipped.
-                open_call = replace(open_call, is_requested=True)
+                # An idempotent call begins without a mark: without a result it ends as interrupted.
+                if open_call.idempotent:
+                    open_call = replace(open_call, has_begun=True)
                 runnable.append(open_call.call)
             else:
                 refused.append(_build_refusal(builder, open_call))
@@ -179,22 +180,28 @@ def _build_refusal(builder: SnapshotBuilder, open_call: OpenCall) -> RefusedCall
 def _refuse_started_calls(
     builder: SnapshotBuilder, effect: RunTools, repeatable: tuple[str, ...]
 ) -> RunTools:
-    """The same effect; it runs only calls that may be repeated, and answers for the others."""
+    """The same effect; it answers for calls that may have begun and must not be repeated, and runs the
+    others: a call without a start mark has not begun."""
     # A planted checkpoint may call another effect `run_tools`: the driver refuses to perform it.
     if type(effect) is not RunTools:
         return effect
-    open_ids = {open_call.call.id for open_call in builder.calls if open_call.outcome is None}
+    open_ids, lost_ids = set(), set()
+    for open_call in builder.calls:
+        if open_call.outcome is None:
+            open_ids.add(open_call.call.id)
+            if open_call.has_begun and open_call.call.id not in repeatable:
+                lost_ids.add(open_call.call.id)
     open_calls = [call for call in effect.calls if call.id in open_ids]
-    reason = builder.texts.interrupted.format(reason="the process stopped while it may have been running")
+    reason = builder.texts.interrupted.format(reason="the process stopped when it had begun or was about to")
     return replace(
         effect,
-        calls=tuple(call for call in open_calls if call.id in repeatable),
+        calls=tuple(call for call in open_calls if call.id not in lost_ids),
         refused=(
             *(refusal for refusal in effect.refused if refusal.call.id in open_ids),
             *(
                 RefusedCall(call=call, outcome="interrupted", reason=reason)
                 for call in open_calls
-                if call.id not in repeatable
+                if call.id in lost_ids
             ),
         ),
     )
@@ -436,6 +443,7 @@ EFFECT_ROWS = (
         progress=("tool_finished",),
         has_open_items=_has_calls_without_outcome,
         cancel=interrupt_requested_calls,
+        start=mark_started_calls,
         resume=_refuse_started_calls,
         uses_calls=True,
         uses_messages=True,

@@ -25,7 +25,8 @@ are enough to derive a whole conversation again. Replay does exactly that.
 
 Some events act on the conversation as a whole: `configured` and `migrated` set chart and tools, `continued`
 names another release, `forked` continues from another conversation, `turn_started` enters the initial state,
-`resumed` lets a new worker go on, `erased` changes nothing. Charts cannot name them. A chart receives every
+`resumed` lets a new worker go on, `calls_started` says that calls begin, `erased` changes nothing. Charts
+cannot name them. A chart receives every
 other event: rows for `replied` take it, and so do rows for the effect that it answers, `replied.call_model`.
 
 An event that no row takes changes the context and not the configuration; the step is marked as untaken. A
@@ -81,6 +82,7 @@ from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.reduce import (
     apply_fork,
     apply_resumption,
+    apply_start,
     configure_conversation,
     open_turn,
     select_tools,
@@ -90,6 +92,7 @@ from toolchart.states.effects import Effect, EffectDescriptor
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import (
     Answering,
+    CallsStarted,
     Cancelled,
     Configured,
     Continued,
@@ -436,7 +439,7 @@ def list_effects_on_calls(builder: SnapshotBuilder) -> list[int]:
 
 
 def cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
-    """Cancel open effects. Calls that may have begun are closed as `interrupted`."""
+    """Cancel open effects. Their calls are closed: as `interrupted` where they may have begun."""
     if not ids:
         return ()
     cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
@@ -494,6 +497,12 @@ def _resume(machine: Machine, snapshot: Snapshot, event: Resumed) -> Step:
         raise IllegalEvent(event.TYPE, snapshot.state or "(no turn yet)", legal=(TurnStarted.TYPE,))
     builder = SnapshotBuilder.from_snapshot(snapshot)
     apply_resumption(builder, event)
+    return _build_quiet_step(builder, snapshot, event)
+
+
+def _start_calls(machine: Machine, snapshot: Snapshot, event: CallsStarted) -> Step:
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    apply_start(builder, event)
     return _build_quiet_step(builder, snapshot, event)
 
 
@@ -561,6 +570,7 @@ _CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
     Migrated: _migrate,
     Forked: _fork,
     Resumed: _resume,
+    CallsStarted: _start_calls,
     Continued: _note_event,
     Erased: _note_event,
 }

@@ -104,9 +104,10 @@ def test_invariants(script: list[dict[str, Any]], chart: str, turns: int) -> Non
     problems: list[str] = []
 
     def raise_error(arguments: Any) -> Any:
-        newest = json.loads(list(store.read_lines("c"))[-1])
-        if not any(ask["effect"] == "run_tools" for ask in newest.get("asks", ())):
-            problems.append("a tool ran before its record was durable")
+        records = [json.loads(line) for line in store.read_lines("c")]
+        asked = [n for n, r in enumerate(records) if "run_tools" in [a["effect"] for a in r.get("asks", ())]]
+        if not any(record["event"]["type"] == "calls_started" for record in records[asked[-1] :]):
+            problems.append("a tool ran before its start mark was durable")
         raise RuntimeError("bad")
 
     provider = ScriptedProvider([*script, *["the end"] * 40])

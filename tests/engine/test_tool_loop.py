@@ -327,7 +327,7 @@ async def test_cancelling_records_running_calls() -> None:
     with pytest.raises(asyncio.CancelledError):
         await turn
     kinds = [json.loads(line)["event"]["type"] for line in run.store.read_lines("c")]
-    assert kinds[-2:] == ["reviewed", "cancelled"]
+    assert kinds[-3:] == ["reviewed", "calls_started", "cancelled"]
     result = await run.arun("again", conversation="c")
     assert result.content == "next"
     tool_texts = [m["content"] for m in get_request_messages(run) if m["role"] == "tool"]
@@ -374,7 +374,7 @@ def test_odd_values_are_logged_as_what_is_acted_on() -> None:
     )
     result = run.run("go", conversation="c")
     assert result.tool_calls[0]["result"]["success"] is True
-    assert sum(1 for _ in replay(run.store.read_lines("c"), "c")) == 6
+    assert sum(1 for _ in replay(run.store.read_lines("c"), "c")) == 7
 
 
 def test_run_inside_a_loop_is_refused() -> None:

@@ -14,6 +14,7 @@ from toolchart.specs.charts import load_chart
 from toolchart.states.effects import RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
+    CallsStarted,
     Cancelled,
     Elapsed,
     Event,
@@ -23,6 +24,7 @@ from toolchart.states.events import (
     Reviewed,
     ToolFinished,
     UserSaid,
+    Verdict,
 )
 from toolchart.states.messages import Reply, ToolCall, Usage
 from toolchart.states.snapshot import Snapshot
@@ -99,20 +101,23 @@ def change_snapshot(snapshot: Snapshot, **changes: Any) -> Snapshot:
 
 
 def test_leaving_a_state_cancels_what_it_asked_for() -> None:
-    """The same step cancels the effect, and calls that may have run are told to the model as interrupted."""
+    """The same step cancels the effect; calls that began are told to the model as interrupted, others as
+    skipped."""
     states = copy.deepcopy(load_chart("tool_loop").document["states"])
     states["executing"]["transitions"] = [{"event": "tool_finished", "target": "prompting"}]
     run = Conversation(states)
-    run.call("a", "b", "c")
+    run.call("a", "b", "c", "d")
     run.review("run", c="denied")
+    run.begin_calls("a", "b")
     result = run.finish("a")
     assert result.cancels == (3,)
-    assert run.outcomes == ["succeeded", "interrupted", "skipped"]
+    assert run.outcomes == ["succeeded", "interrupted", "skipped", "skipped"]
     texts = [m.content or "" for m in result.effects[0].request.messages if m.role == "tool"]  # type: ignore[attr-defined]
     assert "may or may not have taken effect" in texts[1]
     assert "was not executed" in texts[2]
+    assert "was left before it began" in texts[3]
     assert run.finish("b", effect=3).is_late
-    assert run.outcomes == ["succeeded", "interrupted", "skipped"]
+    assert run.outcomes == ["succeeded", "interrupted", "skipped", "skipped"]
 
 
 @pytest.mark.parametrize("internal", [False, True])
@@ -124,6 +129,7 @@ def test_a_transition_into_the_same_state_asks_again(internal: bool) -> None:
     run = Conversation(states)
     run.call("a", "b")
     run.review()
+    run.begin_calls("a", "b")
     result = run.finish("a")
     assert result.cancels == (3,)
     assert run.open == [(4, "run_tools", "executing")]
@@ -140,6 +146,7 @@ def test_the_end_of_the_turn_cancels_everything() -> None:
     run.review("run", b="needs_approval")
     assert run.open == [(2, "review_calls", "awaiting_tools")]
     run.decide("b")
+    run.begin_calls("a", "b")
     run.finish("b")
     result = run.send(Cancelled(reason="stop"))
     assert result.cancels == (3,)
@@ -287,35 +294,69 @@ def test_calls_that_are_open_cannot_be_answered_by_nothing() -> None:
 # -- outcomes ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("stage", "outcome"), [("asked", "skipped"), ("requested", "interrupted")])
+STAGES = [
+    ("asked", "skipped"),
+    ("requested", "skipped"),
+    ("begun", "interrupted"),
+    ("idempotent", "interrupted"),
+]
+
+
+@pytest.mark.parametrize(("stage", "outcome"), STAGES)
 def test_outcomes_are_true(stage: str, outcome: str) -> None:
-    """A call that `run_tools` never asked for was skipped; one that it asked for may have taken effect."""
+    """A call that did not begin was skipped; one that began, or is idempotent and was asked for, may have
+    taken effect."""
     run = Conversation("tool_loop")
     run.call("a")
-    if stage == "requested":
-        run.review()
+    if stage != "asked":
+        verdict = Verdict(call_id="a", ruling="run", idempotent=stage == "idempotent")
+        run.send(Reviewed(verdicts=(verdict,)))
+    if stage == "begun":
+        run.begin_calls("a")
     run.send(Cancelled())
     assert run.outcomes == [outcome]
     assert run.snapshot.is_over
 
 
 def test_a_resumption_repeats_only_what_may_be_repeated() -> None:
-    """After a crash, calls of idempotent tools run again; the others are answered as interrupted."""
+    """After a crash, calls that had not begun are run, and those of idempotent tools run again; the others
+    are answered as interrupted. A second crash changes nothing of that."""
     run = Conversation("tool_loop")
-    run.call("a", "b", "c", "d")
+    run.call("a", "b", "c", "d", "e")
     run.review("run", d="denied")
+    run.begin_calls("a", "b", "c")
     run.finish("a")
+    run.send(Resumed(repeatable=("b",)))
     result = run.send(Resumed(repeatable=("b",)))
     assert (result.effects, result.target) == ((), "executing")
     effect: Any = run.find_open("run_tools")[0]
-    assert (effect.id, [call.id for call in effect.calls]) == (3, ["b"])
+    assert (effect.id, [call.id for call in effect.calls]) == (3, ["b", "e"])
     refusals = [(refusal.call.id, refusal.outcome) for refusal in effect.refused]
     assert refusals == [("d", "denied"), ("c", "interrupted")]
     run.finish("b", effect=3)
+    run.begin_calls("e")
+    run.finish("e", effect=3)
     for call_id, end in refusals:
         run.send(ToolFinished(effect=3, call_id=call_id, outcome=end, result={}))
     assert run.snapshot.state == "prompting"
-    assert run.outcomes == ["succeeded", "succeeded", "interrupted", "denied"]
+    assert run.outcomes == ["succeeded", "succeeded", "interrupted", "denied", "succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "call_ids"), [(2, ("a",)), (3, ("b",)), (3, ("x",)), (9, ("a",)), (4, ("a",))]
+)
+def test_only_open_calls_of_an_open_effect_begin(effect: int, call_ids: tuple[str, ...]) -> None:
+    """A start mark of another effect, of an unknown call, or of one with its outcome is refused."""
+    run = Conversation("tool_loop")
+    run.call("a", "b")
+    run.review()
+    run.begin_calls("b")
+    run.finish("b")
+    before = run.snapshot
+    with pytest.raises(IllegalEvent):
+        run.send(CallsStarted(effect=effect, calls=call_ids))
+    assert run.snapshot is before
+    assert run.begin_calls("a").effects == ()
 
 
 def test_a_resumed_effect_can_be_left() -> None:
@@ -323,6 +364,7 @@ def test_a_resumed_effect_can_be_left() -> None:
     run = Conversation("tool_loop")
     run.call("a", "b")
     run.review()
+    run.begin_calls("a", "b")
     run.send(Resumed(repeatable=("a",)))
     run.send(Cancelled())
     assert run.outcomes == ["interrupted", "interrupted"]
@@ -339,6 +381,7 @@ def test_a_call_that_a_resumed_process_answers_for_never_runs_again() -> None:
     run = Conversation(document["states"])
     run.call("a", "b")
     run.review()
+    run.begin_calls("a", "b")
     run.send(Resumed())
     result = run.send(ToolFinished(call_id="a", outcome="interrupted", result={}))
     assert not any(effect.calls for effect in result.effects if isinstance(effect, RunTools))

@@ -29,6 +29,7 @@ from toolchart.states.events import (
     AgentFinished,
     AgentRested,
     Answered,
+    CallsStarted,
     Cancelled,
     Configured,
     Continued,
@@ -158,6 +159,9 @@ PARTS = st.lists(
 
 EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     "resumed": st.builds(Resumed, repeatable=st.lists(TEXTS, max_size=2).map(tuple)),
+    "calls_started": st.builds(
+        CallsStarted, effect=st.integers(0, 9), calls=st.lists(TEXTS, max_size=2).map(tuple)
+    ),
     "returned": st.builds(Returned, value=JSON_VALUES),
     "answered": st.builds(Answered, content=st.dictionaries(TEXTS, JSON_VALUES), by=st.none() | TEXTS),
     "agent_finished": st.builds(

@@ -11,6 +11,7 @@ from toolchart.states.chart.loading import make_chart
 from toolchart.states.core.step import Step, begin, step
 from toolchart.states.effects import Effect
 from toolchart.states.events import (
+    CallsStarted,
     Configured,
     Decided,
     Event,
@@ -74,6 +75,11 @@ class Conversation:
             for call in effect.calls  # type: ignore[attr-defined]
         ]
         return self.send(Reviewed(verdicts=tuple(verdicts)))
+
+    def begin_calls(self, *ids: str) -> Step:
+        """The calls begin, after their start mark."""
+        (effect,) = self.find_open("run_tools")
+        return self.send(CallsStarted(effect=effect.id, calls=ids))
 
     def finish(self, call_id: str, effect: int = 0) -> Step:
         """The tool gives a result."""

@@ -268,7 +268,7 @@ INNER_PATCHES: dict[str, CorePatch] = {
         "_close_call",
         lambda original: (
             lambda builder, call, reason: original(
-                builder, replace(call, is_requested=not call.is_requested), reason
+                builder, replace(call, has_begun=not call.has_begun), reason
             )
         ),
     ),

@@ -45,7 +45,7 @@ def test_an_http_tool_sends_the_key_of_its_call_with_each_try() -> None:
         result = engine.run("go", conversation="c")
         engine.close()
     (record,) = [json.loads(line) for line in store.read_lines("c") if b'"type":"tool_finished"' in line]
-    key = compute_idempotency_key("c", record["event"]["call_id"])
+    key = compute_idempotency_key("c", record["event"]["effect"], record["event"]["call_id"])
     assert result.tool_calls[0].outcome == "succeeded"
     assert [request["headers"]["Idempotency-Key"] for request in server.requests] == [key, key]
 
@@ -63,9 +63,9 @@ async def test_an_mcp_server_gets_the_key_in_meta() -> None:
     manager = ToolManager.from_config(ToolsConfig.model_validate({"mcp": servers}))
     tool = manager.registry.get("local__read_meta")
     assert tool is not None
-    context = CallContext(conversation="c", call_id="call_1", tool="local__read_meta")
+    context = CallContext(conversation="c", effect=3, call_id="call_1", tool="local__read_meta")
     runner: Any = tool.run
-    expected = {"toolchart/idempotency-key": compute_idempotency_key("c", "call_1")}
+    expected = {"toolchart/idempotency-key": compute_idempotency_key("c", 3, "call_1")}
     assert expected.items() <= (await runner({}, context)).items()
     assert "toolchart/idempotency-key" not in await runner({})
     manager.close()

@@ -81,9 +81,9 @@ def test_a_context_that_cannot_be_passed_is_refused() -> None:
 
 
 def test_the_key_stays_and_differs() -> None:
-    """Issue 16: the key follows from conversation and call alone, and differs where either differs."""
+    """Issue 16: the key follows from conversation, effect and call alone, and differs where one differs."""
     from toolchart.tools.tool_context import compute_idempotency_key
 
-    assert compute_idempotency_key("c", "1") == compute_idempotency_key("c", "1")
-    keys = {compute_idempotency_key(*place) for place in [("c", "1"), ("c", "2"), ("c1", ""), ("", "c1")]}
-    assert len(keys) == 4
+    assert compute_idempotency_key("c", 3, "1") == compute_idempotency_key("c", 3, "1")
+    places = [("c", 3, "1"), ("c", 3, "2"), ("c", 4, "1"), ("c3", 3, ""), ("c", 33, ""), ("", 3, "c1")]
+    assert len({compute_idempotency_key(*place) for place in places}) == len(places)

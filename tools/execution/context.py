@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.effects import RunTools
 from toolchart.states.events import Decided
 from toolchart.states.messages import DecisionSignature, Message, ToolCall
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -42,6 +43,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str = ""
     turn: int = 0
     iteration: int = 0
+    effect: int = 0
+    """The effect that asked for the call."""
     call_id: str = ""
     tool: str = ""
     """Name of the tool; set by the executor."""
@@ -66,6 +69,11 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: Any = None
     """What `Engine(dependencies=...)` was given; set by the executor."""
 
+    @property
+    def idempotency_key(self) -> str:
+        """See `ToolContext.idempotency_key`."""
+        return compute_idempotency_key(self.conversation, self.effect, self.call_id)
+
     def list_finished_siblings(self) -> list[tuple[str, dict[str, Any]]]:
         """Tool name and result of each call of the same reply that has already ended."""
         return [
@@ -82,7 +90,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
             iteration=self.iteration,
             call_id=self.call_id,
             tool=self.tool,
-            idempotency_key=compute_idempotency_key(self.conversation, self.call_id),
+            idempotency_key=self.idempotency_key,
             dependencies=self.dependencies,
         )
 
@@ -176,6 +184,7 @@ class CallContextBuilder:
             conversation=self._conversation,
             turn=snapshot.turn,
             iteration=snapshot.iteration,
+            effect=_find_effect(snapshot),
             call_id=call.id,
             repeat_count=open_call.repeat if open_call else 1,
             max_repeats=limits.max_repeats if limits else None,
@@ -263,6 +272,14 @@ class CallContextBuilder:
             signature=signature,
             definition=open_call.definition,
         )
+
+
+def _find_effect(snapshot: Snapshot) -> int:
+    """The open effect that runs the calls of the latest reply; 0 where none does."""
+    for effect in snapshot.open_effects:
+        if isinstance(effect, RunTools):
+            return effect.id
+    return 0
 
 
 def _parse_time(text: str) -> datetime | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
@@ -47,6 +46,7 @@ from toolchart.tools.execution.results import (
     limit_model_text,
 )
 from toolchart.tools.execution.runs import run_tool
+from toolchart.tools.execution.starts import CallStarts, ConcurrencyLimiter
 from toolchart.tools.questions import CallQuestion
 from toolchart.tools.registry import Registry
 from toolchart.tools.schemas.checks import SchemaCheck, check_schema
@@ -58,71 +58,6 @@ log = logging.getLogger("toolchart.tools")
 
 NOT_EXECUTED = "not executed"
 """The model hears it first of a denied call, whatever reason a person gave."""
-
-
-class ConcurrencyLimiter:
-    """At most `width` tools of a conversation run at once, some only alone.
-
-    Calls are admitted in the order in which they arrive. A call that must run alone waits for all calls
-    before it, and all calls after it wait for it. So the calls of one reply start in the model's order. A
-    limiter serves one event loop: one whose loop was closed while calls ran would never admit another call.
-    """
-
-    def __init__(self, width: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self.running_calls = 0
-        self._width = width
-        self._loop = loop
-        self._runs_alone = False
-        self._waiting_calls: deque[tuple[asyncio.Future[None], bool]] = deque()
-
-    def get_own(self) -> ConcurrencyLimiter:
-        """This limiter, or a new one where it is not the one of the running event loop."""
-        loop = asyncio.get_running_loop()
-        return self if self._loop is loop else ConcurrencyLimiter(self._width, loop)
-
-    def take_slot(self, alone: bool) -> bool:
-        """Take a slot, which the caller must release; false where there is none now."""
-        if self._waiting_calls or not self._has_slot(alone):
-            return False
-        self.running_calls += 1
-        self._runs_alone = alone
-        return True
-
-    async def wait_for_slot(self, alone: bool) -> None:
-        """Wait for a slot, which the caller must release; a cancelled wait leaves nothing to release."""
-        admission: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting_calls.append((admission, alone))
-        try:
-            await admission
-        except asyncio.CancelledError:
-            if admission.done() and not admission.cancelled():
-                self.release_slot()  # admitted at the moment of the cancellation
-            else:
-                self._admit_waiting_calls()  # the first that waits may have waited for this one
-            raise
-
-    def release_slot(self) -> None:
-        """Release a slot and admit the calls that may run now."""
-        self.running_calls -= 1
-        self._runs_alone = False
-        if self._waiting_calls:
-            self._admit_waiting_calls()
-
-    def _has_slot(self, alone: bool) -> bool:
-        if self._runs_alone:
-            return False
-        return self.running_calls == 0 if alone else self.running_calls < self._width
-
-    def _admit_waiting_calls(self) -> None:
-        while self._waiting_calls:
-            admission, alone = self._waiting_calls[0]
-            if not admission.done():  # one whose wait was cancelled stays in the queue until it is the first
-                if not self._has_slot(alone):
-                    return
-                self.running_calls += 1
-                self._runs_alone = alone
-                admission.set_result(None)
-            self._waiting_calls.popleft()
 
 
 class CallJudgement(msgspec.Struct, frozen=True, gc=False):
@@ -268,6 +203,7 @@ class ToolExecutor:
             notes=judgement.notes,
             is_repaired=judgement.is_repaired,
             may_repeat=tool.repeatable,
+            idempotent=tool.idempotent and ruling != "denied",
             definition=self.registry.describe_tool(tool.name) if ruling == "needs_approval" else None,
         )
 
@@ -352,11 +288,13 @@ class ToolExecutor:
         allowed_tools: Sequence[str],
         context: CallContext = NO_CONVERSATION,
         owner: ConversationExecutor | None = None,
+        starts: CallStarts | None = None,
     ) -> ToolFinished:
         """Run one call within its time, and return how it ended.
 
         Args:
             owner: whose limiter admits the call; None: that of this executor.
+            starts: when it may begin, beside its siblings; None where nothing has to be known of that.
 
         Raises:
             ToolPending: its outcome comes later, from outside.
@@ -377,9 +315,11 @@ class ToolExecutor:
         limits = owner or self
         limiter = limits.limiter = limits.limiter.get_own()
         if tool.cacheable:
-            event, size = await self._answer_from_cache(tool, call, arguments, context, notes, limiter)
+            event, size = await self._answer_from_cache(
+                tool, call, arguments, context, notes, limiter, starts
+            )
         else:
-            event, size = await _run_call(tool, call, arguments, context, notes, limiter)
+            event, size = await _run_call(tool, call, arguments, context, notes, limiter, starts)
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
@@ -421,6 +361,7 @@ class ToolExecutor:
         context: CallContext,
         notes: tuple[str, ...],
         limiter: ConcurrencyLimiter,
+        starts: CallStarts | None,
     ) -> tuple[ToolFinished, int]:
         """Answer from the cache, else run and store a result that succeeded."""
         definition = digest_definition(self.registry.describe_tool(tool.name) or {})
@@ -429,7 +370,7 @@ class ToolExecutor:
         if entry is not None:
             notes = (*notes, f"cached: the answer of call {entry.call_id}")
             return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes), entry.size
-        event, size = await _run_call(tool, call, arguments, context, notes, limiter)
+        event, size = await _run_call(tool, call, arguments, context, notes, limiter, starts)
         if event.outcome == "succeeded" and not event.parts:
             self._cache.store_result(key, event.result["result"], size, call.id)
         return event, size
@@ -449,9 +390,11 @@ class ConversationExecutor:
         self.review = partial(executor.review, contexts=contexts)
         self.review_at_once = partial(executor.review_at_once, contexts=contexts)
 
-    def run(self, call: ToolCall, allowed_tools: Sequence[str]) -> Coroutine[Any, Any, ToolFinished]:
+    def run(
+        self, call: ToolCall, allowed_tools: Sequence[str], starts: CallStarts | None = None
+    ) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""
-        return self._executor.run(call, allowed_tools, self._contexts.build_context(call), self)
+        return self._executor.run(call, allowed_tools, self._contexts.build_context(call), self, starts)
 
 
 def shorten_name(name: str) -> str:
@@ -492,21 +435,30 @@ async def _run_call(
     context: CallContext,
     notes: tuple[str, ...],
     limiter: ConcurrencyLimiter,
+    starts: CallStarts | None,
 ) -> tuple[ToolFinished, int]:
     """Run the tool in a slot of its conversation, measure the time, and turn its failure into a result.
 
     Returns:
         The end of the call, and at most how many characters its result or error has.
     """
-    # Where no call runs, an inline tool needs no slot: none can begin before it has ended.
-    needs_slot = limiter.running_calls > 0 or tool.execution_mode != "inline"
-    if needs_slot and not limiter.take_slot(not tool.parallel):
+    order = None if starts is None else starts.order
+    # Where no call runs and none is to run beside it, an inline tool needs no slot: none can begin before it
+    # has ended.
+    needs_slot = order is not None or limiter.running_calls > 0 or tool.execution_mode != "inline"
+    if order is not None:
+        assert starts is not None, "they have the order"
+        await starts.wait_for_place(call.id, limiter, not tool.parallel, not tool.idempotent)
+    elif needs_slot and not limiter.take_slot(not tool.parallel):
         await limiter.wait_for_slot(not tool.parallel)
     parts: tuple[ContentPart, ...] = ()
     is_raised, size = False, 0
     start = time.perf_counter()
     try:
-        value = await run_tool(tool, arguments, context)
+        if starts is not None and order is None and not tool.idempotent:
+            await starts.mark((call.id,))
+            start = time.perf_counter()
+        value = await run_tool(tool, arguments, context, order)
         value, parts, conversion_note, size = convert_result(value)
         outcome: Outcome = "succeeded"
         if conversion_note is not None:

@@ -20,10 +20,12 @@ a fifth of the processor time with 64 calls at once, a tenth with 16, nothing wi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -43,8 +45,13 @@ _PLAIN_TYPES = frozenset({str, int, float, bool, type(None), dict, list})
 """Types that are certainly not awaitable: a cheap test, made before `inspect.isawaitable`."""
 
 
-def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> Coroutine[Any, Any, Any]:
+def run_tool(
+    tool: Tool, arguments: Mapping[str, Any], context: CallContext, order: StartOrder | None = None
+) -> Coroutine[Any, Any, Any]:
     """Run a tool and return what it returned.
+
+    Args:
+        order: of the calls beside it; None where it runs alone.
 
     Raises:
         ToolFailure: the tool refused or failed, in whatever way.
@@ -52,29 +59,37 @@ def run_tool(tool: Tool, arguments: Mapping[str, Any], context: CallContext) -> 
         ToolPending: its outcome comes later.
     """
     parameters = (arguments, context) if tool.needs_context else (arguments,)
-    return _RUN_BY_MODE[tool.execution_mode](tool, parameters)
+    return _RUN_BY_MODE[tool.execution_mode](tool, parameters, order)
 
 
-async def _run_inline(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+async def _run_inline(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
     """Run on the event loop: nothing else runs until it returns, and no timeout can end it.
 
     Only a KeyboardInterrupt passes: here it comes from a person who wants to stop the program.
     """
+    if order is not None:
+        await order.wait()
     try:
         value = contextvars.copy_context().run(tool.run, *parameters)
     except (ToolFailure, ToolPending, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise ToolRaised(describe_error(error)) from error
+    finally:
+        if order is not None:
+            order.note_begun()
     # A builtin may return an awaitable for the rare input that takes long.
     if type(value) in _PLAIN_TYPES or not inspect.isawaitable(value):
         return value
     return await _await_as_task(lambda: value, tool.timeout_s)
 
 
-async def _run_in_process(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+async def _run_in_process(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
     from toolchart.tools.execution.isolation import run_in_process
 
+    if order is not None:
+        await order.wait()
+        order.note_begun()  # it is handed over; when the other process begins is not known here
     return await run_in_process(tool, parameters[0])
 
 
@@ -110,11 +125,15 @@ def _make_failure(error: BaseException) -> _Failure:
 # -- as a task -----------------------------------------------------------------------------------
 
 
-async def _run_as_task(tool: Tool, parameters: tuple[Any, ...]) -> Any:
-    return await _await_as_task(partial(tool.run, *parameters), tool.timeout_s)
+async def _run_as_task(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
+    if order is not None:
+        await order.wait()
+    return await _await_as_task(partial(tool.run, *parameters), tool.timeout_s, order)
 
 
-async def _await_as_task(start_work: Callable[[], Any], timeout_s: float) -> Any:
+async def _await_as_task(
+    start_work: Callable[[], Any], timeout_s: float, order: StartOrder | None = None
+) -> Any:
     """Await in a task of its own, since a tool may ignore its cancellation and then run on.
 
     The task itself sets the future that is awaited here: `asyncio.wait` needs a further future and a
@@ -122,7 +141,7 @@ async def _await_as_task(start_work: Callable[[], Any], timeout_s: float) -> Any
     """
     loop = asyncio.get_running_loop()
     end: _End = loop.create_future()
-    task = loop.create_task(_await_work(start_work, end))
+    task = loop.create_task(_await_work(start_work, end, order))
     task.add_done_callback(partial(_pass_on_end, end))
     timer = loop.call_later(timeout_s, _set_end, end, None, ToolTimeout())
     try:
@@ -139,10 +158,14 @@ async def _await_as_task(start_work: Callable[[], Any], timeout_s: float) -> Any
     raise failure
 
 
-async def _await_work(start_work: Callable[[], Any], end: _End) -> None:
+async def _await_work(start_work: Callable[[], Any], end: _End, order: StartOrder | None) -> None:
     """Start and await the work and set its end; each of its own exceptions becomes a `ToolFailure`."""
     try:
-        value = start_work()
+        try:
+            value = start_work()
+        finally:
+            if order is not None:  # the next one gets the event loop when this work waits for the first time
+                order.note_begun()
         if inspect.isawaitable(value):
             value = await value
     except asyncio.CancelledError:
@@ -187,17 +210,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_late_threads)
 
 
-async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...]) -> Any:
+async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
     """Run in a worker thread, which a tool that hangs keeps for itself."""
     if _late_thread_count >= MAX_LATE_THREADS:
         raise ToolFailure(
             f"not started: {_late_thread_count} earlier tool runs are still running after their timeout; "
             "give such tools `isolation: process`"
         )
-    run = _ThreadRun(tool, parameters)
+    run = _ThreadRun(tool, parameters, order)
     timer = run.loop.call_later(tool.timeout_s, run.end_as_timed_out)
     try:
-        start_job(run)  # as late as possible: the worker needs the interpreter's lock, which is held here
+        # As late as possible: the worker needs the interpreter's lock, which is held here.
+        if order is None:
+            start_job(run)
+        else:
+            order.begin(partial(_take_worker().jobs.put, run))
         value, failure = await run.end
     except RuntimeError as error:
         raise ToolFailure(f"not started: {error}") from None
@@ -214,8 +241,9 @@ async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...]) -> Any:
 class _ThreadRun:
     """One run of a tool as the job of a worker thread, and a future of the event loop for its end."""
 
-    def __init__(self, tool: Tool, parameters: tuple[Any, ...]) -> None:
+    def __init__(self, tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> None:
         self.name = f"tool {tool.name}"
+        self._order = order
         self.loop = asyncio.get_running_loop()
         self.end: _End = self.loop.create_future()
         self._function = tool.run
@@ -227,10 +255,14 @@ class _ThreadRun:
         self._is_finished = False
 
     def run(self) -> None:
-        """Run the function and keep its result; called in the worker thread."""
+        """Run the function and keep its result, unless nobody waits any more; called in the worker thread."""
         global _late_thread_count
+        if self._order is not None:
+            # This thread has the interpreter's lock and goes on: the next one waits for it.
+            self._order.note_begun()
         try:
-            self._value = self._context.run(self._function, *self._parameters)
+            if not self._is_late:
+                self._value = self._context.run(self._function, *self._parameters)
         except BaseException as error:
             self._failure = _make_failure(error)
         with _late_thread_lock:
@@ -327,11 +359,19 @@ def start_job(job: Job) -> None:
     Raises:
         RuntimeError: the system cannot start another thread.
     """
+    _take_worker().jobs.put(job)
+
+
+def _take_worker() -> _Worker:
+    """The worker that became idle last, or a new one; it waits for one job.
+
+    Raises:
+        RuntimeError: the system cannot start another thread.
+    """
     try:
-        worker = _idle_workers.pop()
+        return _idle_workers.pop()
     except IndexError:
-        worker = _Worker()
-    worker.jobs.put(job)
+        return _Worker()
 
 
 def count_idle_workers() -> int:
@@ -344,9 +384,83 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle_workers.clear)
 
 
-_RUN_BY_MODE: dict[ExecutionMode, Callable[[Tool, tuple[Any, ...]], Coroutine[Any, Any, Any]]] = {
-    "inline": _run_inline,
-    "async": _run_as_task,
-    "thread": _run_in_thread,
-    "process": _run_in_process,
-}
+# -- the order of runs that begin side by side ----------------------------------------------------
+
+
+class StartOrder:
+    """Lets runs begin in the order in which they are handed over, on the event loop and in threads.
+
+    A thread that is woken begins whenever the system lets it, so two threads that are woken one after the
+    other begin in any order. Here the next one is woken by the one before, when that one runs. It holds the
+    interpreter's lock then: the next one begins when it waits for something, returns, or has run for some
+    milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_beginning = False
+        """Whether a run was let begin that has not begun yet."""
+        self._next_starts: deque[Callable[[], None]] = deque()
+
+    def begin(self, start: Callable[[], None]) -> None:
+        """Call a function that starts a run, as soon as the run before has begun; it must not raise."""
+        with self._lock:
+            if self._is_beginning:
+                self._next_starts.append(start)
+                return
+            self._is_beginning = True
+        start()
+
+    def note_begun(self) -> None:
+        """The run that was let begin has begun, or never will: the next one begins."""
+        with self._lock:
+            start = self._next_starts.popleft() if self._next_starts else None
+            self._is_beginning = start is not None
+        if start is not None:
+            start()
+
+    async def wait(self) -> None:
+        """Return on the event loop when the run before has begun; `note_begun` must follow."""
+        turn = asyncio.get_running_loop().create_future()
+        self.begin(partial(self._pass_to_loop, turn, threading.get_ident()))
+        await turn
+
+    def _pass_to_loop(self, turn: asyncio.Future[None], loop_thread: int) -> None:
+        if threading.get_ident() == loop_thread:
+            self._end_wait(turn)
+            return
+        wake = _LoopWake(turn, partial(self._end_wait, turn))
+        try:
+            # Not from this thread: to wake the loop it would give up the interpreter's lock, and what waits
+            # there would begin first.
+            start_job(wake)
+        except RuntimeError:
+            wake.run()
+
+    def _end_wait(self, turn: asyncio.Future[None]) -> None:
+        if turn.done():  # the wait was cancelled, so its run never begins
+            self.note_begun()
+        else:
+            turn.set_result(None)
+
+
+class _LoopWake:
+    """The job that lets the event loop of a future go on."""
+
+    name = "tool start"
+
+    def __init__(self, turn: asyncio.Future[None], end_wait: Callable[[], None]) -> None:
+        self._loop, self._end_wait = turn.get_loop(), end_wait
+
+    def run(self) -> None:
+        """Wake the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed; nobody waits
+            self._loop.call_soon_threadsafe(self._end_wait)
+
+    def report_end(self) -> None:
+        """Nobody waits for the end of this job."""
+
+
+_RUN_BY_MODE: dict[
+    ExecutionMode, Callable[[Tool, tuple[Any, ...], StartOrder | None], Coroutine[Any, Any, Any]]
+] = {"inline": _run_inline, "async": _run_as_task, "thread": _run_in_thread, "process": _run_in_process}

@@ -30,7 +30,6 @@ from toolchart.tools.formats import make_portable_name
 from toolchart.tools.schemas.checks import check_schema
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.registry_entries import LoadingContext
-from toolchart.tools.tool_context import compute_idempotency_key
 from toolchart.tools.whole_definition import digest_text
 
 Value = TypeVar("Value")
@@ -413,7 +412,7 @@ def _describe_action(server: _Server, server_tool: Any) -> dict[str, Any]:
 def _make_runner(server: _Server, tool: str, timeout_s: float) -> Any:
     async def call_server(arguments: Mapping[str, Any], context: CallContext = NO_CONVERSATION) -> Any:
         """Send one call to the server, with its idempotency key."""
-        key = compute_idempotency_key(context.conversation, context.call_id) if context.call_id else ""
+        key = context.idempotency_key if context.call_id else ""
         return await server.run_tool(tool, dict(arguments), timeout_s, key)
 
     return call_server

@@ -94,6 +94,9 @@ class _SequenceReader:
         match record.event_type:
             case "configured" | "migrated" | "forked" | "continued" | "resumed" | "erased" as name:
                 self._add_note(record, name + marks)
+            case "calls_started":
+                names = [self._call_names.get(call_id, call_id) for call_id in event.get("calls") or ()]
+                self._add_note(record, f"starts {_join(names)}{marks}" if names else f"starts{marks}")
             case "turn_started":
                 self.entries.append(Divider(text=f"turn {record.turn}"))
                 self._add_message(record, _USER.key, _CHART.key, str(event.get("message")) + marks)

@@ -38,7 +38,7 @@ _ONLY_CONTENT = {"forked": "system", "erased": "reason"}
 """Events with one key of content: the prompt that somebody gave a fork, and why somebody had content erased.
 All else in them links records, or says who did it."""
 
-UNTOUCHED_TYPES = frozenset(["configured", "migrated", "continued", "resumed", "elapsed"])
+UNTOUCHED_TYPES = frozenset(["configured", "migrated", "continued", "resumed", "calls_started", "elapsed"])
 """Events without content of a conversation. What the author wrote (chart, spec, tools) stays."""
 
 _NO_REPEATS = frozenset(["system", "warnings", "notes"])

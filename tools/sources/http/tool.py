@@ -25,7 +25,6 @@ from toolchart.tools.sources.http.settings import (
     build_request,
     describe_http_action,
 )
-from toolchart.tools.tool_context import compute_idempotency_key
 
 SecretResolver = Callable[[str, str], str]
 """Replaces `${VARIABLE}` in a text; the second argument is the path in the spec, for errors."""
@@ -105,8 +104,8 @@ class HttpRunner:
         """
         request = build_request(self._settings, arguments)
         if self._settings.idempotency_header is not None and context.call_id:
-            key = compute_idempotency_key(context.conversation, context.call_id)
-            request = replace(request, headers={**request.headers, self._settings.idempotency_header: key})
+            header = {self._settings.idempotency_header: context.idempotency_key}
+            request = replace(request, headers={**request.headers, **header})
         secrets: set[str] = set()
         try:
             response = await self._send_with_retries(request, secrets)

@@ -150,7 +150,9 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [_describe_count(event)]
         case "cancelled":
             return [event["reason"]] if event.get("reason") else []
-        case "elapsed" | "resumed":
+        case "calls_started" if event.get("calls"):
+            return [", ".join(event["calls"])]
+        case "elapsed" | "resumed" | "calls_started":
             return []
     # an event of another package
     return [f"{key}: {encode_canonical_text(event[key])}" for key in event if key not in ("type", "effect")]

@@ -1,0 +1,206 @@
+"""Start marks: the log knows which calls began before a crash, and calls begin in the order of the reply."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import make_engine, reply_with_calls
+from effort import choose_count
+from killed_payments import FLOWS, Flow, Place, check_resume, run_and_die
+
+from toolchart.engine import Engine
+from toolchart.engine.log.stores import open_store
+from toolchart.states.messages import ToolDefinition
+from toolchart.tools.definition import Tool
+from toolchart.tools.sources.python import tool
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
+THREADS, INLINE, TWO_AT_ONCE, FUNCTION = FLOWS
+
+
+def list_events(engine: Engine, kind: str) -> list[dict[str, Any]]:
+    """The events of a kind in conversation `c`."""
+    events = [json.loads(line)["event"] for line in engine.store.read_lines("c")]
+    return [event for event in events if event["type"] == kind]
+
+
+# -- after a kill ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flow", [THREADS, INLINE, FUNCTION], ids=lambda flow: flow.name)
+def test_payments_that_never_began_are_made(flow: Flow, tmp_path: Path) -> None:
+    """Issue 28: killed before the mark of the first payment is durable, none is `interrupted`; each is made
+    once, under its key."""
+    log, ledger = str(tmp_path / "log.db"), tmp_path / "ledger"
+    before_mark = 2 if flow.name == "function" else 4
+    assert run_and_die(flow, log, ledger, Place(commit=before_mark))
+    assert not ledger.exists()
+    counts = check_resume(flow, log, ledger)
+    assert counts["interrupted"] == 0
+    assert counts["succeeded"] == (3 if flow.name == "function" else 8)
+
+
+@pytest.mark.parametrize("flow", [THREADS, INLINE, FUNCTION], ids=lambda flow: flow.name)
+def test_payments_with_a_mark_are_interrupted(flow: Flow, tmp_path: Path) -> None:
+    """Killed between the mark and the first payment, those with a mark are `interrupted`: they were about to
+    begin, and nobody can know whether they did."""
+    log, ledger = str(tmp_path / "log.db"), tmp_path / "ledger"
+    after_mark = 3 if flow.name == "function" else 5
+    assert run_and_die(flow, log, ledger, Place(commit=after_mark))
+    assert not ledger.exists()
+    counts = check_resume(flow, log, ledger)
+    assert counts["interrupted"] == counts["not begun"] == (1 if flow.name == "function" else 3)
+
+
+def test_a_queued_payment_is_not_marked(tmp_path: Path) -> None:
+    """With two calls at once, a kill in the first payment leaves the third one without a mark: it is made."""
+    log, ledger = str(tmp_path / "log.db"), tmp_path / "ledger"
+    assert run_and_die(TWO_AT_ONCE, log, ledger, Place(payment="pay00"))
+    counts = check_resume(TWO_AT_ONCE, log, ledger)
+    assert counts["interrupted"] == 2
+    assert counts["succeeded"] == 6
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_kill_and_resume_payments(kind: str, tmp_path: Path) -> None:
+    """Invariant 5: killed at any commit or in any payment, none is lost or doubled, and none without a mark
+    is `interrupted`."""
+    chance, counts = random.Random(20261123), Counter[str]()
+    for turn in range(choose_count(short=24, long=600)):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        log = str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
+        flow = chance.choice(FLOWS)
+        payment = f"{chance.choice(('pay', 'pay', 'look'))}{chance.randrange(2)}{chance.randrange(4)}"
+        place = chance.choice((Place(commit=chance.randrange(24)), Place(payment=payment)))
+        counts["killed"] += run_and_die(flow, log, folder / "ledger", place)
+        counts += check_resume(flow, log, folder / "ledger")
+    assert counts["killed"] > 8
+    assert counts["interrupted"] > counts["not begun"] > 0
+
+
+# -- what a mark costs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize("calls", [1, 3])
+def test_a_batch_costs_one_commit(calls: int, idempotent: bool, tmp_path: Path) -> None:
+    """At `full`, calls that begin together cost one more group commit, and idempotent ones none."""
+    commits: list[list[str]] = []
+    tools = [make_payment(idempotent)]
+    script = [reply_with_calls(*[("pay", {"n": n}) for n in range(calls)]), "done"]
+    engine = make_engine(script, log=str(tmp_path / "log.db"), functions=tools)
+    store: Any = engine.store
+    append_many = store.append_many
+
+    def count_commit(batches: Any, **options: Any) -> Any:
+        commits.append([json.loads(line)["event"]["type"] for batch in batches for line in batch.lines])
+        return append_many(batches, **options)
+
+    store.append_many = count_commit
+    engine.run("go", conversation="c")
+    marks = [types for types in commits if "calls_started" in types]
+    engine.close()
+    assert marks == ([] if idempotent else [["calls_started"]])
+    before_tools = commits[: next(n for n, types in enumerate(commits) if "tool_finished" in types)]
+    assert len(before_tools) == (2 if idempotent else 3)
+
+
+def make_payment(idempotent: bool, **options: Any) -> Tool:
+    """A tool that takes a number."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    definition = ToolDefinition(name="pay", description="Pay.", parameters=schema)
+    return Tool(definition=definition, run=lambda arguments: "paid", idempotent=idempotent, **options)
+
+
+def test_a_cached_answer_and_a_refusal_begin_nothing() -> None:
+    """A call that is answered without running has no start mark."""
+    payment = make_payment(False, cacheable=True)
+    script = [
+        reply_with_calls(("pay", {"n": 1}), ("pay", {"n": "one"})),
+        reply_with_calls(("pay", {"n": 1}), ("no_such_tool", {})),
+        "done",
+    ]
+    engine = make_engine(script, log=open_store("memory"), functions=[payment])
+    engine.run("go", conversation="c")
+    ids = [event["call_id"] for event in list_events(engine, "tool_finished")]
+    started = [event["calls"] for event in list_events(engine, "calls_started")]
+    engine.close()
+    assert len(ids) == 4
+    assert len(started) == 1
+    assert started[0][0] in ids
+
+
+# -- order -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", ["thread", "inline", "mixed"])
+def test_parallel_calls_begin_in_the_order_of_the_reply(isolation: str) -> None:
+    """Issue 28: calls of synchronous functions that run side by side begin in the order of the reply."""
+    began: list[int] = []
+
+    def make(name: str, place: str) -> Any:
+        def note(n: int) -> str:
+            """Note the number."""
+            began.append(n)
+            return "noted"
+
+        return tool(name=name, isolation=place)(note)  # type: ignore[call-overload]
+
+    places = {"mixed": ("thread", "inline")}.get(isolation, (isolation, isolation))
+    functions = [make("first", places[0]), make("second", places[1])]
+    script = reply_with_calls(*[(("first", "second")[n % 2], {"n": n}) for n in range(6)])
+    for _ in range(40):
+        began.clear()
+        engine = make_engine([script, "done"], log=open_store("memory"), functions=functions)
+        engine.run("go", conversation="c")
+        engine.close()
+        assert began == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_slow_check_of_arguments_keeps_the_order() -> None:
+    """A call whose arguments are checked in a worker begins before the calls after it."""
+    began: list[str] = []
+    slow = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^(a|b)*$"}}}
+    tools = [
+        Tool(
+            definition=ToolDefinition(name=name, description=name, parameters=schema),
+            run=lambda arguments, name=name: began.append(name),
+        )
+        for name, schema in (("slow", slow), ("quick", {"type": "object"}))
+    ]
+    script = reply_with_calls(("slow", {"text": "ab" * 5000}), ("quick", {}), ("slow", {"text": "a"}))
+    engine = make_engine([script, "done"], log=open_store("memory"), functions=tools)
+    engine.run("go", conversation="c")
+    engine.close()
+    assert began == ["slow", "quick", "slow"]
+
+
+def test_a_call_that_hangs_holds_up_no_other_start() -> None:
+    """Calls begin one after the other, and run side by side: the second one releases the first."""
+    release = threading.Event()
+
+    @tool(timeout_s=20)
+    def wait() -> str:
+        """Wait."""
+        return str(release.wait(10))
+
+    @tool
+    def let_go() -> str:
+        """Let the other one go."""
+        release.set()
+        return "gone"
+
+    script = reply_with_calls(("wait", {}), ("let_go", {}))
+    engine = make_engine([script, "done"], log=open_store("memory"), functions=[wait, let_go])
+    result = engine.run("go", conversation="c")
+    engine.close()
+    assert [call.outcome for call in result.tool_calls] == ["succeeded", "succeeded"]
+    assert result.tool_calls[0].result["result"] == "True"
