@@ -21,6 +21,7 @@ import gc
 import hashlib
 import tempfile
 import time
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import loop
@@ -35,6 +36,16 @@ from toolchart.engine.runtime.clock import SystemClock
 from toolchart.states.events import Replied, ToolFinished
 from toolchart.states.messages import Message, Request, ToolCall
 
+_NOBODY = b'"id":0,"name":"","state":"","kind":"","result":""'
+_REVIEW = b'{"type":"review_calls",' + _NOBODY + b',"calls":[%b],"allowed":["add"]}'
+_RUN = b'{"type":"run_tools",' + _NOBODY + b',"calls":[%b],"refused":[],"allowed":["add"]}'
+_CALL = (
+    b'{"type":"call_model",'
+    + _NOBODY
+    + b',"request":{"model":"m","messages":"%b","tools":"%b","options":{},"writes_tools_as_text":false,'
+    b'"turn":0,"iteration":0},"host":"","schema":null,"own_messages":0,"summarises":""}'
+)
+
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _decode_reply = msgspec.json.Decoder(Replied).decode
@@ -42,22 +53,22 @@ _decode_outcome = msgspec.json.Decoder(ToolFinished).decode
 
 _REPLIED = (
     b'{"seq":%d,"at":"%b","turn":1,"iteration":%d,"event":%b,"source":"prompting","target":"awaiting_tools",'
-    b'"fired":[{"source":"prompting","targets":["awaiting_tools"],"event":"replied","row":0}],'
+    b'"fired":[{"source":"prompting","row":0}],'
     b'"guards":{"finish_reason == \'tool_calls\'":true},'
-    b'"asks":[{"id":%d,"effect":"review_calls","state":"awaiting_tools"}],"messages":["reply"],'
+    b'"asks":[{"id":%d,"effect":"review_calls","state":"awaiting_tools","digest":"%b"}],"messages":["reply"],'
     b'"salt":"%b","prev":"%b"}'
 )
 _REVIEWED = (
     b'{"seq":%d,"at":"%b","turn":1,"iteration":%d,'
     b'"event":{"type":"reviewed","effect":%d,"verdicts":[{"call_id":%b,"ruling":"run"}]},'
     b'"source":"awaiting_tools","target":"executing",'
-    b'"fired":[{"source":"awaiting_tools","targets":["executing"],"event":"reviewed","row":0}],'
+    b'"fired":[{"source":"awaiting_tools","row":0}],'
     b'"guards":{"undecided_calls == 0":true},'
-    b'"asks":[{"id":%d,"effect":"run_tools","state":"executing","calls":[%b]}],"salt":"%b","prev":"%b"}'
+    b'"asks":[{"id":%d,"effect":"run_tools","state":"executing","digest":"%b","calls":[%b]}],"salt":"%b","prev":"%b"}'
 )
 _FINISHED = (
     b'{"seq":%d,"at":"%b","turn":1,"iteration":%d,"event":%b,"source":"executing","target":"prompting",'
-    b'"fired":[{"source":"executing","targets":["prompting"],"event":"tool_finished","row":2}],'
+    b'"fired":[{"source":"executing","row":2}],'
     b'"guards":{"pending_calls > 0":false,"iteration >= max_iterations":false},'
     b'"asks":[{"id":%d,"effect":"call_model","state":"prompting","digest":"%b","messages":%d}],'
     b'"messages":[{"result":%b}],"salt":"%b","prev":"%b"}'
@@ -89,7 +100,6 @@ class BareLoop:
         self._offered_tools = snapshot.offered_tools
         self._head = conversation.head.encode()
         self._seq, self._effect, self._iteration = 2, 1, 0
-        self._request_digest = self._compute_request_digest()
 
     async def run(self, iterations: int) -> None:
         """Run so many iterations; the turn stays open behind them."""
@@ -103,7 +113,7 @@ class BareLoop:
 
     async def _ask_model(self) -> tuple[ToolCall, list[bytes]]:
         """The next call, and the records of the reply and of its review."""
-        digest = hashlib.sha256(b'{"digest":"%b"}' % self._request_digest).hexdigest()[:32]
+        digest = hashlib.sha256(b'{"digest":"%b"}' % self._compute_request_digest()).hexdigest()[:32]
         request = Request(model="m", messages=self._messages, tools=self._offered_tools, turn=1)
         reply = replace(self._model(replace(request, iteration=self._iteration)), wire_digest=digest)
         event = Replied(effect=self._effect, reply=reply)
@@ -113,13 +123,15 @@ class BareLoop:
         (call,) = plain.reply.tool_calls
         self._append_message(Message(role="assistant", content=reply.content, tool_calls=(call,)))
         at, seq, effect, id_ = self._clock.now().encode(), self._seq, self._effect, _encode(call.id)
+        call_data = _encode_sorted(call)
         replied = _REPLIED % (
-            *(seq, at, self._iteration, data, effect + 1),
+            *(seq, at, self._iteration, data, effect + 1, _digest(_REVIEW % call_data)),
             *(generate_salt().encode(), self._head),
         )
         line, head = seal_line(replied)
         reviewed = _REVIEWED % (
-            *(seq + 1, at, self._iteration, effect + 1, id_, effect + 2, id_),
+            *(seq + 1, at, self._iteration, effect + 1, id_, effect + 2),
+            *(_digest(_RUN % call_data), id_),
             *(generate_salt().encode(), head.encode()),
         )
         next_line, head = seal_line(reviewed)
@@ -141,10 +153,9 @@ class BareLoop:
         text = orjson.dumps(plain.result, option=orjson.OPT_SORT_KEYS).decode()
         self._append_message(Message(role="tool", content=text, tool_call_id=call.id, name=call.name))
         self._iteration += 1
-        self._request_digest = self._compute_request_digest()
         finished = _FINISHED % (
             *(self._seq + 2, self._clock.now().encode(), self._iteration, data, self._effect + 3),
-            *(self._request_digest, len(self._messages), _encode(call.id)),
+            *(self._compute_effect_digest(), len(self._messages), _encode(call.id)),
             *(generate_salt().encode(), self._head),
         )
         line, head = seal_line(finished)
@@ -159,6 +170,14 @@ class BareLoop:
     def _compute_request_digest(self) -> bytes:
         parts: tuple[object, ...] = ("m", {}, False, self._offered_tools.digest, self._message_digest)
         return hashlib.sha256(_encode_sorted(parts)).hexdigest()[:32].encode()
+
+    def _compute_effect_digest(self) -> bytes:
+        tools = self._offered_tools.digest.encode()
+        return _digest(_CALL % (self._message_digest.encode(), tools))
+
+
+def _digest(data: bytes) -> bytes:
+    return urlsafe_b64encode(hashlib.sha256(data).digest()[:24])
 
 
 async def begin_loop(iterations: int) -> BareLoop:

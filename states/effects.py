@@ -11,13 +11,21 @@ what kind of work it is. The rows stand beside the functions that build the valu
 
 from __future__ import annotations
 
+import hashlib
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
-from toolchart.states.message_list import ContextView
+from toolchart.states.message_list import (
+    ContextView,
+    compute_messages_digest,
+    compute_tools_digest,
+    encode_deterministic,
+)
 from toolchart.states.messages import Message, Request, ToolCall
 from toolchart.states.starts import Start
 
@@ -197,6 +205,48 @@ class Perform(Effect, frozen=True, kw_only=True, tag="perform"):
     arguments: dict[str, Any] = {}
     """What the work needs, as JSON data."""
 
+
+# -- digests ---------------------------------------------------------------------------------------
+
+
+def encode_digest(digest: bytes) -> str:
+    """The first 192 bits of a digest in base64url: 32 characters."""
+    return urlsafe_b64encode(digest[:24]).decode()
+
+
+def compute_arguments_digest(arguments: Mapping[str, Any] | None) -> str:
+    """The digest of arguments of a call, whatever the order of their names."""
+    return encode_digest(hashlib.sha256(encode_deterministic(arguments or {})).digest())
+
+
+def compute_effect_digest(effect: Effect) -> str:
+    """The digest of everything that an effect hands to whoever performs it: 32 characters.
+
+    It covers every field of every effect, those of other packages included, because the whole value is
+    encoded. Left empty is only what an ask shows in plain text (`id`, `name`, `state`, `result`) and what its
+    record shows (the turn and the iteration of a request): so equal work has equal digests.
+
+    For the messages and the tools of a request stand their digests, which the lists of the core have already:
+    it costs the same at any length of the conversation.
+
+    Raises:
+        TypeError: a field holds something that JSON cannot hold.
+    """
+    request_digests: dict[str, Any] = {}
+    if isinstance(effect, CallModel):
+        request = effect.request
+        request_digests["request"] = replace(
+            request,
+            messages=compute_messages_digest(request.messages),
+            tools=compute_tools_digest(request.tools),
+            turn=0,
+            iteration=0,
+        )
+    work = replace(effect, id=0, name="", state="", result="", **request_digests)
+    return encode_digest(hashlib.sha256(encode_deterministic(work)).digest())
+
+
+# -- the rows --------------------------------------------------------------------------------------
 
 BuildEffect = Callable[[Any, str, int, str], Effect]
 """Builds the value of an effect from the context (a `SnapshotBuilder`), its name, its id and its state. It

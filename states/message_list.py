@@ -146,8 +146,20 @@ class PersistentList(Sequence[Item], Generic[Item]):
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
+def encode_deterministic(value: Any) -> bytes:
+    """JSON of a value with sorted keys: equal values give equal bytes.
+
+    Raises:
+        TypeError: it holds something that JSON cannot hold.
+    """
+    try:
+        return _encode(value)
+    except (ValueError, OverflowError):  # lone surrogates, integers beyond 64 bits
+        return json.dumps(msgspec.to_builtins(value), sort_keys=True, separators=(",", ":")).encode()
+
+
 def _encode_value(value: Any) -> bytes:
-    """JSON of a value with sorted keys: equal values give equal bytes."""
+    """As `encode_deterministic`; the nearest text stands for what JSON cannot hold."""
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError):  # integers beyond 64 bits, lone surrogates
@@ -366,6 +378,13 @@ class OfferedTools(tuple[ToolDefinition, ...]):
         return _digest_tools(self)
 
 
+def compute_tools_digest(tools: Iterable[ToolDefinition]) -> str:
+    """The digest of definitions of tools, in order; the empty text for none."""
+    if type(tools) is OfferedTools:
+        return tools.digest
+    return _digest_tools(tools)
+
+
 def _digest_tools(tools: Iterable[ToolDefinition]) -> str:
     definitions = list(tools)
     return hashlib.sha256(_encode_value(definitions)).hexdigest() if definitions else ""
@@ -382,16 +401,19 @@ def _split_system(messages: Sequence[Message]) -> RequestMessages:
     )
 
 
-def compute_request_digest(request: Request) -> str:
-    """The digest of everything that a request says: 32 hexadecimal digits, a function of this value alone.
+def compute_messages_digest(messages: Sequence[Message]) -> str:
+    """The digest of the messages of a request.
 
     For the lists that the core makes it costs the same at any length; other lists are hashed item by item.
     """
-    messages: Any = request.messages
-    split_messages = messages if type(messages) is RequestMessages else _split_system(messages)
-    tools = request.tools
-    tool_digest = tools.digest if type(tools) is OfferedTools else _digest_tools(tools)
-    parts = (request.model, request.options, request.writes_tools_as_text, tool_digest, split_messages.digest)
+    return messages.digest if type(messages) is RequestMessages else _split_system(messages).digest
+
+
+def compute_request_digest(request: Request) -> str:
+    """The digest of everything that a request says: 32 hexadecimal digits, a function of this value alone."""
+    tool_digest = compute_tools_digest(request.tools)
+    messages_digest = compute_messages_digest(request.messages)
+    parts = (request.model, request.options, request.writes_tools_as_text, tool_digest, messages_digest)
     try:
         data = _encode(parts)
     except (TypeError, ValueError, OverflowError):

@@ -134,7 +134,7 @@ class _Turn:
     def add_asks(self, record: ReadRecord) -> None:
         """Note the model calls that a record asks for."""
         for ask in record.asks:
-            if ask.id is not None and ask.data.get("digest"):
+            if ask.id is not None and ask.asks_model:
                 options = self._settings.get("options") or {}
                 request = self._build_request(ask) if self.content else None
                 self.asked[ask.id] = _AskedCall(at=record.at, options=options, request=request)

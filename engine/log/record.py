@@ -31,7 +31,6 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.turn_totals import CountedStep, build_totals
-from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
@@ -57,6 +56,15 @@ _HASH_TAIL = len(b',"hash":""}') + 64
 
 CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
+
+
+class TakenRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A transition that fired: a row of a state of the recorded chart, which says where it leads."""
+
+    source: str
+    """The state that has the row."""
+    row: int
+    """Index of the transition among those of its source state, in document order."""
 
 
 class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -87,7 +95,7 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """State before the event; empty before the first turn."""
     target: str
     """State after it."""
-    fired: list[FiredTransition] = []
+    fired: list[TakenRow] = []
     """The transitions that fired, in order."""
     guards: dict[str, bool] = {}
     """The guards that were evaluated, each with its truth."""
@@ -150,6 +158,11 @@ def describe_turn_end(new_step: Step) -> RecordedEnd | None:
     return RecordedEnd(by=after.ended_by or "", limit=after.limit_reached or "", error=after.error)
 
 
+def list_taken_rows(new_step: Step) -> list[TakenRow]:
+    """The transitions that fired in this step, as its record names them."""
+    return [TakenRow(source=fired.source, row=fired.row) for fired in new_step.fired]
+
+
 def list_message_references(new_step: Step) -> list[Any]:
     """References to the messages that a step added, in order; what the core wrote stands there in full.
 
@@ -207,7 +220,7 @@ def encode_record(
         msgspec.Raw(event),
         step.source,
         step.target,
-        step.fired,
+        list_taken_rows(step),
         step.guards,
         asks,
         step.cancels,
@@ -240,7 +253,7 @@ class _LineBody(msgspec.Struct, omit_defaults=True, gc=False):
     event: msgspec.Raw
     source: str
     target: str
-    fired: tuple[FiredTransition, ...] = ()
+    fired: list[TakenRow] = []
     guards: dict[str, bool] = {}
     asks: list[RecordedAsk] = []
     cancels: tuple[int, ...] = ()

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
-from toolchart.engine.log.record import FORMAT, RecordedEnd, RecordLine
+from toolchart.engine.log.record import FORMAT, RecordedEnd, RecordLine, TakenRow
 from toolchart.states import events, messages
-from toolchart.states.compiler import FiredTransition
 from toolchart.states.plugins import PluginPoint
 from toolchart.states.snapshot import TurnError
 from toolchart.states.vocabulary import EVENTS
@@ -25,7 +24,7 @@ _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
 _COUNT = {"type": "integer", "minimum": 0}
 
-_PARTS = {kind.__name__: kind for kind in (RecordLine, RecordedAsk, RecordedEnd, FiredTransition, TurnError)}
+_PARTS = {kind.__name__: kind for kind in (RecordLine, RecordedAsk, RecordedEnd, TakenRow, TurnError)}
 
 
 def build_record_schema() -> dict[str, Any]:

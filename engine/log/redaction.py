@@ -24,11 +24,10 @@ from typing import Any
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step, step
-from toolchart.states.effects import CallModel
+from toolchart.states.effects import compute_effect_digest, encode_digest
 from toolchart.states.errors import SpecError, ToolchartError, suggest_name
 from toolchart.states.events import CONFIGURATION_TYPES, Event
 from toolchart.states.machine import Machine
-from toolchart.states.message_list import compute_request_digest
 from toolchart.states.snapshot import Snapshot
 from toolchart.workers.patterns import Pattern, PatternTimeout, get_pattern
 
@@ -134,8 +133,8 @@ class Redactor:
         return redacted_data
 
     def sign_digest(self, digest: str) -> str:
-        """The keyed digest (HMAC-SHA-256) of a digest: 32 hexadecimal digits."""
-        return hmac.new(self._hash_key, digest.encode(), hashlib.sha256).hexdigest()[:32]
+        """The keyed digest of a digest: 192 bits of HMAC-SHA-256 in base64url, 32 characters."""
+        return encode_digest(hmac.digest(self._hash_key, digest.encode(), "sha256"))
 
     def _redact_structure(self, value: Any, key: str = "") -> Any:
         """A redacted part of an event whose keys belong to the log format."""
@@ -276,8 +275,8 @@ def _compile_redaction_pattern(text: str) -> Pattern:
 class RedactedConversation:
     """The redacted copy of a conversation: makes its own steps, which are the ones that are logged.
 
-    Replay derives the digests of the redacted requests. What was really sent is covered by a keyed digest
-    beside each: whoever has the key can check it, and nothing about the secrets can be read from it.
+    Replay derives the digests of the redacted effects. An effect that is performed with secrets has a keyed
+    digest beside it: whoever has the key can check it, and nothing about the secrets can be read from it.
 
     Args:
         redact: returns event data without secrets.
@@ -302,7 +301,8 @@ class RedactedConversation:
         return self._snapshot
 
     def apply_event(self, event: Event, data: bytes, real: Step) -> tuple[bytes, Step, dict[int, str]]:
-        """The JSON of the redacted event, the step that it makes, and the keyed digest of each request sent.
+        """The JSON of the redacted event, the step that it makes, and the keyed digest of each effect
+        that is performed with other content.
 
         Args:
             real: the step of the event before redaction.
@@ -320,17 +320,18 @@ class RedactedConversation:
                 f"{redacted_step.target!r} instead of {real.target!r}; nothing was written of it"
             )
         self._snapshot = redacted_step.snapshot
-        return redacted_data, redacted_step, self._sign_requests(real)
+        return redacted_data, redacted_step, self._sign_effects(real, redacted_step)
 
-    def _sign_requests(self, real: Step) -> dict[int, str]:
-        """By effect id: the keyed digest of the request that is sent."""
+    def _sign_effects(self, real: Step, redacted: Step) -> dict[int, str]:
+        """By effect id: the keyed digest of each effect that is not performed as the log shows it."""
         if self._sign_digest is None:
             return {}
-        return {
-            effect.id: self._sign_digest(compute_request_digest(effect.request))
-            for effect in real.effects
-            if isinstance(effect, CallModel)
-        }
+        signed = {}
+        for effect, redacted_effect in zip(real.effects, redacted.effects, strict=True):
+            digest = compute_effect_digest(effect)
+            if digest != compute_effect_digest(redacted_effect):
+                signed[effect.id] = self._sign_digest(digest)
+        return signed
 
 
 def _describe_outcome(new_step: Step) -> tuple[Any, ...]:

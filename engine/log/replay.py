@@ -38,7 +38,7 @@ from toolchart.engine.log.continuation.checkpoint import (
 from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration, read_release
 from toolchart.engine.log.reading.records import LineReader
-from toolchart.engine.log.record import Record, describe_turn_end, list_message_references
+from toolchart.engine.log.record import Record, describe_turn_end, list_message_references, list_taken_rows
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
 from toolchart.states.chart.loading import parse_chart
@@ -575,7 +575,7 @@ def describe_step(record: Record, new_step: Step) -> dict[str, Any]:
         "source": new_step.source,
         "guards": new_step.guards,
         "target": new_step.target,
-        "fired": list(new_step.fired),
+        "fired": list_taken_rows(new_step),
         "turn": snapshot.turn,
         "iteration": snapshot.iteration,
         "asks": _describe_asks(record, new_step),

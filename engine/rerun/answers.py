@@ -18,7 +18,7 @@ from toolchart.engine.log.continuation.recorded_asks import describe_ask
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
 from toolchart.states.calls import build_call_key
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.effects import CallModel, Effect, RunAgent, Wait
+from toolchart.states.effects import CallModel, Effect, RunAgent, Wait, compute_effect_digest
 from toolchart.states.events import (
     AgentAnswering,
     AgentRested,
@@ -33,7 +33,6 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import ToolCall
 from toolchart.states.snapshot import Snapshot
 
@@ -87,7 +86,7 @@ def build_effect_key(effect: Effect, snapshot: Snapshot, item: int = 0) -> Key:
     """The key of an effect that one event answers, or of one item of a `run_agent`."""
     match effect:
         case CallModel():
-            return ("request", compute_request_digest(effect.request))
+            return ("request", compute_effect_digest(effect))
         case Wait():
             return ("wait", effect.state, effect.name)
         case RunAgent():
@@ -126,8 +125,8 @@ def _build_ask_key(ask: AskedEffect, item: int = 0, newest_message: str | None =
         newest_message: what the user has told a child that had waited for it.
     """
     data = ask.data
-    if data.get("digest"):
-        return ("request", data["digest"])
+    if ask.asks_model:
+        return ("request", data.get("digest", ""))
     if data.get("seconds") is not None:
         return ("wait", data.get("state", ""), ask.name)
     arguments = data.get("arguments") or {}
@@ -198,7 +197,7 @@ class _Collector:
             return
         item = event.item if isinstance(event, AgentAnswering) else 0
         child = (event.effect, item)
-        if isinstance(event, Replied | Failed) and ask.data.get("digest"):
+        if isinstance(event, Replied | Failed) and ask.asks_model:
             self.run.add_answer(build_reply_key(ask.name), seq, event)
         key = ("wait", ask.data.get("state", ""), ask.name) if isinstance(event, Elapsed) else None
         message = self._newest_messages.get(child)

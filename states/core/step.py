@@ -497,7 +497,10 @@ def _resume(machine: Machine, snapshot: Snapshot, event: Resumed) -> Step:
         raise IllegalEvent(event.TYPE, snapshot.state or "(no turn yet)", legal=(TurnStarted.TYPE,))
     builder = SnapshotBuilder.from_snapshot(snapshot)
     apply_resumption(builder, event)
-    return _build_quiet_step(builder, snapshot, event)
+    # What is performed from now on is asked for again, so that the record has the digest of it.
+    before = snapshot.open_effects
+    changed = [effect for effect, old in zip(builder.open_effects, before, strict=True) if effect != old]
+    return replace(_build_quiet_step(builder, snapshot, event), effects=tuple(changed))
 
 
 def _start_calls(machine: Machine, snapshot: Snapshot, event: CallsStarted) -> Step:

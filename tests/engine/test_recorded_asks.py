@@ -1,23 +1,155 @@
-"""What a record says about an effect that was asked for."""
+"""What a record says about an effect that was asked for, and what its digest covers."""
 
 from __future__ import annotations
 
-import pytest
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from toolchart.engine.log.continuation.recorded_asks import _ASK_DETAILS
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
+from toolchart.engine.log.continuation.recorded_asks import describe_ask
 from toolchart.states import effects
-from toolchart.states.effects import Effect, ReviewCalls
+from toolchart.states.effects import CallModel, Effect, RefusedCall, compute_effect_digest
+from toolchart.states.message_list import ContextView, MessageList, OfferedTools, RequestMessages
+from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
+from toolchart.states.snapshot import Snapshot
+
+IDENTITY = ("id", "name", "state", "result")
+"""Fields that an ask shows as they are."""
+
+
+class Weigh(Effect, frozen=True, kw_only=True, tag="test_weigh"):
+    """An effect as another package might add it."""
+
+    grams: float = 0.0
+    labels: tuple[str, ...] = ()
+
 
 OWN_CLASSES = [
     value for value in vars(effects).values() if isinstance(value, type) and issubclass(value, Effect)
 ]
 
-WITHOUT_DETAILS = {ReviewCalls: "its calls stand in the reply before it"}
+TOOL = ToolDefinition(name="add", description="Add.")
+
+MESSAGES = MessageList([Message(role="user", content="go")])
+
+REQUEST = Request(
+    model="m",
+    messages=RequestMessages("Be brief.", MESSAGES),
+    tools=OfferedTools([TOOL]),
+    turn=1,
+    iteration=2,
+)
+
+SAMPLES: dict[Any, list[Any]] = {
+    "str": ["a", "b"],
+    "int": [1, 2],
+    "float": [1.0, 2.5],
+    "bool": [False, True],
+    "dict[str, Any]": [{}, {"a": 1}, {"a": 2}, {"a": [1, {"b": None}]}],
+    "dict[str, Any] | None": [None, {}, {"type": "object"}],
+    "tuple[str, ...]": [(), ("a",), ("a", "b"), ("b", "a")],
+    "tuple[int, ...]": [(), (1,), (1, 2)],
+    "tuple[Message, ...]": [(), tuple(MESSAGES)],
+    "tuple[ToolCall, ...]": [
+        (),
+        (ToolCall(id="1", name="add", arguments={"a": 1}),),
+        (ToolCall(id="2", name="add", arguments={"a": 1}),),
+        (ToolCall(id="1", name="pay", arguments={"a": 1}),),
+        (ToolCall(id="1", name="add", arguments={"a": 2}),),
+        (ToolCall(id="1", name="add", arguments={"a": 10**30}),),
+        (ToolCall(id="1", name="add", arguments={"a": "\ud800"}),),
+        (ToolCall(id="1", name="add", raw="{", problem="cut off"),),
+    ],
+    "tuple[RefusedCall, ...]": [
+        (),
+        (RefusedCall(call=ToolCall(id="1", name="add"), outcome="denied", reason="no"),),
+        (RefusedCall(call=ToolCall(id="1", name="add"), outcome="skipped", reason="no"),),
+        (RefusedCall(call=ToolCall(id="1", name="add"), outcome="denied", reason="never"),),
+    ],
+    "ContextView": [ContextView(), ContextView(start=2), ContextView(summary="short")],
+    "Request": [
+        REQUEST,
+        replace(REQUEST, model="n"),
+        replace(REQUEST, messages=RequestMessages("Be long.", MESSAGES)),
+        replace(
+            REQUEST, messages=RequestMessages("Be brief.", MessageList([Message(role="user", content="no")]))
+        ),
+        replace(REQUEST, tools=OfferedTools([replace(TOOL, description="Subtract.")])),
+        replace(REQUEST, tools=()),
+        replace(REQUEST, options={"temperature": 1.0}),
+        replace(REQUEST, writes_tools_as_text=True),
+    ],
+}
+"""Different values for fields, by their types. A field of another type needs a row here."""
+
+
+def list_effects(kind: type[Effect]) -> Iterator[Effect]:
+    """One effect for each value of each field, the others as in the first one."""
+    fields = [field for field in kind.__struct_fields__ if field not in IDENTITY]
+    types = {name: annotation for base in reversed(kind.__mro__) for name, annotation in _read_types(base)}
+    first: dict[str, Any] = {"id": 7, "name": "ask", "state": "asking", "result": "x"}
+    first |= {name: SAMPLES[types[name]][0] for name in fields}
+    yield kind(**first)
+    for name in fields:
+        for value in SAMPLES[types[name]][1:]:
+            yield kind(**{**first, name: value})
+
+
+def _read_types(kind: type) -> Iterator[tuple[str, str]]:
+    for name, annotation in vars(kind).get("__annotations__", {}).items():
+        yield name, str(annotation)
+
+
+@pytest.mark.parametrize("kind", [*OWN_CLASSES, Weigh], ids=lambda kind: str(kind.__name__))
+def test_the_digest_covers_every_field(kind: type[Effect]) -> None:
+    """Two effects that differ in any field but those that an ask shows have different digests."""
+    made = list(list_effects(kind))
+    digests = [compute_effect_digest(effect) for effect in made]
+    assert len(set(digests)) == len(made)
+    for effect, digest in zip(made, digests, strict=True):
+        same = replace(effect, id=9, name="other", state="elsewhere", result="y")
+        assert compute_effect_digest(same) == digest
+        ask = describe_ask(effect, Snapshot())
+        assert (ask.id, ask.effect, ask.state, ask.result, ask.digest) == (7, "ask", "asking", "x", digest)
+
+
+def test_a_field_that_cannot_be_covered_is_refused() -> None:
+    """An effect of another package that holds an object gets no digest, so that no record asks for it."""
+    with pytest.raises(TypeError):
+        compute_effect_digest(effects.Perform(id=1, name="x", state="s", arguments={"a": object()}))
 
 
 @pytest.mark.parametrize("kind", OWN_CLASSES, ids=lambda kind: str(kind.__name__))
-def test_a_record_has_what_an_effect_needs(kind: type[Effect]) -> None:
-    """An effect with fields of its own has a function that records them; without it they would be lost
-    and nothing would say so."""
-    own_fields = set(kind.__struct_fields__) - set(Effect.__struct_fields__)
-    assert not own_fields or kind in _ASK_DETAILS or kind in WITHOUT_DETAILS
+def test_an_effect_of_a_checkpoint_has_its_digest(kind: type[Effect]) -> None:
+    """What a worker performs that goes on from a checkpoint has the digest of what was asked for."""
+    for effect in list_effects(kind):
+        if isinstance(effect, CallModel) and effect.request.messages != REQUEST.messages:
+            continue  # its messages are not those of the conversation
+        if isinstance(effect, CallModel) and effect.own_messages > 1:
+            continue  # there is one
+        offered = effect.request.tools if isinstance(effect, CallModel) else ()
+        data = json.loads(json.dumps(store_effect(effect)))
+        restored = restore_effect(data, MESSAGES, tuple(offered))
+        assert compute_effect_digest(restored) == compute_effect_digest(effect)
+
+
+def test_the_page_says_how_to_compute_a_digest() -> None:
+    """The example of `docs/log-format.md` has the digest that stands beside it."""
+    page = (Path(__file__).parents[2] / "docs/log-format.md").read_text()
+    text = re.search(r'^\{"type":"run_tools".*\}$', page, re.MULTILINE)
+    ask = re.search(r'`(\{"id":3,"effect":"run_tools".*?\})`', page)
+    assert text is not None
+    assert ask is not None
+    digest = base64.urlsafe_b64encode(hashlib.sha256(text[0].encode()).digest()[:24]).decode()
+    assert json.loads(ask[1])["digest"] == digest
+    effect = msgspec.convert(json.loads(text[0]), effects.RunTools)
+    assert compute_effect_digest(effect) == digest

@@ -14,9 +14,10 @@ from toolchart.engine.log.redaction import MARK_PATTERN, PATTERNS, Redactor
 from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
+from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.specs.secrets import hide_secrets
+from toolchart.states.effects import Effect, compute_effect_digest
 from toolchart.states.errors import SpecError
-from toolchart.states.message_list import compute_request_digest
 
 RULES = {"keys": ["password", "*token*"], "patterns": ["email", "card", "/ID-\\d+/"]}
 
@@ -68,16 +69,25 @@ def test_a_redacted_log_verifies_and_replays() -> None:
     assert len(list(replay(store.read_lines("c"), "c"))) == 10
 
 
-def test_the_request_that_was_sent_is_covered_by_a_keyed_digest() -> None:
-    """The digest in the record is that of the redacted request; beside it stands an HMAC of the sent one."""
+def test_what_was_performed_is_covered_by_a_keyed_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest of an ask is that of the redacted effect. Where another one was performed, an HMAC of its
+    digest stands beside it, for tools as for models; where none does, just this one was performed."""
+    performed: dict[int, Effect] = {}
+    perform = EffectPerformer.perform
+
+    async def note_effect(performer: EffectPerformer, effect: Effect) -> None:
+        performed[effect.id] = effect
+        await perform(performer, effect)
+
+    monkeypatch.setattr(EffectPerformer, "perform", note_effect)
     engine, store, _ = run_conversation()
-    asks = [ask for record in read_chain(store.read_lines("c"), "c") for ask in record.asks if ask.digest]
-    sent_requests = engine.hosts.providers["model"].requests
     redactor = engine.conversations._redactor
-    digests = [compute_request_digest(request) for request in sent_requests]
-    assert len(asks) == len(digests) > 1
-    assert [ask.sent for ask in asks] == [redactor.sign_digest(digest) for digest in digests]
-    assert all(ask.digest != digest for ask, digest in zip(asks, digests, strict=True))
+    asks = [ask for record in read_chain(store.read_lines("c"), "c") for ask in record.asks]
+    open_asks = [ask for ask in asks if ask.id in performed]
+    for ask in open_asks:
+        digest = compute_effect_digest(performed[ask.id])
+        assert ask.sent == (redactor.sign_digest(digest) if ask.digest != digest else "")
+    assert {ask.effect for ask in open_asks if ask.sent} == {"call_model", "review_calls", "run_tools"}
 
 
 def test_a_redacted_conversation_continues() -> None:

@@ -26,7 +26,7 @@ from golden_twins import (
 )
 from msgspec.structs import replace
 
-from toolchart.states.effects import AskApproval, CallModel, Effect, ReviewCalls, RunTools
+from toolchart.states.effects import AskApproval, CallFunction, CallModel, Effect, ReviewCalls, RunTools
 from toolchart.states.messages import ToolCall
 
 _CHILD = "a child is another log; `check_family` and `verify` compare the two, `replay` reads one"
@@ -55,18 +55,13 @@ KNOWN_GAPS = {
     "event/answered/by": _TOLD,
     "event/cancelled/reason": _TOLD,
     "event/decided/by": _TOLD,
-    "event/decided/reason": _TOLD,
     "event/tool_finished/raised": _TOLD,
     "event/counted/source": _TOLD,
     "event/failed/content": _TOLD,
     "event/turn_started/handler": _TOLD,
-    "event/decided/arguments": _ARGUMENTS,
     "event/decided/definition": _ARGUMENTS,
-    "event/reviewed/verdicts/*/arguments": _ARGUMENTS,
     "event/reviewed/verdicts/*/definition": _ARGUMENTS,
-    "event/reviewed/verdicts/*/reason": _ARGUMENTS,
     "event/reviewed/verdicts/order": "verdicts name their calls",
-    "event/resumed/repeatable/*": _ARGUMENTS,
     "event/failed/reply/native_reason": _RAW,
     "event/failed/reply/wire_digest": "`replay --wire` compares it",
     "event/failed/wire_digest": "`replay --wire` compares it",
@@ -190,6 +185,10 @@ def _change_arguments(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return tuple(replace(call, arguments={**(call.arguments or {}), "word": "other"}) for call in calls)
 
 
+def _change_schema(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if schema else {"type": "object"}
+
+
 def _rename(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return tuple(replace(call, name="list_words") for call in calls)
 
@@ -212,11 +211,17 @@ PROGRAMS: dict[str, tuple[str, Callable[[Effect], Effect | None]]] = {
         "tool_loop-limit",
         _edit(ReviewCalls, "allowed", lambda _: _WIDER),
     ),
-    "other arguments for ask_approval": (
-        "tool_loop-approvals",
+    "other arguments shown to an approver": (
+        "approver-and-policy",
         _edit(AskApproval, "calls", _change_arguments),
     ),
+    "other approvers": ("approver-and-policy", _edit(AskApproval, "to", lambda names: (*names, "mallory"))),
     "a call without its schema": ("flow-judge", _edit(CallModel, "schema", lambda _: None)),
+    "a function without its schema": ("functions", _edit(CallFunction, "schema", _change_schema)),
+    "a function with other arguments": (
+        "functions",
+        _edit(CallFunction, "arguments", lambda arguments: {**arguments, "more": 1}),
+    ),
     "a request with another model": (
         "tool_loop-limit",
         _edit(CallModel, "request", lambda request: replace(request, model="other")),
@@ -224,22 +229,14 @@ PROGRAMS: dict[str, tuple[str, Callable[[Effect], Effect | None]]] = {
 }
 """Programs that do something else than the log says: by name a scenario, and what they ask for."""
 
-UNNOTICED_PROGRAMS = {
-    "other arguments for run_tools",
-    "another tool name for run_tools",
-    "a wider allow-list for run_tools",
-    "other arguments for review_calls",
-    "a wider allow-list for review_calls",
-    "other arguments for ask_approval",
-    "a call without its schema",
-}
-"""Issue 28, 1: asks have ids alone, so `replay` says that these logs are intact."""
-
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_that_asks_for_something_else_is_noticed_or_a_known_gap(name: str) -> None:
-    """The log of a changed core is refused by the core as it is, but for the known gaps."""
+def test_a_program_that_asks_for_something_else_is_noticed(name: str) -> None:
+    """The log of a changed core is refused by the core as it is, and that of the core by the changed one."""
     scenario, edit = PROGRAMS[name]
-    written = write_log_of(make_program(edit), scenario)
-    is_noticed = any(find_refusal(written, conversation) for conversation in written)
-    assert is_noticed == (name not in UNNOTICED_PROGRAMS)
+    program = make_program(edit)
+    written = write_log_of(program, scenario)
+    assert any(find_refusal(written, conversation) for conversation in written)
+    assert not any(find_refusal(written, conversation, program) for conversation in written)
+    conversations = read_conversations(scenario)
+    assert any(find_refusal(conversations, conversation, program) for conversation in conversations)

@@ -196,12 +196,19 @@ def write_log_of(program: Callable[..., Step], scenario: str) -> dict[str, list[
 # -- asking replay -----------------------------------------------------------------------------------
 
 
-def find_refusal(conversations: Conversations, conversation: str) -> str | None:
-    """Why a conversation is not derived; None where it is."""
+def find_refusal(
+    conversations: Conversations, conversation: str, program: Callable[..., Step] = step
+) -> str | None:
+    """Why a conversation is not derived; None where it is.
+
+    Args:
+        program: the core that derives it.
+    """
     store = load_golden_store({name: list(lines) for name, lines in conversations.items()})
     try:
-        for _ in replay_conversation(store, conversation):
-            pass
+        with replace_everywhere(step, program):
+            for _ in replay_conversation(store, conversation):
+                pass
     except ToolchartError as error:
         return f"{type(error).__name__}: {error}"
     return None

@@ -31,9 +31,9 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.unread_limits import find_read_limits
+from toolchart.states.effects import CallModel, compute_effect_digest
 from toolchart.states.errors import LogConflict, LogUnavailable, ProviderError
 from toolchart.states.events import FAILURE_KINDS, Decided
-from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch, Store
 from toolchart.testing.invariants import check_calls_answered_once
@@ -221,7 +221,8 @@ class FaultyModel:
         world, rng = self._world, self._world.rng
         world.add_to_story(f"asked, {len(request.tools)} tools")
         # Tools as text: the model sees a request that was rewritten after the core had made it.
-        digest = "" if request.writes_tools_as_text else compute_request_digest(request)
+        asked = CallModel(id=0, name="", state="", request=request)
+        digest = "" if request.writes_tools_as_text else compute_effect_digest(asked)
         is_recorded = self._log.requests_effect("call_model", digest)
         require(is_recorded, "invariant 2: a request that the log does not ask for")
         try:

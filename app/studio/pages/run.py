@@ -33,10 +33,9 @@ from toolchart.engine.log.reading.visited_path import (
 from toolchart.engine.log.replay import load_conversation
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.encoding import encode
-from toolchart.states.effects import CallModel
+from toolchart.states.effects import CallModel, compute_effect_digest
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.events import CONFIGURATION_TYPES, Forked
-from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Request as ModelRequest
 from toolchart.states.ports import Store
 
@@ -217,7 +216,7 @@ def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str,
         {
             "effect": effect.id,
             "host": effect.host or (settings.service if settings else ""),
-            "digest": compute_request_digest(effect.request),
+            "digest": compute_effect_digest(effect),
             "request": _encode_request(effect.request),
         }
         for effect in effects

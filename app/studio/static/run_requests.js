@@ -4,7 +4,7 @@
 import { conversationPath, make, request, showJson } from "/static/api.js";
 
 export function offerRequests(conversation, record) {
-  if (!record.asks?.some((ask) => ask.digest)) {
+  if (!record.asks?.some((ask) => ask.messages && ask.digest)) {
     return [];
   }
   const place = make("div", { "aria-live": "polite" });

@@ -1,4 +1,4 @@
-"""Asks: what a step asked for, as a record shows it, with what performing it needs."""
+"""Asks: what a step asked for, as a record shows it, and the digest of all that its performer gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from msgspec import to_builtins
-from msgspec.structs import replace
 
 from toolchart.states.effects import (
     Answer,
@@ -23,8 +22,8 @@ from toolchart.states.effects import (
     RunAgent,
     RunTools,
     Wait,
+    compute_effect_digest,
 )
-from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot
 
@@ -34,7 +33,11 @@ _get_id, _get_refused_id = attrgetter("id"), attrgetter("call.id")
 class RecordedAsk(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """An effect that a step asked for, as a record shows it: its identity, and what performing it needs."""
+    """An effect that a step asked for, as a record shows it.
+
+    What performing it needs is derived, or stands in a checkpoint: `digest` covers it. The other fields say
+    what readers want to see without deriving.
+    """
 
     id: int
     """Number of the effect in the conversation; the event that answers it names this number."""
@@ -43,11 +46,12 @@ class RecordedAsk(
     state: str = ""
     """The state that it belongs to."""
     digest: str = ""
-    """`call_model`: digest of the request."""
+    """Digest of everything that the effect hands to its performer (`compute_effect_digest`); empty where its
+    content was erased."""
     messages: int | None = None
     """`call_model`: how many messages the request has, the system message included."""
     sent: str = ""
-    """`call_model` in a redacted log: keyed digest (HMAC) of the request that was sent."""
+    """In a redacted log, where another effect is performed: the keyed digest (HMAC) of its digest."""
     calls: tuple[str, ...] = ()
     """`run_tools`: ids of the calls to run. `ask_approval`: ids of the calls to decide."""
     refused: tuple[str, ...] = ()
@@ -71,86 +75,73 @@ class RecordedAsk(
 def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | None = None) -> RecordedAsk:
     """An effect as a record shows it.
 
-    Messages are logged once, in the event that brought them. So a request appears as its digest and the
-    number of its messages, and an answer has its text only where it differs from the model's reply.
+    Messages are logged once, in the event that brought them. So a request appears as the number of its
+    messages, and an answer has its text only where it differs from the model's reply.
 
     Args:
         snapshot: the one after the step.
-        sent: keyed digests of requests by effect id, where the log is redacted.
+        sent: keyed digests of effects by their ids, where the log is redacted.
     """
-    details = _ASK_DETAILS.get(type(effect))
-    if details is None:
-        return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state)
-    ask = details(effect, snapshot)
-    return replace(ask, sent=sent.get(effect.id, "")) if sent else ask
-
-
-def _describe_model_call(effect: CallModel, snapshot: Snapshot) -> RecordedAsk:
-    request = effect.request
+    describe_details = _ASK_DETAILS.get(type(effect))
     return RecordedAsk(
         id=effect.id,
         effect=effect.name,
         state=effect.state,
-        digest=compute_request_digest(request),
-        messages=len(request.messages),
+        digest=compute_effect_digest(effect),
+        sent=sent.get(effect.id, "") if sent else "",
         result=effect.result,
-        host=effect.host,
-        own=tuple(request.messages[-effect.own_messages :]) if effect.own_messages else (),
+        **(describe_details(effect, snapshot) if describe_details is not None else {}),
     )
 
 
-def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> RecordedAsk:
-    return RecordedAsk(
-        id=effect.id,
-        effect=effect.name,
-        state=effect.state,
-        calls=tuple(map(_get_id, effect.calls)),
-        refused=tuple(map(_get_refused_id, effect.refused)),
-    )
+def _describe_model_call(effect: CallModel, snapshot: Snapshot) -> dict[str, Any]:
+    messages, own_count = effect.request.messages, effect.own_messages
+    own = tuple(messages[-own_count:]) if own_count else ()
+    return {"messages": len(messages), "host": effect.host, "own": own}
 
 
-def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> RecordedAsk:
-    calls = tuple([call.id for call in effect.calls])
+def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "calls": tuple(map(_get_id, effect.calls)),
+        "refused": tuple(map(_get_refused_id, effect.refused)),
+    }
+
+
+def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> dict[str, Any]:
     to = {"to": list(effect.to)} if effect.to else {}
-    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, calls=calls, arguments=to)
+    return {"calls": tuple(map(_get_id, effect.calls)), "arguments": to}
 
 
-def _describe_wait(effect: Wait, snapshot: Snapshot) -> RecordedAsk:
-    return RecordedAsk(
-        id=effect.id, effect=effect.name, state=effect.state, seconds=effect.seconds, due=effect.due
-    )
+def _describe_wait(effect: Wait, snapshot: Snapshot) -> dict[str, Any]:
+    return {"seconds": effect.seconds, "due": effect.due}
 
 
-def _describe_answer(effect: Answer, snapshot: Snapshot) -> RecordedAsk:
+def _describe_answer(effect: Answer, snapshot: Snapshot) -> dict[str, Any]:
     is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
-    content = None if is_reply_text else effect.content
-    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, content=content)
+    return {"content": None if is_reply_text else effect.content}
 
 
 _IDENTITY = ("type", "id", "name", "state", "kind", "result")
 
 
-def _describe_declared(effect: Effect, snapshot: Snapshot) -> RecordedAsk:
-    """An effect of a flow, with everything that performing it needs."""
+def _describe_declared(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
+    """The own fields of an effect of a flow that are not empty."""
     plain_data = _replace_tuples(to_builtins(effect))
-    data = {key: item for key, item in plain_data.items() if key not in _IDENTITY and item}
-    return RecordedAsk(
-        id=effect.id, effect=effect.name, state=effect.state, result=effect.result, arguments=data
-    )
+    return {"arguments": {key: item for key, item in plain_data.items() if key not in _IDENTITY and item}}
 
 
 def _replace_tuples(value: Any) -> Any:
-    """JSON data in the form in which a record gives it back: lists in place of tuples."""
+    """JSON data with lists in place of tuples."""
     if isinstance(value, dict):
         return {key: _replace_tuples(item) for key, item in value.items()}
     return [_replace_tuples(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _describe_work(effect: Perform, snapshot: Snapshot) -> RecordedAsk:
-    return RecordedAsk(id=effect.id, effect=effect.name, state=effect.state, arguments=effect.arguments)
+def _describe_work(effect: Perform, snapshot: Snapshot) -> dict[str, Any]:
+    return {"arguments": effect.arguments}
 
 
-_ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], RecordedAsk]] = {
+_ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {
     CallModel: _describe_model_call,
     RunTools: _describe_tool_run,
     AskApproval: _describe_approval,
@@ -159,5 +150,4 @@ _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], RecordedAsk]] = {
     Perform: _describe_work,
     **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _describe_declared),
 }
-"""What performing an effect needs, by the class of its value; other effects need nothing but their
-identity."""
+"""The fields of an ask that readers want beside its digest, by the class of the effect; none for others."""

@@ -216,7 +216,7 @@ class FigureCounter:
             self._count_answer(self._open_turn, record)
             if record.ends_turn:
                 self._close_turn()
-        self._asked_at |= {ask.id: record.at for ask in record.asks if ask.data.get("digest")}
+        self._asked_at |= {ask.id: record.at for ask in record.asks if ask.asks_model}
 
     def build(self) -> ConversationFigures:
         """The figures so far."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log import record as records
-from toolchart.engine.log.record import Record, RecordedEnd
+from toolchart.engine.log.record import Record, RecordedEnd, TakenRow
 from toolchart.states.core.encoding import decode_event
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Forked
@@ -33,12 +33,10 @@ class AskedEffect(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any] = {}
     """Everything else that the record says about it, for instance `digest`, `seconds` or `content`."""
 
-
-class TakenRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A transition that fired: a row of a state of the chart."""
-
-    source: str
-    row: int
+    @property
+    def asks_model(self) -> bool:
+        """Whether it is a model call: only those have a number of messages."""
+        return "messages" in self.data
 
 
 class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +209,7 @@ def _copy_fields(record: Record) -> ReadRecord:
         target=record.target,
         guards=record.guards,
         asks=tuple(_view_ask(msgspec.to_builtins(ask)) for ask in record.asks),
-        fired=tuple(TakenRow(source=fired.source, row=fired.row) for fired in record.fired),
+        fired=tuple(record.fired),
         cancels=tuple(record.cancels),
         is_late=record.late,
         is_untaken=record.untaken,

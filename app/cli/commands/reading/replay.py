@@ -136,7 +136,7 @@ def _count_steps(steps: Iterator[ReplayedStep], expected: Configured | None) -> 
             compare_configuration(step.configured, expected, step.record.seq)
             newest_configuration = step.configured
         count += 1
-        requests += sum(bool(ask.digest) for ask in step.record.asks)
+        requests += sum(ask.messages is not None and bool(ask.digest) for ask in step.record.asks)
     return count, requests
 
 
