@@ -11,7 +11,7 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.durable.client import DurableClient, check_address
-from toolchart.engine.durable.fleet import owners
+from toolchart.engine.durable.fleet import queue_figures
 from toolchart.states.errors import DurableHostUnavailable, SpecError
 
 if TYPE_CHECKING:
@@ -94,5 +94,5 @@ def find_owner(root: str, *, log: str | None, dsn: str | None, run_here: bool) -
     if run_here or not (dsn or address.startswith(_SCHEMES)):
         return None
     check_address(address)
-    agent = owners.find_owner(address, root)
+    agent = queue_figures.find_owner(address, root)
     return Owner(address, agent) if agent is not None else None

@@ -30,24 +30,12 @@ from toolchart.app.server.mcp_server import routes as mcp_routes
 from toolchart.app.server.openai_api import response_routes
 from toolchart.app.server.openai_api import routes as openai_routes
 from toolchart.app.server.site import Site
-from toolchart.app.server.testing_api import (
-    chat,
-    collections,
-    configuration,
-    context_tests,
-    interface,
-    models,
-    provider_forms,
-    tools,
-)
+from toolchart.app.server.testing_api import chat, collections, configuration, context_tests, models, tools
 from toolchart.app.studio import static_files
 from toolchart.app.studio.errors import answer_error
-from toolchart.app.studio.pages import approvals as approvals_page
 from toolchart.app.studio.pages import chart_editor, comparison, layout, run, sign_in
 from toolchart.app.studio.pages import charts as charts_page
-from toolchart.app.studio.pages import chat as chat_page
 from toolchart.app.studio.pages import conversations as conversations_page
-from toolchart.app.studio.pages import models as models_page
 from toolchart.app.studio.pages import tools as tools_page
 from toolchart.states.errors import ToolchartError
 
@@ -133,11 +121,9 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     charts.ROUTES,
     tools.ROUTES,
     models.ROUTES,
-    provider_forms.ROUTES,
     configuration.ROUTES,
     context_tests.ROUTES,
     collections.ROUTES,
-    interface.ROUTES,
     chat.ROUTES,
     static_files.ROUTES,
     sign_in.ROUTES,
@@ -145,12 +131,9 @@ ROUTE_GROUPS: tuple[RouteGroup, ...] = (
     conversations_page.ROUTES,
     run.ROUTES,
     comparison.ROUTES,
-    chat_page.ROUTES,
-    approvals_page.ROUTES,
     tools_page.ROUTES,
     chart_editor.ROUTES,
     charts_page.ROUTES,
-    models_page.ROUTES,
     openai_routes.ROUTES,
     response_routes.ROUTES,
     mcp_routes.ROUTES,

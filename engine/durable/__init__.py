@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from toolchart.engine.durable.dbos_worker import DbosWorker as DbosWorker
     from toolchart.engine.durable.dbos_worker import WorkerOptions as WorkerOptions
     from toolchart.engine.durable.fleet.fleet_engine import FleetEngine as FleetEngine
-    from toolchart.engine.durable.local import LocalHost as LocalHost
+    from toolchart.engine.durable.performing import LocalHost as LocalHost
     from toolchart.engine.durable.performing import perform_stretch as perform_stretch
     from toolchart.engine.durable.stretches import DurableHost as DurableHost
     from toolchart.engine.durable.stretches import FollowedHost as FollowedHost
@@ -39,8 +39,7 @@ if not TYPE_CHECKING:
             "toolchart.engine.durable.dbos_queue": ("DbosQueue",),
             "toolchart.engine.durable.dbos_worker": ("DbosWorker", "WorkerOptions"),
             "toolchart.engine.durable.fleet.fleet_engine": ("FleetEngine",),
-            "toolchart.engine.durable.local": ("LocalHost",),
-            "toolchart.engine.durable.performing": ("perform_stretch",),
+            "toolchart.engine.durable.performing": ("LocalHost", "perform_stretch"),
             "toolchart.engine.durable.stretches": (
                 "DurableHost",
                 "FollowedHost",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from toolchart.engine.durable.client import check_address
-from toolchart.engine.durable.fleet.owners import APPLICATION, WORKFLOW, build_queue_name
+from toolchart.engine.durable.fleet.queue_figures import APPLICATION, WORKFLOW, build_queue_name
 from toolchart.engine.durable.stretches import Rest, Stretch, decode_rest, encode_stretch
 from toolchart.engine.log.stores.postgres_sessions import is_pooled
 from toolchart.engine.runtime.clock import Clock, SystemClock

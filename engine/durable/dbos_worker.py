@@ -23,8 +23,12 @@ from toolchart.engine.durable.dbos_queue import DbosQueue, describe_fault
 from toolchart.engine.durable.executors import ExecutorWatch, hold_presence, name_executor
 from toolchart.engine.durable.fleet.host_gate import HostGate
 from toolchart.engine.durable.fleet.metrics import FleetMetrics
-from toolchart.engine.durable.fleet.owners import APPLICATION, WORKFLOW, build_queue_name
-from toolchart.engine.durable.fleet.queue_figures import read_queue_figures
+from toolchart.engine.durable.fleet.queue_figures import (
+    APPLICATION,
+    WORKFLOW,
+    build_queue_name,
+    read_queue_figures,
+)
 from toolchart.engine.durable.performing import find_version, perform_stretch
 from toolchart.engine.durable.stretches import (
     Rest,

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.reading.figures import count_figures
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
-from toolchart.engine.log.reading.selection import ConversationFilter, select_conversations
+from toolchart.engine.log.reading.summaries import ConversationFilter, select_conversations
 from toolchart.engine.log.replay import compile_recorded_chart, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore

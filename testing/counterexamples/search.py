@@ -6,6 +6,7 @@ far each state is from that of the finding, and what seems nearest is tried firs
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -19,12 +20,12 @@ from toolchart.states.core.step import find_answered_effect
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Answering, Cancelled, Event, TurnStarted, UserSaid
 from toolchart.states.machine import get_machine
+from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
 from toolchart.states.snapshot import Snapshot
 from toolchart.testing.answers.flow_answers import build_variables
 from toolchart.testing.answers.guard_terms import collect_guard_terms
 from toolchart.testing.answers.possible_answers import list_next_events, list_turn_starts
-from toolchart.testing.counterexamples.distances import FAR, compute_distances
 from toolchart.testing.counterexamples.sightings import Moment, shows_finding
 from toolchart.testing.manual_turn import ManualTurn, make_timestamp
 from toolchart.testing.paths import find_equivalence_key
@@ -194,3 +195,26 @@ def _has_end(snapshot: Snapshot) -> bool:
 
 def _is_from_inside(event: Event) -> bool:
     return not isinstance(event, _OUTSIDE)
+
+
+# -- distances -----------------------------------------------------------------------------------
+
+
+FAR = 1_000
+"""Farther than any state of a chart that can be explored is from another on a way that a search follows."""
+
+
+def compute_distances(chart: Chart, label: str) -> Mapping[str, int]:
+    """By label of a state of the exploration: the least number of events to one with this label."""
+    graph = explore_chart(get_machine(chart))
+    sources: dict[str, set[str]] = {}
+    for edge in graph.iterate_edges():
+        sources.setdefault(edge.target.configuration.label, set()).add(edge.source.configuration.label)
+    distances, queue = {label: 0}, deque([label])
+    while queue:
+        target = queue.popleft()
+        for source in sources.get(target, ()):
+            if source not in distances:
+                distances[source] = distances[target] + 1
+                queue.append(source)
+    return distances

@@ -10,9 +10,9 @@ import pytest
 from agents import make_engine, reply_with_calls
 from recorded_traffic import OWN, find_recording, needs_recorded
 
+from toolchart.engine.exchange.exports import export_xes
 from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.exchange.otel import export_spans
-from toolchart.engine.exchange.xes import export_xes
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.states.errors import SpecError

@@ -28,8 +28,7 @@ from toolchart.states.machine import get_machine
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.migration import MigrationReport
 from toolchart.states.snapshot import ENDED_BY_CORE, Snapshot
-from toolchart.testing.counterexamples.distances import compute_distances
-from toolchart.testing.counterexamples.search import RunSearch, SearchNode
+from toolchart.testing.counterexamples.search import RunSearch, SearchNode, compute_distances
 from toolchart.testing.manual_turn import ManualTurn
 
 LEFT_OUT = ("agent", "agents", "handoff")

@@ -15,7 +15,7 @@ from paying_agent import wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.local import LocalHost
+from toolchart.engine.durable.performing import LocalHost
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.ownership import Message, encode_message

@@ -14,7 +14,7 @@ from resource_limits import run_bounded
 from toolchart.tools.builtin.algebra import solve_symbolically
 from toolchart.tools.builtin.arithmetic import NotPlain, evaluate_plain
 from toolchart.tools.builtin.expressions import parse_expression
-from toolchart.tools.builtin.symbolic_algebra import compute_symbolic_result
+from toolchart.tools.builtin.symbolic_numbers import compute_symbolic_result
 from toolchart.tools.definition import ToolFailure
 
 CODE = (

@@ -27,8 +27,8 @@ from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.states.proofs.findings import Finding
-from toolchart.testing.counterexamples.distances import compute_distances
 from toolchart.testing.counterexamples.replaying import replay_counterexample
+from toolchart.testing.counterexamples.search import compute_distances
 
 RUNS = choose_count(short=100, long=10_000)
 """Worlds of a chart with a finding about its behaviour, at most."""

@@ -21,8 +21,8 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
 from toolchart.states.diagram import RENDERERS, build_diagram, draw, list_text_formats
-from toolchart.states.diagram.ecmascript import write_ecmascript
 from toolchart.states.diagram.model import Node, Overlay
+from toolchart.states.diagram.scxml import write_ecmascript
 from toolchart.states.errors import SpecError
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "charts.md"

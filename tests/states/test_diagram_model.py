@@ -12,9 +12,8 @@ from toolchart.states.chart.loading import make_chart
 from toolchart.states.descriptors import load_reference
 from toolchart.states.diagram import RENDERERS, Diagram, build_diagram, list_text_formats
 from toolchart.states.diagram.effect_kinds import classify_effect, find_effect_kind, list_badges
-from toolchart.states.diagram.model import Edge, Node
-from toolchart.states.diagram.row_order import GuardedRow, can_overlap, number_rows
-from toolchart.states.diagram.sub_agents import unfold_agents
+from toolchart.states.diagram.model import Edge, GuardedRow, Node, can_overlap, number_rows
+from toolchart.states.diagram.renderers import unfold_agents
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.vocabulary import EFFECTS
 

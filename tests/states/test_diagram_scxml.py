@@ -19,7 +19,7 @@ from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.diagram import draw
-from toolchart.states.diagram.ecmascript import write_ecmascript
+from toolchart.states.diagram.scxml import write_ecmascript
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.machine import Machine
 

@@ -25,8 +25,8 @@ from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.promela import SMALL_LIMITS, list_claims, write_promela
-from toolchart.states.proofs.promela.guards import GuardWriter
 from toolchart.states.proofs.promela.text import name_variable
+from toolchart.states.proofs.promela.variables import GuardWriter
 
 needs_spin = pytest.mark.skipif(IS_MISSING, reason=REASON)
 

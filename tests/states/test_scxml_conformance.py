@@ -17,7 +17,7 @@ import pytest
 from random_guards import GuardGenerator, build_facts, evaluate, list_values
 from scxml_suite import REASON, find_suite_folder, list_suite_tests, run_suite_test
 
-from toolchart.states.diagram.ecmascript import write_ecmascript
+from toolchart.states.diagram.scxml import write_ecmascript
 from toolchart.states.errors import SpecError
 
 FOLDER = find_suite_folder()

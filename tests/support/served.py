@@ -16,7 +16,7 @@ from toolchart.app.server.application import build_application
 from toolchart.app.server.site import Limits, Site, SiteSettings
 from toolchart.engine import Engine
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
-from toolchart.engine.durable.local import LocalHost
+from toolchart.engine.durable.performing import LocalHost
 from toolchart.providers.scripted.provider import ScriptedProvider
 
 PEOPLE: dict[str, tuple[str, ...]] = {

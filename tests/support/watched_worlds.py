@@ -14,7 +14,7 @@ from toolchart.states.effects import RunTools, Wait
 from toolchart.states.events import Cancelled, Elapsed, Event, Limits, Replied
 from toolchart.states.proofs.findings import Finding
 from toolchart.states.snapshot import ENDED_BY_CORE
-from toolchart.testing.counterexamples.distances import FAR
+from toolchart.testing.counterexamples.search import FAR
 from toolchart.testing.manual_turn import make_timestamp
 
 BEHAVIOUR_KINDS = frozenset(

@@ -22,7 +22,7 @@ from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.machine import get_machine
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.states.proofs.dataflow.analysis import follow_data
-from toolchart.states.proofs.dataflow.free_text import allows_free_text, path_allows_free_text
+from toolchart.states.proofs.dataflow.carriers import allows_free_text, path_allows_free_text
 from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
 from toolchart.testing.counterexamples.flow_search import FlowSearch

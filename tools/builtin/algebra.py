@@ -2,7 +2,7 @@
 
 Expressions are parsed and checked here as for arithmetic, and may contain symbols besides. The time that
 SymPy needs for such a problem cannot be estimated beforehand. So it runs in a bounded worker
-(`symbolic_algebra.py`).
+(`symbolic_numbers.py`).
 """
 
 from __future__ import annotations

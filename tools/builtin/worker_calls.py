@@ -9,7 +9,7 @@ from toolchart.tools.definition import ToolFailure
 
 MEMORY_MB = 1024
 
-_SYMBOLIC = "toolchart.tools.builtin.symbolic_algebra"
+_SYMBOLIC = "toolchart.tools.builtin.symbolic_numbers"
 
 
 async def run_in_worker(

@@ -15,8 +15,11 @@ from toolchart.app.server.access.tokens import Access, Role
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
-from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
-from toolchart.app.server.conversations.reading import require_conversation
+from toolchart.app.server.conversations.reading import (
+    find_named_conversation,
+    must_wait,
+    require_conversation,
+)
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.log.diff import compare_conversations

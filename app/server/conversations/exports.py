@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal, encode_json
-from toolchart.app.server.conversations.parameters import find_named_conversation
+from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.engine.exchange import EXPORT_FORMATS, ExportFormat

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 from starlette.datastructures import QueryParams
+from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
+from toolchart.app.server.site import get_site
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.figures import read_figures
 from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.selection import ConversationFilter
-from toolchart.engine.log.reading.summaries import summarize_conversation
+from toolchart.engine.log.reading.summaries import ConversationFilter, summarize_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import LogDamaged, MissingKey
@@ -160,3 +161,23 @@ def read_messages(store: Store, conversation: str) -> dict[str, Any]:
     """The messages of a conversation as the model saw them, those shared with a parent of a fork first."""
     transcript = collect_transcript(read_conversation(store, conversation, include_shared=True))
     return {"system": transcript.system, "messages": [encode(message) for message in transcript.messages]}
+
+
+# -- the conversation of a request ---------------------------------------------------------------
+
+
+def find_named_conversation(request: Request) -> str:
+    """The conversation of the path.
+
+    Raises:
+        Refusal: 404; there is none.
+    """
+    name = str(request.path_params["conversation"])
+    require_conversation(get_site(request).engine.store, name)
+    return name
+
+
+def must_wait(request: Request) -> bool:
+    """Whether the answer comes when the turn rests; with `?wait=false` as soon as its first record is
+    durable."""
+    return request.query_params.get("wait") != "false"

@@ -23,7 +23,7 @@ from toolchart.app.server.conversations.forms import (
     check_new_id,
     decode_attachments,
 )
-from toolchart.app.server.conversations.parameters import find_named_conversation, must_wait
+from toolchart.app.server.conversations.reading import find_named_conversation, must_wait
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import require_own_data

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -11,13 +14,30 @@ from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
-from toolchart.app.server.openai_api.chat_answers import build_completion, stream_completion
 from toolchart.app.server.openai_api.chat_requests import ChatTurn, CompletionForm, read_chat
-from toolchart.app.server.openai_api.errors import shape_error
+from toolchart.app.server.openai_api.errors import (
+    refuse_failed_turn,
+    shape_error,
+    shape_refusal,
+    shape_turn_error,
+)
+from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.served_models import find_model, list_models
-from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers, start_turn
+from toolchart.app.server.protocols.turns import (
+    AnswerText,
+    Pieces,
+    continue_turn,
+    finish_turn,
+    read_answers,
+    start_turn,
+)
+from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
+from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.runtime.parts import StreamOptions
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.errors import ToolchartError
 
 ROUTES = RouteGroup(shape_error=shape_error)
 
@@ -67,3 +87,126 @@ async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> 
     engine = site.client_tools.get_engine(turn.tools)
     options: StreamOptions = {**turn.options, "handler": model.handler}
     return await start_turn(site, engine, turn.message, **options)
+
+
+# -- answers -------------------------------------------------------------------------------------
+# Results of turns as chat completions, whole and in chunks.
+#
+# Source: `openai/types/chat/` of the SDK 3.54.
+
+
+_FINISH_REASONS = {"length": "length", "content_filter": "content_filter"}
+"""By finish reason of the last reply: the API's word; `stop` for any other."""
+
+
+def build_completion(result: TurnResult, model: str) -> dict[str, Any]:
+    """The whole answer to a request.
+
+    Raises:
+        Refusal: 502; the turn ended in error.
+    """
+    if result.error is not None:
+        raise refuse_failed_turn(result.error)
+    items = list_waiting_items(result)
+    message: dict[str, Any] = {"role": "assistant", "content": result.content or None, "refusal": None}
+    if items:
+        message["tool_calls"] = [build_tool_call(item) for item in items]
+    else:
+        message["content"] = result.content
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": find_finish_reason(result, items),
+    }
+    return {
+        "id": f"chatcmpl-{result.conversation}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [choice],
+        "usage": build_usage(result),
+        "toolchart": describe_turn(result),
+    }
+
+
+def build_tool_call(item: WaitingItem) -> dict[str, Any]:
+    """The call that asks the client for what a turn waits for."""
+    return {
+        "id": item.wire_id,
+        "type": "function",
+        "function": {"name": item.call_name, "arguments": encode_canonical_text(_list_arguments(item))},
+    }
+
+
+def _list_arguments(item: WaitingItem) -> dict[str, Any]:
+    if item.kind is not APPROVAL:
+        return item.arguments
+    return {"tool": item.tool, "arguments": item.arguments, **({"runs": item.runs} if item.runs else {})}
+
+
+def find_finish_reason(result: TurnResult, items: list[WaitingItem]) -> str:
+    """Why the answer ends: the API's word."""
+    if items:
+        return "tool_calls"
+    if result.limit_reached:
+        return "length"
+    return _FINISH_REASONS.get(result.finish_reason, "stop")
+
+
+def build_usage(result: TurnResult) -> dict[str, Any]:
+    """Tokens of the turn."""
+    usage = result.usage
+    prompt, answer, total = describe_usage(usage)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answer,
+        "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": usage.cached or 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+    }
+
+
+# -- chunks ----------------------------------------------------------------------------------------
+
+
+async def stream_completion(
+    pieces: Pieces, model: str, *, include_usage: bool
+) -> AsyncGenerator[ServerEvent, None]:
+    """The answer in chunks; an error of the turn is the last event before the end."""
+    head = {"object": "chat.completion.chunk", "created": int(time.time()), "model": model}
+    head["id"] = f"chatcmpl-{time.time_ns():x}"
+    text = AnswerText()
+    yield _make_chunk(head, {"role": "assistant", "content": ""})
+    try:
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if words := text.take(piece):
+                    yield _make_chunk(head, {"content": words})
+                if isinstance(piece, TurnResult):
+                    for event in _list_last_events(head, piece, include_usage=include_usage):
+                        yield event
+    except Refusal as refusal:
+        yield ServerEvent(data=shape_refusal(refusal))
+    except ToolchartError as error:
+        content = {"message": str(error), "type": "server_error", "param": None, "code": None}
+        yield ServerEvent(data={"error": content})
+    yield ServerEvent(data="[DONE]")
+
+
+def _list_last_events(head: dict[str, Any], result: TurnResult, *, include_usage: bool) -> list[ServerEvent]:
+    if result.error is not None:
+        return [ServerEvent(data=shape_turn_error(result.error))]
+    items = list_waiting_items(result)
+    calls = [{"index": index, **build_tool_call(item)} for index, item in enumerate(items)]
+    events = [_make_chunk(head, {"tool_calls": calls})] if calls else []
+    end = {**head, "toolchart": describe_turn(result)}
+    events.append(_make_chunk(end, {}, find_finish_reason(result, items)))
+    if include_usage:
+        events.append(ServerEvent(data={**head, "choices": [], "usage": build_usage(result)}))
+    return events
+
+
+def _make_chunk(head: dict[str, Any], delta: dict[str, Any], finish_reason: str | None = None) -> ServerEvent:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return ServerEvent(data={**head, "choices": [choice]})

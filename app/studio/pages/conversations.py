@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.conversations import reading
+from toolchart.app.server.conversations.waiting_calls import MAX_DECIDED_IN, MAX_LOOKED_AT
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.pages.layout import show_page
@@ -61,3 +62,13 @@ def sum_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "output": sum(usage.get("output") or 0 for usage in usages),
         "cost": sum(usage.get("cost") or 0 for usage in usages),
     }
+
+
+# -- approvals -----------------------------------------------------------------------------------
+
+
+@ROUTES.page("/approvals")
+async def show_approvals(request: Request) -> Response:
+    """Show the page; its script fills it from `/api/approvals`, and keeps it up to date."""
+    limits = {"max_looked_at": MAX_LOOKED_AT, "max_decided_in": MAX_DECIDED_IN}
+    return show_page(request, "approvals.html", "/approvals", **limits)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.conversations import reading
 from toolchart.app.server.conversations.exports import list_formats
-from toolchart.app.server.conversations.parameters import find_named_conversation
+from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.drawings import draw_for_page

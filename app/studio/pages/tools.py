@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolchart.app.server.conversations.reading import require_conversation
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.tools import describe_tool, get_bench
 from toolchart.app.studio.pages.layout import show_page
+from toolchart.engine.log.reading.figures import SeenLimits, find_seen_limits
+from toolchart.providers.hosts import find_host
+from toolchart.providers.prices import PriceTable, load_price_table
+from toolchart.providers.transport.limits import describe_rate_limits
+from toolchart.specs.models import LLMConfig
+from toolchart.specs.sections.context_limits import find_context_limit
 
 ROUTES = RouteGroup()
 
@@ -33,3 +44,86 @@ async def show_tools(request: Request) -> Response:
         named_llms={status["modelId"].partition("/")[0] for status in statuses},
         examples=EXAMPLES,
     )
+
+
+# -- chat ----------------------------------------------------------------------------------------
+
+
+@ROUTES.page("/chat")
+@ROUTES.page("/chat/{conversation}")
+async def show_chat(request: Request) -> Response:
+    """Show a chat: a new one, or the one of the path."""
+    conversation = str(request.path_params.get("conversation", ""))
+    if conversation:
+        require_conversation(get_site(request).engine.store, conversation)
+    return show_page(request, "chat.html", "/chat", conversation=conversation)
+
+
+# -- models --------------------------------------------------------------------------------------
+
+
+MAX_LOOKED_AT = 50
+"""The newest conversations, among which the limits that hosts named are looked for."""
+
+
+@ROUTES.page("/models")
+async def show_models(request: Request) -> Response:
+    """Show the hosts of the agent and their models."""
+    values = await asyncio.to_thread(read_hosts, get_site(request))
+    return show_page(request, "models.html", "/models", max_looked_at=MAX_LOOKED_AT, **values)
+
+
+def read_hosts(site: Site) -> dict[str, Any]:
+    """Each `llms` entry with its models, and the currency of the prices."""
+    spec, store = site.engine.spec, site.engine.store
+    prices = load_price_table(spec.prices, Path(spec.source).parent if spec.source else None)
+    seen = find_seen_limits(store, islice(store.iterate_newest_first(), MAX_LOOKED_AT))
+    statuses = get_bench(site).list_statuses()
+    rows = []
+    for name, entry in spec.llms.items():
+        own = [status for status in statuses if status["modelId"].partition("/")[0] == name]
+        models = [_describe_model(status, entry, prices) for status in own]
+        rows.append({**_describe_host(name, entry, seen.get(name)), "models": models})
+    return {"hosts": rows, "currency": prices.currency if prices is not None else None}
+
+
+def _describe_host(name: str, entry: LLMConfig, seen: SeenLimits | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "provider": entry.provider,
+        "address": clean_address(entry.base_url or ""),
+        "timeout_s": entry.timeout_s,
+        "limits": {
+            "requests a minute": entry.requests_per_minute,
+            "tokens a minute": entry.tokens_per_minute,
+            "at the same time": entry.concurrent,
+        },
+        "has_list": find_host(entry.provider).can_list_models(entry.extra_options()),
+        "seen": describe_rate_limits(seen.limits) if seen is not None else "",
+        "seen_at": seen.at if seen is not None else "",
+    }
+
+
+def _describe_model(status: dict[str, Any], entry: LLMConfig, prices: PriceTable | None) -> dict[str, Any]:
+    model = status["modelId"].partition("/")[2]
+    return {
+        "name": model,
+        "status": status,
+        "context": find_context_limit(entry, model),
+        "price": prices.find_price(model) if prices is not None else None,
+    }
+
+
+def clean_address(address: str) -> str:
+    """An address as the spec writes it, without what may be a secret: user, password, query and fragment.
+
+    >>> clean_address("https://me:secret@host.example:8080/v1?key=1")
+    'https://host.example:8080/v1'
+    """
+    if address.startswith("${") and address.endswith("}"):
+        return address
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

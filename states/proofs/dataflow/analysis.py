@@ -23,7 +23,7 @@ that asks for the calls. Calls of every tool that the handler allows count, also
 fewer, because the review compares with the former.
 
 **What ends a trail.** An approval: a tool whose every call a person must decide (the core runs no call that
-needs a decision and has none, so no chart can avoid it). Or a schema without free text (`free_text.py`):
+needs a decision and has none, so no chart can avoid it). Or a schema without free text (`carriers.py`):
 the stranger then chooses among values that the author wrote down, and no more. For the same reason guards
 end trails, because they read only booleans, numbers and words of enums: which way a chart goes may depend
 on a stranger, which orders it can give does not. Whether a call is made at all, how often, and how long it

@@ -16,9 +16,9 @@ from served import make_site, open_client
 from web import WebAnswer, serve_web
 
 from toolchart.app.server.site import Site, SiteSettings
-from toolchart.app.studio.pages.models import clean_address
+from toolchart.app.studio.pages.tools import clean_address
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.seen_limits import find_seen_limits
+from toolchart.engine.log.reading.figures import find_seen_limits
 from toolchart.engine.log.stores.memory import MemoryStore
 
 KEY = "sk-planted-by-a-test-and-no-real-key"

@@ -13,8 +13,7 @@ from paying_agent import make_engine, read_waiting_calls, wait_until
 
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.durable.local import LocalHost
-from toolchart.engine.durable.performing import perform_stretch
+from toolchart.engine.durable.performing import LocalHost, perform_stretch
 from toolchart.engine.durable.stretches import (
     Rest,
     Stretch,

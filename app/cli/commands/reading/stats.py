@@ -14,7 +14,6 @@ from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_table, format_tokens
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.reading.figures import read_turns
-from toolchart.engine.log.reading.selection import ConversationFilter, is_selected
 from toolchart.engine.log.reading.statistics import (
     TURN_GROUPS,
     ConversationTurns,
@@ -23,6 +22,7 @@ from toolchart.engine.log.reading.statistics import (
     count_tool_calls,
     count_turns,
 )
+from toolchart.engine.log.reading.summaries import ConversationFilter, is_selected
 from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 

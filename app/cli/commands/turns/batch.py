@@ -16,8 +16,7 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
-from toolchart.engine.batch.inputs import BatchInput, read_inputs
-from toolchart.engine.batch.results import ResultsFile
+from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError
 
