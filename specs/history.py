@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -53,13 +54,8 @@ def _parse_entries(text: str, source: str) -> list[Any]:
     return list(data)
 
 
-def parse_messages(
-    data: list[Any], source: str | None = None, *, open_end: bool = False
-) -> tuple[Message, ...]:
+def parse_messages(data: list[Any], source: str | None = None) -> tuple[Message, ...]:
     """Parse messages from JSON data. A system message at the beginning is dropped: the spec has the prompt.
-
-    Args:
-        open_end: whether the last calls may lack their answers.
 
     Raises:
         SpecError: a message breaks the format; names its position in the list.
@@ -81,7 +77,7 @@ def parse_messages(
             messages.append(message)
         elif number:
             raise SpecError("a system message is allowed only at the beginning", file=source, path=path)
-    if open_calls and not open_end:
+    if open_calls:
         raise SpecError(f"the call {next(iter(open_calls))!r} has no answer", file=source, path="[end]")
     return tuple(messages)
 
@@ -233,12 +229,18 @@ def _encode_result(value: Any) -> str:
 
 
 def join_call_messages(data: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A list of OpenAI's form with each tool call and its result as one message."""
+    """A list of OpenAI's form with each tool call and its result as one message.
+
+    A result without the id of a call stays a message of its own.
+    """
     data = list(data)
-    results = {entry["tool_call_id"]: entry.get("content") for entry in data if entry.get("role") == "tool"}
+    ids = {call.get("id") for entry in data for call in entry.get("tool_calls") or ()} - {None}
+    results = {
+        entry["tool_call_id"]: entry.get("content") for entry in data if entry.get("tool_call_id") in ids
+    }
     messages: list[dict[str, Any]] = []
     for entry in data:
-        if entry.get("role") == "tool":
+        if entry.get("role") == "tool" and entry.get("tool_call_id") in ids:
             continue
         calls = entry.get("tool_calls") or ()
         if entry.get("content") or not calls:
@@ -248,12 +250,10 @@ def join_call_messages(data: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def _join_call(call: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
-    text = call["function"]["arguments"]
-    try:
-        arguments: Any = json.loads(text)
-    except ValueError:
-        arguments = text
-    joined = {"id": call["id"], "name": call["function"]["name"], "arguments": arguments}
-    if call["id"] in results:
+    arguments = call["function"].get("arguments", "{}")
+    with suppress(ValueError, TypeError):  # a recorded call may have an object, or no JSON
+        arguments = json.loads(arguments)
+    joined = {"id": call.get("id"), "name": call["function"]["name"], "arguments": arguments}
+    if call.get("id") in results:
         joined["result"] = results[call["id"]]
     return {"role": "tool", _CALL_KEY: joined}

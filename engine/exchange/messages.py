@@ -2,25 +2,23 @@
 
 An imported conversation is a normal one: its messages become the events that would have produced them,
 the core derives every step from these events, and the log replays. Nobody goes on with a recording: where a
-list ends in the middle of a turn, `import_recording` ends the turn, and `import_messages` leaves it open.
+list ends in the middle of a turn, the import ends the turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.exchange.recorded_events import build_recorded_events
-from toolchart.engine.exchange.recorded_messages import read_recorded_messages
+from toolchart.engine.exchange.recorded_messages import NO_RESULT, SERVICE, read_recorded_messages
 from toolchart.engine.log import record as records
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
-from toolchart.specs.history import expand_call_messages, has_call_messages, parse_content, parse_messages
+from toolchart.specs.history import expand_call_messages, has_call_messages
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
@@ -35,51 +33,27 @@ from toolchart.states.events import (
     Settings,
     ToolFinished,
     TurnStarted,
+    UserSaid,
     Verdict,
 )
 from toolchart.states.machine import get_machine
 from toolchart.states.messages import Message, Reply, ToolDefinition, message_to_dict
 from toolchart.states.snapshot import Snapshot
 
-SERVICE = "imported"
-
 UNBOUNDED = 1_000_000_000
 """Iteration limit of an imported turn: none that it could reach."""
 
-_ASSISTANT_KEYS = frozenset({"role", "content", "tool_calls"})
-_OTHER_KEYS = {
-    "user": frozenset({"role", "content"}),
-    "system": frozenset({"role", "content"}),
-    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
-}
-
 
 def import_messages(data: Any, conversation: str, at: str, source: str | None = None) -> list[bytes]:
-    """The record lines of a message list; nothing is stored.
+    """The record lines of a message list as it was recorded, whatever is unusual in it; nothing is stored.
+
+    A list that its events do not give back as it came is kept beside them, in the first turn's `variables` as
+    `imported`; the export gives it back. A turn that the list leaves open ends as cancelled: no agent could
+    go on with it, and the conversation could be neither erased nor pruned.
 
     Args:
         at: time of all records: RFC 3339, UTC.
         source: file of the list, for errors.
-
-    Raises:
-        SpecError: a message is invalid; names its index in the list.
-    """
-    if not isinstance(data, list) or not data:
-        raise SpecError("expected a list of messages, and at least one", file=source)
-    if has_call_messages(data):
-        data = expand_call_messages(data)
-    system, extras = _read_system_and_extras(data, source)
-    messages = parse_messages(data, source, open_end=True)
-    events = _build_events(messages, extras, system, conversation, source)
-    return list(_encode_records(events, at))
-
-
-def import_recording(data: Any, conversation: str, at: str, source: str | None = None) -> list[bytes]:
-    """The record lines of a message list as it was recorded, whatever is unusual in it; nothing is stored.
-
-    What `import_messages` refuses or would change is kept as it came, in the first turn's `variables` as
-    `imported`; the export gives it back. A turn that the list leaves open ends as cancelled: no agent could
-    go on with it, and the conversation could be neither erased nor pruned.
 
     Raises:
         SpecError: an entry is not understood, nobody says anything, or the core cannot hold it; names the
@@ -87,24 +61,24 @@ def import_recording(data: Any, conversation: str, at: str, source: str | None =
     """
     if not isinstance(data, list) or not data:
         raise SpecError("expected a list of messages, and at least one", file=source)
-    entries = expand_call_messages(data) if has_call_messages(data) else data
-    system, messages = read_recorded_messages(entries, source)
-    with suppress(SpecError, IllegalEvent):
-        lines = import_messages(data, conversation, at, source)
-        is_over = messages[-1].role == "assistant" and not messages[-1].tool_calls
-        if is_over and _has_same_messages(export_messages(lines, conversation), data):
-            return lines
+    if has_call_messages(data):
+        data = expand_call_messages(data)
+    system, messages = read_recorded_messages(data, source)
     names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
     events = [
         _build_configured(conversation, names, system),
         *build_recorded_events(messages, lambda message: _build_turn_started(message, names, system)),
     ]
-    if not isinstance(events[-1], Replied) or events[-1].reply.tool_calls:
+    is_over = isinstance(events[-1], Replied) and not events[-1].reply.tool_calls
+    if not is_over:
         events.append(Cancelled(reason="the imported messages end here"))
-    imported = {"records": len(events), "messages": data}
-    first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
-    events[first] = replace(events[first], variables={SERVICE: imported})
     try:
+        lines = list(_encode_records(events, at))
+        if is_over and _has_same_messages(export_messages(lines, conversation), data):
+            return lines
+        imported = {"records": len(events), "messages": data}
+        first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
+        events[first] = replace(events[first], variables={SERVICE: imported})
         return list(_encode_records(events, at))
     except IllegalEvent as error:
         raise SpecError(f"these messages do not follow each other: {error}", file=source) from None
@@ -116,95 +90,6 @@ def _has_same_messages(exported: list[dict[str, Any]], data: list[Any]) -> bool:
         message == entry or {key: value for key, value in message.items() if key != "name"} == entry
         for message, entry in zip(exported, data, strict=True)
     )
-
-
-def _read_system_and_extras(data: list[Any], source: str | None) -> tuple[str | None, list[dict[str, Any]]]:
-    """The system prompt, and for each assistant message the keys that are not standard."""
-    system: str | None = None
-    extras: list[dict[str, Any]] = []
-    for index, entry in enumerate(data):
-        role = entry.get("role") if isinstance(entry, Mapping) else None
-        if role == "system" and index == 0:
-            system, _ = parse_content(entry.get("content"), source, f"[{index}]")
-        if role == "assistant":
-            extras.append({k: v for k, v in entry.items() if k not in _ASSISTANT_KEYS})
-        known_keys = _OTHER_KEYS.get(role) if isinstance(role, str) else None
-        unknown_keys = sorted(set(entry) - known_keys) if known_keys else []
-        if unknown_keys:
-            raise SpecError(
-                f"a {role} message cannot keep the key {unknown_keys[0]!r}", file=source, path=f"[{index}]"
-            )
-    return system, extras
-
-
-def _build_events(
-    messages: Iterable[Message],
-    extras: list[dict[str, Any]],
-    system: str | None,
-    conversation: str,
-    source: str | None,
-) -> Iterator[Event]:
-    """The events that would have produced these messages."""
-    unique_messages = _make_call_ids_unique(messages)
-    tool_names = {call.id: call.name for m in unique_messages for call in m.tool_calls}
-    names = tuple(dict.fromkeys(tool_names.values()))
-    yield _build_configured(conversation, names, system)
-    provider_data = iter(extras)
-    is_turn_open = False
-    for index, message in enumerate(unique_messages):
-        if message.role == "user":
-            if is_turn_open:
-                raise SpecError(
-                    "a user message before the assistant has answered the last one",
-                    file=source,
-                    path=f"message {index + 1}",
-                )
-            is_turn_open = True
-            yield _build_turn_started(message, names, system)
-        elif message.role == "assistant":
-            if not is_turn_open:
-                raise SpecError(
-                    "an assistant message without a user message before it",
-                    file=source,
-                    path=f"message {index + 1}",
-                )
-            yield _build_replied(message, next(provider_data))
-            is_turn_open = bool(message.tool_calls)
-            if message.tool_calls:
-                yield Reviewed(
-                    verdicts=tuple(Verdict(call_id=c.id, ruling="run") for c in message.tool_calls)
-                )
-        else:
-            yield _build_tool_finished(message, tool_names.get(message.tool_call_id or ""))
-
-
-def _make_call_ids_unique(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """The messages with call ids that are unique in the conversation.
-
-    Recorded conversations sometimes use an id twice. The original id is kept in `native_id`, and the
-    export writes it again.
-    """
-    used_ids: set[str] = set()
-    new_ids: dict[str, str] = {}
-    result = []
-    for message in messages:
-        calls = []
-        for call in message.tool_calls:
-            new_id = call.id
-            while new_id in used_ids:
-                new_id += "+"
-            used_ids.add(new_id)
-            new_ids[call.id] = new_id
-            calls.append(call if new_id == call.id else replace(call, id=new_id, native_id=call.id))
-        call_id = message.tool_call_id
-        result.append(
-            replace(
-                message,
-                tool_calls=tuple(calls),
-                tool_call_id=new_ids.get(call_id, call_id) if call_id else None,
-            )
-        )
-    return tuple(result)
 
 
 def _build_configured(conversation: str, names: tuple[str, ...], system: str | None) -> Configured:
@@ -236,33 +121,6 @@ def _build_turn_started(message: Message, names: tuple[str, ...], system: str | 
             tools=names,
             limits=Limits(max_iterations=UNBOUNDED, max_steps=UNBOUNDED),
         ),
-    )
-
-
-def _build_replied(message: Message, extra: dict[str, Any]) -> Replied:
-    """The `replied` event of an assistant message."""
-    return Replied(
-        reply=Reply(
-            content=message.content,
-            tool_calls=message.tool_calls,
-            finish_reason="tool_calls" if message.tool_calls else "stop",
-            provider_data={"provider": SERVICE, "keys": extra} if extra else None,
-        )
-    )
-
-
-def _build_tool_finished(message: Message, tool_name: str | None) -> ToolFinished:
-    """The `tool_finished` event of a tool message; the call says which tool it is of where it does not."""
-    return ToolFinished(
-        call_id=message.tool_call_id or "",
-        outcome="succeeded",
-        result={
-            "success": True,
-            "result": message.content,
-            "tool_name": message.name or tool_name,
-            "execution_time_ms": 0.0,
-        },
-        shown=message.content or "",
     )
 
 
@@ -345,3 +203,117 @@ def _export_message(message: Message, native_ids: Mapping[str, str]) -> dict[str
     if provider_data.get("provider") == SERVICE:
         data.update(provider_data.get("keys") or {})
     return data
+
+
+# -- events --------------------------------------------------------------------------------------
+
+
+def build_recorded_events(
+    messages: Sequence[Message], start_turn: Callable[[Message], TurnStarted]
+) -> Iterator[Event]:
+    """The events of messages in their order, after `configured`; at least one turn.
+
+    - What is said before a turn, or between turns by others than the user, is history of the next turn.
+    - A user message that the next message does not answer is history too.
+    - A user message within a turn, after results of calls, is `user_said`.
+    - A call without a result is interrupted. What is left at the end is a turn with an empty user message.
+    """
+    builder = _EventBuilder(start_turn)
+    for index, message in enumerate(messages):
+        follower = messages[index + 1].role if index + 1 < len(messages) else None
+        yield from builder.add_message(message, follower)
+    yield from builder.add_end()
+
+
+class _EventBuilder:
+    """Knows whether a turn is open, which calls have no result, and what waits for the next turn."""
+
+    def __init__(self, start_turn: Callable[[Message], TurnStarted]) -> None:
+        self._start_turn = start_turn
+        self._is_open = False
+        self._has_turn = False
+        self._open_calls: dict[str, str] = {}
+        self._history: list[Message] = []
+
+    def add_message(self, message: Message, follower: str | None) -> Iterator[Event]:
+        """The events of the next message.
+
+        Args:
+            follower: role of the message after it.
+        """
+        if message.role == "tool" and self._is_open:
+            self._open_calls.pop(message.tool_call_id or "", None)
+            yield _build_outcome(message)
+            return
+        yield from self._interrupt_calls()
+        if self._is_open and message.role == "assistant":
+            yield from self._build_reply(message)
+        elif self._is_open:
+            yield UserSaid(message=message.content or "", parts=message.parts)
+        elif message.role == "user" and follower in ("assistant", None):
+            yield from self._open_turn(message)
+        else:
+            self._keep_for_next_turn(message)
+
+    def add_end(self) -> Iterator[Event]:
+        """The events of what is left after the last message."""
+        last = self._history[-1] if self._history else None
+        if last is not None and last.role == "assistant" and not last.tool_calls:
+            self._history.pop()
+            yield from self._open_turn(Message(role="user", content=""))
+            yield from self._build_reply(last)
+        elif self._history or not self._has_turn:
+            yield from self._open_turn(Message(role="user", content=""))
+
+    def _keep_for_next_turn(self, message: Message) -> None:
+        """History must answer every call before the next message."""
+        if message.role == "assistant" and message.tool_calls:
+            self._open_calls = {call.id: call.name for call in message.tool_calls}
+        elif message.role == "tool":
+            self._open_calls.pop(message.tool_call_id or "", None)
+        self._history.append(message)
+
+    def _open_turn(self, message: Message) -> Iterator[Event]:
+        history, self._history = tuple(self._history), []
+        self._is_open = self._has_turn = True
+        yield replace(self._start_turn(message), history=history)
+
+    def _build_reply(self, message: Message) -> Iterator[Event]:
+        calls = message.tool_calls
+        yield Replied(
+            reply=Reply(
+                content=message.content,
+                tool_calls=calls,
+                finish_reason="tool_calls" if calls else "stop",
+                provider_data=message.provider_data,
+            )
+        )
+        self._is_open = bool(calls)
+        self._open_calls = {call.id: call.name for call in calls}
+        if calls:
+            yield Reviewed(
+                verdicts=tuple(
+                    Verdict(call_id=call.id, ruling="run")
+                    if call.arguments is not None
+                    else Verdict(call_id=call.id, ruling="invalid", reason=call.problem)
+                    for call in calls
+                )
+            )
+
+    def _interrupt_calls(self) -> Iterator[Event]:
+        """Close the calls that have no result."""
+        for call_id, name in self._open_calls.items():
+            result = Message(role="tool", content=NO_RESULT, tool_call_id=call_id, name=name)
+            if self._is_open:
+                yield replace(_build_outcome(result), outcome="interrupted")
+            else:
+                self._history.append(result)
+        self._open_calls = {}
+
+
+def _build_outcome(message: Message) -> ToolFinished:
+    """The `tool_finished` event of a tool message."""
+    result = {"success": True, "result": message.content, "tool_name": message.name, "execution_time_ms": 0.0}
+    return ToolFinished(
+        call_id=message.tool_call_id or "", outcome="succeeded", result=result, shown=message.content or ""
+    )

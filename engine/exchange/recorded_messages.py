@@ -21,6 +21,9 @@ from toolchart.specs.history import parse_content
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, ToolCall
 
+SERVICE = "imported"
+"""The `llms` entry of imported conversations, and the mark of what an import keeps beside its events."""
+
 _TOOL_ROLES = ("tool", "function")
 _SYSTEM_ROLES = ("system", "developer")
 
@@ -43,6 +46,9 @@ _OTHER_FORMS = {
     "redacted_thinking": "the Anthropic API",
 }
 """Types of items and parts of other APIs, for the message that refuses them."""
+
+_ASSISTANT_KEYS = ("role", "content", "tool_calls", "function_call")
+"""Keys that become fields of a message; the others are kept beside it."""
 
 NO_RESULT = "(the recording has no result of this call)"
 
@@ -110,7 +116,9 @@ class _MessageReader:
         elif role == "assistant":
             calls = tuple(self._read_calls(entry, path))
             self._open_calls = list(calls)
-            self.messages.append(replace(message, role="assistant", tool_calls=calls))
+            extra = {key: value for key, value in entry.items() if key not in _ASSISTANT_KEYS}
+            kept = {"provider": SERVICE, "keys": extra} if extra else None
+            self.messages.append(replace(message, role="assistant", tool_calls=calls, provider_data=kept))
         else:
             self._read_result(entry, message, path)
 
@@ -122,7 +130,8 @@ class _MessageReader:
         except SpecError as error:
             if entry["role"] in _TOOL_ROLES:
                 return Message(role="user", content=json.dumps(content, ensure_ascii=False))
-            types = [part.get("type") for part in content or () if isinstance(part, dict)]
+            entries = content if isinstance(content, list) else ()
+            types = [part.get("type") for part in entries if isinstance(part, dict)]
             form = next((type_ for type_ in types if type_ in _OTHER_FORMS), None)
             raise build_refusal(error.message, self._source, error.path or path, form) from None
         return Message(role="user", content=text, parts=parts)

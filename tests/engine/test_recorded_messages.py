@@ -12,11 +12,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from recorded_traffic import RECORDED, needs_recorded
 
-from toolchart.engine.exchange.messages import export_messages, import_recording
+from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.exchange.recorded_messages import NO_RESULT, find_message_lists
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
+from toolchart.specs.history import join_call_messages
 from toolchart.states.errors import SpecError
 
 AT = "2026-01-01T00:00:00.000Z"
@@ -86,7 +87,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
 
 def check_import(messages: list[Any]) -> list[bytes]:
     """Import messages, verify, replay and export the log; its records."""
-    lines = import_recording(messages, "c", AT)
+    lines = import_messages(messages, "c", AT)
     verify_conversation(lines, "c")
     store = MemoryStore()
     store.append("c", 0, lines)
@@ -97,8 +98,16 @@ def check_import(messages: list[Any]) -> list[bytes]:
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_unusual_lists_are_kept(name: str) -> None:
-    """Each list is imported, its log verifies and replays, and the export is the list."""
+    """Each list is imported, its log verifies and replays, and the export is the list.
+
+    The export with a call and its result in one message keeps each name and each result too.
+    """
     check_import(UNUSUAL[name])
+    joined = json.dumps(join_call_messages(UNUSUAL[name]))
+    for message in UNUSUAL[name]:
+        names = [call["function"]["name"] for call in message.get("tool_calls") or ()]
+        results = [message["content"]] if message["role"] == "tool" else []
+        assert all(json.dumps(word) in joined for word in (*names, *results))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -106,7 +115,7 @@ def test_what_is_not_understood_is_refused_with_its_place(name: str) -> None:
     """An entry that no event can stand for is not left out in silence: its list is refused, by its place."""
     messages, place = REFUSED[name]
     with pytest.raises(SpecError, match=re.escape(place)):
-        import_recording(messages, "c", AT, "file.json")
+        import_messages(messages, "c", AT, "file.json")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ def test_what_is_not_understood_is_refused_with_its_place(name: str) -> None:
 def test_a_list_of_another_api_is_named(entry: dict[str, Any], api: str) -> None:
     """Who imports a list of another API reads which one it looks like, and what is read."""
     with pytest.raises(SpecError, match=f"role, content and tool_calls.*{api} API"):
-        import_recording([entry], "c", AT)
+        import_messages([entry], "c", AT)
 
 
 def test_bad_arguments_are_recorded_text() -> None:
@@ -137,7 +146,7 @@ def test_any_order_of_messages_is_kept(messages: list[Any]) -> None:
     imported, verify and come back, but for tool names that the export adds, and every text and call of theirs
     stands in an event."""
     try:
-        lines = import_recording(messages, "c", AT)
+        lines = import_messages(messages, "c", AT)
     except SpecError as error:
         event("refused")
         if not any(words in str(error) for words in ("a result that answers", "nobody says anything")):
@@ -188,7 +197,7 @@ def without_name(message: dict[str, Any]) -> dict[str, Any]:
 def test_what_is_no_list_of_messages_is_refused(data: Any) -> None:
     """Anything but a list of objects is one clear error."""
     with pytest.raises(SpecError):
-        import_recording(data, "c", AT)
+        import_messages(data, "c", AT)
 
 
 TRANSCRIPTS = sorted((RECORDED / "transcripts").glob("*.json")) or [RECORDED]
@@ -200,7 +209,7 @@ def test_recorded_transcripts_of_other_programs_are_kept(path: Path) -> None:
     """tau-bench, SWE-agent and ToolTalk: all conversations that have messages are imported and come back."""
     for messages in find_message_lists(json.loads(path.read_text("utf-8"))):
         if messages:
-            lines = import_recording(messages, "c", AT)
+            lines = import_messages(messages, "c", AT)
             exported = export_messages(lines, "c")
             pairs = zip(exported, messages, strict=True)
             assert [m if "name" in o else without_name(m) for m, o in pairs] == messages
@@ -228,7 +237,7 @@ def test_a_turn_of_tooltalk_that_is_none_is_refused(turn: Any) -> None:
     """A broken turn is not left out: its conversation is refused."""
     (messages,) = find_message_lists([{"conversation": [{"role": "user", "text": "1?"}, turn]}])
     with pytest.raises(SpecError, match=re.escape("[1]")):
-        import_recording(messages, "c", AT)
+        import_messages(messages, "c", AT)
 
 
 def test_tooltalk_turns_are_calls_results_and_a_text() -> None:

@@ -25,7 +25,7 @@ SOAK = Path(__file__).resolve().parents[1] / "soak"
     [
         {"role": ["user"], "content": "x"},
         {"role": {"a": 1}},
-        {"role": "user", "content": "x", "name": "n", "tool_calls": True},
+        {"role": "assistant", "content": "x", "tool_calls": True},
         {"role": "assistant", "tool_calls": 7},
         {"role": "tool", "tool_call_id": ["c"], "content": "x"},
         {"role": "tool", "tool_call_id": "c", "name": {}, "content": "x"},

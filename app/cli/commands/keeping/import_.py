@@ -12,7 +12,7 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text
-from toolchart.engine.exchange.messages import import_recording
+from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.exchange.recorded_messages import find_message_lists
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
@@ -50,7 +50,7 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
         name = base if len(message_lists) == 1 else f"{base}-{number}"
         try:
             source = _format_source(file, message_lists, number)
-            lines_by_name[name] = import_recording(messages, name, at, source)
+            lines_by_name[name] = import_messages(messages, name, at, source)
         except SpecError as error:
             problems.append(error)
     if not lines_by_name:
