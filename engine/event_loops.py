@@ -37,17 +37,14 @@ class Signal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._is_set = False
-        self._waiting: set[asyncio.Future[None]] = set()
-
-    def is_set(self) -> bool:
+        self.is_set = False
         """Whether it has happened."""
-        return self._is_set
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def set(self) -> None:
         """Let everybody go on who waits, now and later."""
         with self._lock:
-            self._is_set = True
+            self.is_set = True
             waiting, self._waiting = self._waiting, set()
         for future in waiting:
             with contextlib.suppress(RuntimeError):  # its loop is dead: nobody waits any more
@@ -56,7 +53,7 @@ class Signal:
     async def wait(self) -> None:
         """Return when it has happened."""
         with self._lock:
-            if self._is_set:
+            if self.is_set:
                 return
             future = asyncio.get_running_loop().create_future()
             self._waiting.add(future)

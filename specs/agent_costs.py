@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
-from toolchart.specs.handler_selection import require_handlers
 from toolchart.specs.models import AgentSpec
-from toolchart.specs.turn_plan import build_limits
+from toolchart.specs.turn_plan import build_limits, require_handlers
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import Limits
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase

@@ -15,11 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.foreign_keys import translate_section
-from toolchart.specs.handler_selection import compile_pattern
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry
 from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.sections.base import IS_CHECKED, Section, find_misspelt_key
 from toolchart.specs.sections.context import ModelChoice
+from toolchart.specs.turn_plan import compile_pattern
 from toolchart.specs.yaml_document import Document, check_nesting, parse_document, read_document
 from toolchart.states.chart.source_positions import SourcePosition, format_key_path
 from toolchart.states.errors import SpecError, suggest_name

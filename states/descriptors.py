@@ -53,7 +53,7 @@ REGISTRIES: dict[str, str] = {
     "toolchart.text_formats": "toolchart.providers.text_calls.formats:TEXT_FORMATS",
     "toolchart.effects": "toolchart.states.vocabulary:EFFECTS",
     "toolchart.events": "toolchart.states.vocabulary:EVENTS",
-    "toolchart.facts": "toolchart.states.facts:FACTS",
+    "toolchart.facts": "toolchart.states.vocabulary:FACTS",
     "toolchart.export_formats": "toolchart.engine.exchange:EXPORT_FORMATS",
 }
 """Every registry by its entry point group. These are references, so that no room imports a higher one: a

@@ -74,6 +74,7 @@ class ToolManager(ToolExecutor):
     ) -> None:
         _check_needs(registry)
         super().__init__(registry, policy=policy, output=output, parallel=parallel, dependencies=dependencies)
+        self.names = registry.names
         self.warnings = warnings
         self.aliases = {tool.name: tool.alias for tool in registry if tool.alias}
         self.search = search
@@ -159,10 +160,6 @@ class ToolManager(ToolExecutor):
             search=self.search,
             dependencies=self._dependencies,
         )
-
-    def names(self) -> tuple[str, ...]:
-        """Every tool's name, in order."""
-        return self.registry.names()
 
     @property
     def risky_tools(self) -> tuple[str, ...]:

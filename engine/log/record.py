@@ -359,7 +359,7 @@ class Journal:
         if self._turn_steps is not None:
             self._turn_steps.append((at, event_value, step.effects, step.given_call_ids))
             if step.ends_turn:
-                self._totals.append((seq, build_totals(self._turn_steps, step)))
+                self._totals.append((seq, build_totals(self._turn_steps, step.snapshot)))
                 self._turn_steps = None
         line, digest = encode_record(
             seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent, salt=generate_salt()

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.core.step import Step
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
+from toolchart.states.snapshot import Snapshot
 
 
 class ModelCallFigures(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -121,17 +121,12 @@ A journal collects them, which costs next to nothing, and counts when the turn h
 """
 
 
-def build_totals(steps: Sequence[CountedStep], last: Step) -> bytes:
-    """The totals of a turn that has ended, as JSON; the arguments are those of `count_turn`."""
-    return _encode(TurnTotals(last.snapshot.turn, count_turn(steps, last)))
-
-
-def count_turn(steps: Sequence[CountedStep], last: Step) -> TurnFigures:
-    """The figures of a turn that has ended.
+def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
+    """The totals of a turn that has ended, as JSON.
 
     Args:
         steps: all of its steps; the first one began it.
-        last: the newest one.
+        after: the snapshot after the newest one.
     """
     started_at, started, *_ = steps[0]
     assert isinstance(started, TurnStarted)
@@ -161,12 +156,11 @@ def count_turn(steps: Sequence[CountedStep], last: Step) -> TurnFigures:
         for effect in effects:
             if isinstance(effect, CallModel):
                 asked_at[effect.id] = at
-    after = last.snapshot
-    return TurnFigures(
+    figures = TurnFigures(
         at=started_at,
         handler=started.handler or "",
         model=model,
-        state=last.target,
+        state=after.state,
         seconds=measure_seconds(started_at, steps[-1][0]),
         ended_by=after.ended_by or "",
         has_failed=after.ended_by == "answer_with_error" or after.error is not None,
@@ -174,6 +168,7 @@ def count_turn(steps: Sequence[CountedStep], last: Step) -> TurnFigures:
         model_calls=tuple(model_calls),
         tool_calls=tuple(tool_calls),
     )
+    return _encode(TurnTotals(after.turn, figures))
 
 
 def build_tool_figures(name: str, at: str, outcome: str, result: dict[str, object]) -> ToolCallFigures:

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.fork import SETTABLE_NAMES, NarrowTurn, change_within_bound, replace_setting
 from toolchart.specs.charts import load_chart
-from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
-from toolchart.specs.turn_plan import TurnPlan, plan_turn
+from toolchart.specs.turn_plan import TurnPlan, plan_turn, select_handler
 from toolchart.states.chart.loading import Chart
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Configured, TurnStarted

@@ -36,10 +36,15 @@ from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_swit
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
-from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec, Handler
-from toolchart.specs.turn_plan import complete_plan, needs_preparation, plan_settings, plan_turn
+from toolchart.specs.turn_plan import (
+    complete_plan,
+    needs_preparation,
+    plan_settings,
+    plan_turn,
+    select_handler,
+)
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
 from toolchart.states.content import ContentPart, add_text

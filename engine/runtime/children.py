@@ -16,8 +16,8 @@ from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idemp
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildTask, Parts
 from toolchart.engine.runtime.performers import wait_for_end
-from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.models import AgentSpec, Handler
+from toolchart.specs.turn_plan import select_handler
 from toolchart.states.core.step import find_answered_effect
 from toolchart.states.errors import SpecError
 from toolchart.states.events import (

@@ -172,7 +172,7 @@ class Ownership:
             try:
                 with self._log:
                     yield hold
-                    hold.is_stopped = self._stopping.is_set() and not hold.has_ended
+                    hold.is_stopped = self._stopping.is_set and not hold.has_ended
             except BaseException as error:
                 # Shielded, here and below: a caller that is cancelled must not leave the lease to expire,
                 # because nobody else may go on until then.
@@ -299,7 +299,7 @@ class Ownership:
     @property
     def is_stopping(self) -> bool:
         """Whether this engine begins nothing more."""
-        return self._stopping.is_set()
+        return self._stopping.is_set
 
     async def wait_for_stop(self, seconds: float) -> None:
         """Wait until the engine is being stopped, at most so long."""

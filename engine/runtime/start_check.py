@@ -8,8 +8,8 @@ from pathlib import Path
 from toolchart.engine.runtime.agent_tools import ChartFunctions, build_agent_tools
 from toolchart.providers.hosts import find_host
 from toolchart.specs.declared_effects import EffectResolver
-from toolchart.specs.handler_selection import require_handlers
 from toolchart.specs.models import AgentSpec
+from toolchart.specs.turn_plan import require_handlers
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.descriptors import load_reference, load_row_reference
 from toolchart.states.errors import SpecError

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from toolchart.specs.handler_selection import require_handlers
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.sections.context import describe_place
+from toolchart.specs.turn_plan import require_handlers
 
 SEARCH_FUNCTION = "search_collections"
 """The function that the chart calls for the search."""

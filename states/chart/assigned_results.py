@@ -26,8 +26,8 @@ from toolchart.states.chart.guards import find_fact_name
 from toolchart.states.chart.source_positions import SourcePosition, raise_error
 from toolchart.states.chart.structure import iterate_rows, list_targets
 from toolchart.states.chart.vocabulary import Vocabulary
-from toolchart.states.facts import Fact
 from toolchart.states.flows.facts_of_schema import VALUE_FACTS
+from toolchart.states.vocabulary import Fact
 
 _VALUE_EVENTS = ("replied", "returned", "answered", "agent_finished")
 

@@ -16,9 +16,8 @@ import msgspec
 from toolchart.states.chart.source_positions import LocatedDocument, locate_plugin_fault, raise_error, shorten
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import suggest_name
-from toolchart.states.facts import Fact
 from toolchart.states.flows.parameters import DeclarationProblem
-from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, is_chart_event, list_chart_events
+from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, Fact, is_chart_event, list_chart_events
 
 _RESERVED_RESULTS = ("user_message", "item", "state", "model", "In")
 

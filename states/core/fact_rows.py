@@ -11,13 +11,12 @@ import msgspec
 
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import FAILURE_KINDS
-from toolchart.states.facts import FACTS, Fact
 from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, is_retryable
-from toolchart.states.flows.compaction import count_context_tokens, get_context_limit
+from toolchart.states.flows.compaction import count_context_tokens, count_long_results, get_context_limit
 from toolchart.states.flows.results import name_failure_kind, read_result_fact
-from toolchart.states.flows.summaries import count_long_results
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
+from toolchart.states.vocabulary import FACTS, Fact
 
 PRIMARY = "primary"
 """The word for host and model of the turn. A chart adds those that its declared effects name."""

@@ -29,7 +29,7 @@ from toolchart.states.core.building import (
 from toolchart.states.core.requests import EFFECT_ROWS
 from toolchart.states.effects import DeclareEffect, EffectDescriptor
 from toolchart.states.errors import suggest_name
-from toolchart.states.flows.compaction import build_compaction, build_count
+from toolchart.states.flows.compaction import build_compaction, build_count, build_summary_call
 from toolchart.states.flows.facts_of_schema import build_result_facts
 from toolchart.states.flows.parameters import (
     USER_PARTS,
@@ -52,7 +52,6 @@ from toolchart.states.flows.parameters import (
     read_parameters,
 )
 from toolchart.states.flows.results import has_open_items
-from toolchart.states.flows.summaries import build_summary_call
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.starts import list_agent_starts, list_call_starts, list_function_starts, list_no_starts
 

@@ -50,7 +50,12 @@ from toolchart.states.events import (
     TurnStarted,
     UserSaid,
 )
-from toolchart.states.flows.compaction import measure_context, measure_refused_context, reduce_count
+from toolchart.states.flows.compaction import (
+    measure_context,
+    measure_refused_context,
+    reduce_count,
+    show_summary,
+)
 from toolchart.states.flows.results import (
     reduce_agent_answer,
     reduce_agent_rest,
@@ -60,7 +65,6 @@ from toolchart.states.flows.results import (
     reduce_return,
     wake_agents,
 )
-from toolchart.states.flows.summaries import show_summary
 from toolchart.states.message_list import MessageList, OfferedTools
 from toolchart.states.messages import Message, Reply, ToolCall
 from toolchart.states.snapshot import NO_CALLS, OpenCalls, Snapshot, SnapshotBuilder

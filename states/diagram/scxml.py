@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from toolchart.states.chart.guards import find_fact_name, find_guard_names, reads_configuration
 from toolchart.states.diagram.labels import make_visible
 from toolchart.states.diagram.model import Diagram
-from toolchart.states.facts import Fact
+from toolchart.states.vocabulary import Fact
 
 
 def render(diagram: Diagram) -> str:

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from toolchart.states.events import FAILURE_KINDS
-from toolchart.states.facts import Fact
 from toolchart.states.flows.parameters import DeclarationProblem
 from toolchart.states.flows.results import RESERVED_FACTS, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
+from toolchart.states.vocabulary import Fact
 
 VALUE_FACTS = "with every value of the result"
 

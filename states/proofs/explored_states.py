@@ -13,10 +13,9 @@ from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.compiler import Facts, Move
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
-from toolchart.states.facts import FACTS, Fact
 from toolchart.states.proofs.solving.solver import GuardSolver
 from toolchart.states.snapshot import Configuration
-from toolchart.states.vocabulary import EVENTS, list_chart_events
+from toolchart.states.vocabulary import EVENTS, FACTS, Fact, list_chart_events
 
 CallStage = Literal["none", "unreviewed", "undecided", "cleared"]
 """The stage of the calls of the latest reply: none is open; open and not reviewed; some wait for a person;

@@ -26,7 +26,6 @@ from toolchart.states.compiler import Facts, Move
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import SpecError
-from toolchart.states.facts import FACTS, Fact
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.proofs.bounds.costs import FindAgentCost, WorstCase
 from toolchart.states.proofs.check import find_problems
@@ -41,6 +40,7 @@ from toolchart.states.proofs.explored_states import (
 from toolchart.states.proofs.findings import Finding, find_finding_line
 from toolchart.states.proofs.solving.solver import find_facts
 from toolchart.states.snapshot import Configuration, Snapshot
+from toolchart.states.vocabulary import FACTS, Fact
 
 STRUCTURE_KINDS = frozenset({"unreachable", "dead row"})
 """Findings about parts of a chart that are never used; from the middle of a run many are not."""

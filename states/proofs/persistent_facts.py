@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from toolchart.states.compiler import Facts
 from toolchart.states.errors import SpecError
-from toolchart.states.facts import Fact
 from toolchart.states.machine import START
 from toolchart.states.proofs.explored_states import (
     LAST_OUTCOME,
@@ -37,6 +36,7 @@ from toolchart.states.proofs.explored_states import (
 )
 from toolchart.states.proofs.live_facts import find_live_facts, list_facts_of_asks
 from toolchart.states.proofs.solving.solver import compile_guard, find_facts, split_conjunction
+from toolchart.states.vocabulary import Fact
 
 
 class PersistentFacts:

@@ -18,10 +18,9 @@ from jsonschema import Draft202012Validator
 from plugin_installation import install_package, run_with_packages
 
 from toolchart.states.effects import EffectDescriptor, Perform
-from toolchart.states.facts import FACTS, Fact
 from toolchart.states.snapshot import SnapshotBuilder
 from toolchart.states.starts import list_no_starts
-from toolchart.states.vocabulary import EFFECTS, EVENTS
+from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, Fact
 
 pytestmark = pytest.mark.slow
 

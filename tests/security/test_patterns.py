@@ -9,8 +9,8 @@ from agents import make_spec
 from resource_limits import ends_in_time
 
 from toolchart.engine.log.redaction import PATTERNS, Redactor
-from toolchart.specs.handler_selection import select_handler
 from toolchart.specs.loader import load_spec
+from toolchart.specs.turn_plan import select_handler
 from toolchart.states.errors import SpecError
 from toolchart.workers import patterns
 from toolchart.workers.patterns import Pattern, PatternTimeout

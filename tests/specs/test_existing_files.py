@@ -8,9 +8,9 @@ import pytest
 from agents import make_spec
 
 from toolchart import Engine, SpecError, load_spec
-from toolchart.specs.handler_selection import conditions_hold
 from toolchart.specs.history import parse_messages
 from toolchart.specs.models import build_spec_schema
+from toolchart.specs.turn_plan import conditions_hold
 
 
 def test_keys_of_comments_are_silent() -> None:

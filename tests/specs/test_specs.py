@@ -14,12 +14,11 @@ from recorded_traffic import find_recording, needs_recorded
 
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.specs.handler_selection import conditions_hold, select_handler
 from toolchart.specs.history import load_history
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.models import build_spec_schema
 from toolchart.specs.secrets import resolve_environment
-from toolchart.specs.turn_plan import plan_turn
+from toolchart.specs.turn_plan import conditions_hold, plan_turn, select_handler
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import render_template
 

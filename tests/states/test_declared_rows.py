@@ -27,8 +27,8 @@ from toolchart.states.core.step import Step
 from toolchart.states.effects import AwaitUser, CallModel, Effect, EffectDescriptor, Wait
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, Event, Limits, TurnStarted
-from toolchart.states.facts import FACTS, Fact
 from toolchart.states.snapshot import Snapshot
+from toolchart.states.vocabulary import FACTS, Fact
 
 TYPES = {"integer": int, "boolean": bool, "text": str}
 

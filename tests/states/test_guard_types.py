@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolchart.states.chart.guards import GuardProblem, check_guard
 from toolchart.states.compiler import GuardTable
-from toolchart.states.facts import FACTS
+from toolchart.states.vocabulary import FACTS
 
 STATES = frozenset({"here", "there"})
 

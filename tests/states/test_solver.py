@@ -11,9 +11,9 @@ from random_guards import GuardGenerator, ask_z3, build_facts, find_by_trying, h
 
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.events import Limits
-from toolchart.states.facts import Fact
 from toolchart.states.proofs.check import check
 from toolchart.states.proofs.solving.solver import FACT_DOMAIN, GuardSolver, find_witness, is_satisfiable
+from toolchart.states.vocabulary import Fact
 
 BATCHES = 8
 EXACT_COUNT = choose_count(short=60, long=7_000)

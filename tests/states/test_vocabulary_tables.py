@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from toolchart.states.core.fact_rows import FactView
-from toolchart.states.facts import FACTS
 from toolchart.states.snapshot import Snapshot
-from toolchart.states.vocabulary import EFFECTS, EVENTS
+from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TYPES = {"integer": int, "boolean": bool, "text": str}

@@ -22,7 +22,7 @@ _ROW_TYPES = {
     "toolchart.text_formats": "toolchart.providers.text_calls.formats:TextFormat",
     "toolchart.effects": "toolchart.states.effects:EffectDescriptor",
     "toolchart.events": "toolchart.states.events:EventDescriptor",
-    "toolchart.facts": "toolchart.states.facts:Fact",
+    "toolchart.facts": "toolchart.states.vocabulary:Fact",
     "toolchart.export_formats": "toolchart.engine.exchange:ExportFormat",
 }
 assert _ROW_TYPES.keys() == REGISTRIES.keys()
@@ -109,7 +109,7 @@ from toolchart.providers.text_calls.formats import TextFormat
 from toolchart.states.diagram import RendererDescriptor
 from toolchart.states.effects import EffectDescriptor, Perform
 from toolchart.states.events import Answering, EventDescriptor
-from toolchart.states.facts import Fact
+from toolchart.states.vocabulary import Fact
 from toolchart.states.starts import list_no_starts
 from toolchart.tools.sources.table import ToolSourceDescriptor
 

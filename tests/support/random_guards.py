@@ -13,7 +13,7 @@ from typing import Any
 
 import z3
 
-from toolchart.states.facts import Fact
+from toolchart.states.vocabulary import Fact
 
 
 def build_facts(*, are_small: bool) -> dict[str, Fact]:

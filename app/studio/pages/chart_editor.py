@@ -18,8 +18,7 @@ from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.facts import Fact
-from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, list_chart_events
+from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, Fact, list_chart_events
 
 ROUTES = RouteGroup()
 

@@ -24,7 +24,6 @@ import ast
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from toolchart.states.facts import Fact
 from toolchart.states.proofs.explored_states import (
     LAST_OUTCOME,
     ExplorationGraph,
@@ -33,6 +32,7 @@ from toolchart.states.proofs.explored_states import (
     list_counters,
 )
 from toolchart.states.proofs.solving.solver import find_facts
+from toolchart.states.vocabulary import Fact
 
 _MAX_SPLITS = 3
 _FAR_BEYOND_LIMITS = 1000

@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.events import Cancelled, Limits
-from toolchart.states.facts import FACTS, Fact
 from toolchart.states.proofs.bounds.costs import (
     COST_FIELDS,
     NO_COSTS,
@@ -47,6 +46,7 @@ from toolchart.states.proofs.explored_states import (
 )
 from toolchart.states.proofs.live_facts import find_live_facts
 from toolchart.states.proofs.solving.solver import GuardSolver, compile_guard, find_facts, split_conjunction
+from toolchart.states.vocabulary import FACTS, Fact
 
 MAX_NODES = 60_000
 """Nodes at most; beyond that there is no number."""

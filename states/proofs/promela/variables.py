@@ -17,9 +17,9 @@ from msgspec import to_builtins
 from toolchart.states.chart.guards import find_fact_name, find_guard_names, reads_configuration
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.events import Limits
-from toolchart.states.facts import Fact
 from toolchart.states.proofs.promela.chart_tree import ChartTree
 from toolchart.states.proofs.promela.text import Lines, name_variable, name_word, write_choice
+from toolchart.states.vocabulary import Fact
 
 CALLS = ("fresh", "runnable", "running", "undecided", "refused")
 """The open calls of the latest reply, by what has happened to them: nothing yet; may run; runs; waits for a

@@ -25,8 +25,8 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.facts import Fact
 from toolchart.states.proofs.solving.integer_systems import Constraint, build_constraint
+from toolchart.states.vocabulary import Fact
 
 FindFact = Callable[[str], Fact | None]
 """Returns the descriptor of a fact; None where no fact has this name."""

@@ -224,7 +224,7 @@ def test_a_signal_is_awaited_on_any_number_of_loops() -> None:
     async def wait() -> bool:
         begun.release()
         await signal.wait()
-        return signal.is_set()
+        return signal.is_set
 
     with ThreadPoolExecutor(3) as threads:
         waits = [threads.submit(asyncio.run, wait()) for _ in range(3)]

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from toolchart.states.effects import EffectDescriptor, Perform
 from toolchart.states.events import Answering, EventDescriptor
-from toolchart.states.facts import Fact
 from toolchart.states.snapshot import SnapshotBuilder, SnapshotFields
 from toolchart.states.starts import list_no_starts
+from toolchart.states.vocabulary import Fact
 
 
 class StockFound(Answering, frozen=True, kw_only=True, tag="stock_found"):
