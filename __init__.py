@@ -136,6 +136,7 @@ if TYPE_CHECKING:
     from toolchart.states.ports import StreamingProvider as StreamingProvider
     from toolchart.states.snapshot import Snapshot as Snapshot
     from toolchart.tools.approvers import Signer as Signer
+    from toolchart.tools.definition import CallStatus as CallStatus
     from toolchart.tools.definition import Tool as Tool
     from toolchart.tools.definition import ToolFailure as ToolFailure
     from toolchart.tools.definition import ToolPending as ToolPending
@@ -187,7 +188,7 @@ if not TYPE_CHECKING:
             "toolchart.states.chart.document": ("Chart",),
             "toolchart.tools.sources.python": ("tool",),
             "toolchart.tools.sources.effect_functions": ("effect",),
-            "toolchart.tools.definition": ("Tool", "ToolFailure", "ToolPending"),
+            "toolchart.tools.definition": ("Tool", "CallStatus", "ToolFailure", "ToolPending"),
             "toolchart.tools.execution.context": ("CallContext",),
             "toolchart.tools.approvers": ("Signer",),
             "toolchart.tools.tool_context": ("ToolContext",),

@@ -172,6 +172,9 @@ class ToolEntry(Section):
     """Milliseconds for one call; default: `default_timeout_ms`."""
     idempotent: bool = False
     """Whether a call may run twice without harm, so that a resumed turn may run it again."""
+    status: str | None = None
+    """`module:function` that says what became of a call that a crash has interrupted; it gets the call's
+    `ToolContext`, with its idempotency key, and returns a `CallStatus`."""
     requires_approval: bool = False
     """Whether a person must approve every call."""
     risk: Literal["low", "medium", "high"] | None = None

@@ -5,7 +5,7 @@ The life of one tool call, as an `OpenCall` of the snapshot:
     replied        ->  OpenCall(call)               its id is unique; its repeats are counted
     reviewed       ->  ruling = run | denied | invalid | needs_approval
     decided        ->  ruling = run | denied        only where the ruling was needs_approval
-    calls_started  ->  has_begun = True             an idempotent call: as soon as `run_tools` asks for it
+    calls_started  ->  began_under = EFFECT         an idempotent call: as soon as `run_tools` asks for it
     tool_finished  ->  outcome, result
     (the last one) ->  tool messages are appended, the calls move to `tracked_calls`, iteration + 1
 
@@ -210,7 +210,7 @@ def mark_started_calls(builder: SnapshotBuilder, effect: RunTools, call_ids: tup
             condition = f"the effect {effect.id} has an open call {call_id!r}"
             raise IllegalEvent("calls_started", builder.state, false_conditions=(condition,))
         position = builder.calls.positions[call_id]
-        builder.calls = builder.calls.replace_call(position, replace(open_call, has_begun=True))
+        builder.calls = builder.calls.replace_call(position, replace(open_call, began_under=effect.id))
     return effect
 
 

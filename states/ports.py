@@ -117,6 +117,13 @@ class Executor(Protocol):
         """
         ...
 
+    async def resolve(
+        self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None
+    ) -> ToolFinished | None:
+        """How an interrupted call ended, as its tool says when it is asked; one that did not begin is run
+        now. None where nobody knows, or nothing can be asked."""
+        ...
+
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""
         ...

@@ -62,14 +62,19 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     approved."""
     idempotent: bool = False
     """Whether its tool is idempotent; known from the review on."""
-    has_begun: bool = False
-    """Whether it may have begun: an idempotent call from the moment `run_tools` asks for it, any other one
-    from `calls_started` on."""
+    began_under: int = 0
+    """The effect under which it began, or may have: an idempotent call from the moment `run_tools` asks for
+    it, any other one from `calls_started` on; 0 before. In a fork it may be an effect of the parent."""
     outcome: Outcome | None = None
     result: dict[str, Any] | None = None
     shown: str | None = None
     parts: tuple[ContentPart, ...] = ()
     """What the tool returned beside its result."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it may have begun."""
+        return self.began_under > 0
 
 
 _CHUNK = 64

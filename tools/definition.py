@@ -43,6 +43,20 @@ class ToolTimeout(Exception):
     """A tool did not finish within its `timeout_s`."""
 
 
+class CallStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a call that was interrupted, as a tool's `status` says.
+
+    >>> CallStatus(state="done", result={"receipt": 7}).state
+    'done'
+    """
+
+    state: Literal["done", "not_begun", "unknown"]
+    """`done`: it took effect, and this is its result. `not_begun`: it took no effect, so it is run now, under
+    the same idempotency key. `unknown`: nobody knows, and it stays interrupted."""
+    result: Any = None
+    """Where it is done: what the tool would have returned."""
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """One tool, ready to run."""
 
@@ -56,6 +70,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     quick for every input."""
     idempotent: bool = False
     """Whether a second run does no harm. Only such a tool runs again when a turn is resumed."""
+    status: Callable[..., Any] | None = None
+    """Says what became of an interrupted call: called with its `ToolContext`, it returns a `CallStatus`. Sync
+    or async, within `timeout_s`. None: such a call stays interrupted."""
     requires_approval: bool = False
     risk: Risk = "low"
     needs_context: bool = False

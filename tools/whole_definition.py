@@ -35,8 +35,8 @@ _MAX_SHOWN = 80
 """Characters of a part, or of an argument, in a message."""
 
 _COMMON_PARTS = (
-    *("name", "alias", "description", "schema", "kind", "risk", "requires_approval", "idempotent", "needs"),
-    *("trust", "isolation", "environment"),
+    *("name", "alias", "description", "schema", "kind", "risk", "requires_approval", "idempotent", "status"),
+    *("needs", "trust", "isolation", "environment"),
 )
 """Parts that every tool has. The others say what running it does."""
 
@@ -60,6 +60,7 @@ def describe_definition(tool: Tool) -> dict[str, str]:
         "risk": tool.risk,
         "requires_approval": tool.requires_approval,
         "idempotent": tool.idempotent,
+        "status": describe_function(tool.status)["function"] if tool.status is not None else None,
         "needs": list(tool.needs) or None,
         "isolation": tool.execution_mode,
         "environment": list(tool.environment) or None,

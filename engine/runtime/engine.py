@@ -290,8 +290,9 @@ class Engine:
 
         Open children of the conversation go on with it; a child is continued by its root.
 
-        Completed calls are not run again. A call that may have started is run again only if its tool
-        is `idempotent`. Otherwise it ends as `interrupted`, and the model reads so in its result.
+        Completed calls are not run again. A call that began, or was about to, is run again only if its tool
+        is `idempotent`. Otherwise it ends as `interrupted`, and the model reads so in its result, unless the
+        `status` of its tool says what became of it. A call that did not begin is made.
 
         Timers that have run out fire first, in their order. Where nothing else can happen now, nothing is
         written: the result says what the turn waits for, and until when (`due`).

@@ -627,8 +627,8 @@ class OpenTurns:
     async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> TurnResult:
         """Try a turn again, in a fork that begins after a record.
 
-        Calls that may have begun there are treated as after a crash: one of an idempotent tool is run again,
-        any other one is `interrupted`.
+        Calls that began there are treated as after a crash: one of an idempotent tool is run again, any other
+        one is `interrupted`.
         """
         name = _name_next_attempt(conversation, attempt)
         async with self.ownership.work_on(name) as hold:

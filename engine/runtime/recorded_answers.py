@@ -186,6 +186,9 @@ class RecordedTools:
             raise NoRecordedAnswer(f"the recorded conversation has no outcome of the call {call.id!r}")
         return replace(self._answers.outcomes[call.id], at="")
 
+    async def resolve(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> None:
+        """None: nothing is asked."""
+
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""
         return self._executor.refuse(call, outcome, reason)
@@ -381,6 +384,12 @@ class ForkTools:
         if is_approved or self._is_idempotent(call.name):
             return await self._executor.run(call, allowed_tools, starts)
         return self.refuse(call, "denied", "not executed: nobody approved this call in the fork")
+
+    async def resolve(
+        self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None
+    ) -> ToolFinished | None:
+        """As the real executor: a call that began in the fork was approved here."""
+        return await self._executor.resolve(call, allowed_tools, starts)
 
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""

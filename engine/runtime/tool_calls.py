@@ -10,7 +10,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.parts import DriverPort
-from toolchart.states.effects import CallFunction, RunTools
+from toolchart.states.effects import CallFunction, RefusedCall, RunTools
 from toolchart.states.events import CallsStarted, ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import ToolPending
@@ -64,7 +64,9 @@ async def mark_starts(driver: DriverPort, effect: RunTools | CallFunction, call_
         raise asyncio.CancelledError
     calls = driver.snapshot.calls
     new_ids = tuple(
-        call_id for call_id in call_ids if (call := calls.find(call_id)) is None or not call.has_begun
+        call_id
+        for call_id in call_ids
+        if (call := calls.find(call_id)) is None or call.began_under != effect.id
     )
     if new_ids or not call_ids:
         driver.apply_event(CallsStarted(effect=effect.id, calls=new_ids))
@@ -86,6 +88,19 @@ async def _run_tool(
             starts.leave(call.id)
 
 
+async def _resolve_call(
+    driver: DriverPort, effect: RunTools, refusal: RefusedCall, enter_span: EnterSpan, mark: MarkStarts
+) -> ToolFinished | None:
+    """The outcome of an interrupted call: as its tool says when it is asked, else interrupted."""
+    call, executor = refusal.call, driver.dependencies.executor
+    with enter_span(effect.id, call.id):
+        try:
+            resolved = await executor.resolve(call, effect.allowed, CallStarts((call.id,), mark))
+        except ToolPending:
+            return None
+    return resolved or executor.refuse(call, refusal.outcome, refusal.reason)
+
+
 def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
     """The outcome with its time and the id of the effect that it answers."""
     return replace(outcome, at=driver.dependencies.clock.now(), effect=effect.id)
@@ -94,14 +109,22 @@ def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished
 async def _iterate_outcomes(
     driver: DriverPort, effect: RunTools, unanswered_ids: set[str], enter_span: EnterSpan, mark: MarkStarts
 ) -> AsyncGenerator[ToolFinished | None, None]:
-    """Outcomes of refused calls first, then of running calls as they end; None for one that comes later."""
+    """Outcomes of refused calls first, then of running calls and of interrupted ones that are asked about, in
+    the order in which they end; None for one that comes later."""
     executor = driver.dependencies.executor
+    interrupted = []
     for refusal in effect.refused:
-        if refusal.call.id in unanswered_ids:
+        if refusal.call.id in unanswered_ids and refusal.outcome == "interrupted":
+            interrupted.append(refusal)
+        elif refusal.call.id in unanswered_ids:
             yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
     calls = [call for call in effect.calls if call.id in unanswered_ids]
     starts = CallStarts([call.id for call in calls], mark)
     tasks = [asyncio.ensure_future(_run_tool(driver, effect, call, enter_span, starts)) for call in calls]
+    tasks += [
+        asyncio.ensure_future(_resolve_call(driver, effect, refusal, enter_span, mark))
+        for refusal in interrupted
+    ]
     try:
         for next_outcome in asyncio.as_completed(tasks):
             yield await next_outcome

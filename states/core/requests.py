@@ -153,7 +153,7 @@ def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -
             if open_call.ruling == "run":
                 # An idempotent call begins without a mark: without a result it ends as interrupted.
                 if open_call.idempotent:
-                    open_call = replace(open_call, has_begun=True)
+                    open_call = replace(open_call, began_under=id_)
                 runnable.append(open_call.call)
             else:
                 refused.append(_build_refusal(builder, open_call))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import threading
@@ -13,12 +14,21 @@ import pytest
 from agents import make_engine, reply_with_calls
 from effort import choose_count
 from killed_payments import FLOWS, Flow, Place, check_resume, run_and_die
+from killed_payments import make_engine as make_paying_engine
 
 from toolchart.engine import Engine
+from toolchart.engine.log.fork import ForkChanges, plan_fork
+from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
+from toolchart.specs.models import ToolEntry, ToolsConfig
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Resumed
 from toolchart.states.messages import ToolDefinition
-from toolchart.tools.definition import Tool
-from toolchart.tools.sources.python import tool
+from toolchart.tools.definition import CallStatus, Tool
+from toolchart.tools.manager import ToolManager
+from toolchart.tools.sources.python import make_tool, tool
+from toolchart.tools.sources.registry_entries import list_entry_starts
+from toolchart.tools.tool_context import ToolContext
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
@@ -84,6 +94,96 @@ def test_kill_and_resume_payments(kind: str, tmp_path: Path) -> None:
         counts += check_resume(flow, log, folder / "ledger")
     assert counts["killed"] > 8
     assert counts["interrupted"] > counts["not begun"] > 0
+
+
+# -- asking for the outcome --------------------------------------------------------------------------
+
+STATUSES = {
+    "done": ("succeeded", "receipt", 1),
+    "not_begun": ("succeeded", "paid", 2),
+    "unknown": ("interrupted", None, 1),
+    "raises": ("interrupted", None, 1),
+    "no status": ("interrupted", None, 1),
+}
+"""By what the status says: the outcome of a payment that was killed, its result, and how often it ran."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("answer", STATUSES)
+def test_an_interrupted_call_is_asked_for(answer: str, is_async: bool, tmp_path: Path) -> None:
+    """A tool with `status` is asked by the key of the call that a kill has interrupted, and `tool_finished`
+    says so; where nobody knows, the call stays interrupted."""
+    log, ledger = str(tmp_path / "log.db"), tmp_path / "ledger"
+    asked_keys: list[str] = []
+
+    def find_payment(context: ToolContext[Any]) -> Any:
+        asked_keys.append(context.idempotency_key)
+        if answer == "raises":
+            raise RuntimeError("the bank is closed")
+        return "gone" if answer == "no status" else CallStatus(state=answer, result="receipt")  # type: ignore[arg-type]
+
+    async def find_payment_later(context: ToolContext[Any]) -> Any:
+        return find_payment(context)
+
+    assert run_and_die(THREADS, log, ledger, Place(payment="pay00"))
+    (first_line,) = [line for line in ledger.read_text().splitlines() if line.startswith("pay00 ")]
+    status = find_payment_later if is_async else find_payment
+    engine = make_paying_engine(THREADS, log, ledger, status=status)
+    assert engine.resume("c").content == "all done"
+    ends = {event["call_id"]: event for event in list_events(engine, "tool_finished")}
+    list(replay(engine.store.read_lines("c"), "c"))
+    engine.close()
+    outcome, result, runs = STATUSES[answer]
+    assert first_line.split()[1] in asked_keys
+    assert ends["pay00"]["outcome"] == outcome
+    assert ends["pay00"]["result"].get("result") == result
+    assert any("idempotency key" in note for note in ends["pay00"].get("notes", ())) == (result is not None)
+    paid = [line for line in ledger.read_text().splitlines() if line.startswith("pay00 ")]
+    assert paid == [first_line] * runs
+
+
+def test_a_call_of_a_fork_is_not_asked_for_by_the_key_of_its_parent(tmp_path: Path) -> None:
+    """A retry in a fork has other keys: a call that began in the parent stays interrupted, and is not made
+    a second time because nobody knows the fork's key."""
+    log = str(tmp_path / "log.db")
+    runs: list[str] = []
+
+    def pay(n: int, context: ToolContext[Any]) -> str:
+        """Pay."""
+        runs.append(context.idempotency_key)
+        return "paid"
+
+    def find_payment(context: ToolContext[Any]) -> CallStatus:
+        return CallStatus(state="not_begun")
+
+    payment = tool(status=find_payment)(pay)
+    script = [reply_with_calls(("pay", {"n": 1})), "done"]
+    engine = make_engine(script, log=log, functions=[payment])
+    engine.run("go", conversation="c")
+    seq = [json.loads(line)["event"]["type"] for line in engine.store.read_lines("c")].index("calls_started")
+    plan = plan_fork(engine.store, "c", "d", seq, ForkChanges())
+    driver = engine._agent.conversations.fork_driver("d", plan)
+    driver.apply_event(Resumed())
+    snapshot = asyncio.run(driver.run_turn())
+    engine.close()
+    assert len(runs) == 1
+    assert [call.outcome for call in snapshot.tracked_calls] == ["interrupted"]
+
+
+def test_a_status_of_a_spec_is_a_function(tmp_path: Path) -> None:
+    """`status` names a function, which is part of the tool's definition and of what an agent starts; a wrong
+    name is refused when the spec is loaded."""
+    entry = {"name": "calculator", "status": "json:dumps"}
+    manager = ToolManager.from_config(ToolsConfig.model_validate({"registry": [entry]}))
+    assert manager.describe_tool("calculator")["status"] == "json:dumps"  # type: ignore[index]
+    manager.close()
+    starts = list_entry_starts(ToolEntry.model_validate(entry), tmp_path)
+    assert ("function", "json:dumps") in [(start.kind, start.subject) for start in starts]
+    for wrong in ("json:no_such_name", "json", "json:__doc__"):
+        with pytest.raises(SpecError, match="status"):
+            ToolManager.from_config(ToolsConfig.model_validate({"registry": [{**entry, "status": wrong}]}))
+    with pytest.raises(SpecError, match="status"):
+        make_tool(lambda: None, {"name": "pay", "status": "json:dumps"})  # type: ignore[call-overload]
 
 
 # -- what a mark costs -------------------------------------------------------------------------------

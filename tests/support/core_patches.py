@@ -268,7 +268,7 @@ INNER_PATCHES: dict[str, CorePatch] = {
         "_close_call",
         lambda original: (
             lambda builder, call, reason: original(
-                builder, replace(call, has_begun=not call.has_begun), reason
+                builder, replace(call, began_under=0 if call.began_under else 1), reason
             )
         ),
     ),

@@ -45,6 +45,8 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     iteration: int = 0
     effect: int = 0
     """The effect that asked for the call."""
+    began_under: int = 0
+    """The effect under which it began, or may have; 0 where it has not."""
     call_id: str = ""
     tool: str = ""
     """Name of the tool; set by the executor."""
@@ -186,6 +188,7 @@ class CallContextBuilder:
             iteration=snapshot.iteration,
             effect=_find_effect(snapshot),
             call_id=call.id,
+            began_under=open_call.began_under if open_call else 0,
             repeat_count=open_call.repeat if open_call else 1,
             max_repeats=limits.max_repeats if limits else None,
             measure_use=partial(self._measure_use, snapshot),

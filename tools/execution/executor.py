@@ -45,7 +45,7 @@ from toolchart.tools.execution.results import (
     explain_max_characters,
     limit_model_text,
 )
-from toolchart.tools.execution.runs import run_tool
+from toolchart.tools.execution.runs import ask_status, run_tool
 from toolchart.tools.execution.starts import CallStarts, ConcurrencyLimiter
 from toolchart.tools.questions import CallQuestion
 from toolchart.tools.registry import Registry
@@ -55,6 +55,12 @@ from toolchart.tools.schemas.repair import repair_json_text
 from toolchart.tools.whole_definition import digest_definition
 
 log = logging.getLogger("toolchart.tools")
+
+TOLD_BY_STATUS = "interrupted; its outcome was asked for by its idempotency key"
+"""Note of a call whose tool said afterwards that it was done, and with which result."""
+
+RUN_AFTER_STATUS = "interrupted; asked by its idempotency key, it had not begun and was run"
+"""Note of a call whose tool said afterwards that it had not begun."""
 
 NOT_EXECUTED = "not executed"
 """The model hears it first of a denied call, whatever reason a person gave."""
@@ -327,6 +333,40 @@ class ToolExecutor:
             return event
         return self._limit_text(event, tool, allowed_tools, context, notice)
 
+    async def resolve(
+        self,
+        call: ToolCall,
+        allowed_tools: Sequence[str],
+        context: CallContext,
+        owner: ConversationExecutor,
+        starts: CallStarts | None = None,
+    ) -> ToolFinished | None:
+        """How an interrupted call ended, as the `status` of its tool says; None where nobody knows.
+
+        One that did not begin is run now, under the same idempotency key.
+
+        Raises:
+            ToolPending: it was run, and its outcome comes later, from outside.
+        """
+        tool = self.registry.get(call.name)
+        if tool is None or tool.status is None:
+            return None
+        own_context = self._complete_context(tool, call, context)
+        status = await ask_status(tool, own_context)
+        if status.state == "not_begun":
+            event = await self.run(call, allowed_tools, context, owner, starts)
+            return replace(event, notes=(*event.notes, RUN_AFTER_STATUS))
+        if status.state != "done":
+            return None
+        try:
+            value, parts, conversion_note, _ = convert_result(status.result)
+        except (ResultTooLarge, RecursionError, MemoryError) as error:
+            log.warning("the status of %s cannot be recorded: %s", call.id, error)
+            return None
+        notes = (TOLD_BY_STATUS,) if conversion_note is None else (conversion_note, TOLD_BY_STATUS)
+        event = build_tool_finished(call, tool.name, "succeeded", value, 0.0, notes, parts)
+        return self._limit_text(event, tool, allowed_tools, own_context, None)
+
     def _complete_context(self, tool: Tool, call: ToolCall, context: CallContext) -> CallContext:
         """The context of a call as its tool gets it."""
         return replace(
@@ -395,6 +435,17 @@ class ConversationExecutor:
     ) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""
         return self._executor.run(call, allowed_tools, self._contexts.build_context(call), self, starts)
+
+    async def resolve(
+        self, call: ToolCall, allowed_tools: Sequence[str], starts: CallStarts | None = None
+    ) -> ToolFinished | None:
+        """As `ToolExecutor.resolve`, with the call's context."""
+        context = self._contexts.build_context(call)
+        # What began under another effect began in the conversation that this one was forked from, and had
+        # another key there.
+        if not context.effect or context.began_under != context.effect:
+            return None
+        return await self._executor.resolve(call, allowed_tools, context, self, starts)
 
 
 def shorten_name(name: str) -> str:

@@ -23,6 +23,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import logging
 import os
 import threading
 from collections import deque
@@ -31,8 +32,20 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from toolchart.tools.definition import ExecutionMode, Tool, ToolFailure, ToolPending, ToolRaised, ToolTimeout
+from msgspec.structs import replace
+
+from toolchart.tools.definition import (
+    CallStatus,
+    ExecutionMode,
+    Tool,
+    ToolFailure,
+    ToolPending,
+    ToolRaised,
+    ToolTimeout,
+)
 from toolchart.tools.execution.context import CallContext
+
+log = logging.getLogger("toolchart.tools")
 
 CLEANUP_S = 1.0
 """Seconds that a cancelled async tool may take to clean up before the executor stops waiting."""
@@ -60,6 +73,29 @@ def run_tool(
     """
     parameters = (arguments, context) if tool.needs_context else (arguments,)
     return _RUN_BY_MODE[tool.execution_mode](tool, parameters, order)
+
+
+async def ask_status(tool: Tool, context: CallContext) -> CallStatus:
+    """Ask a tool's `status` what became of an interrupted call; `unknown` where it fails in whatever way."""
+    function, subject = tool.status, context.describe_call()
+    assert function is not None, "only a tool that has one is asked"
+    asking = replace(
+        tool,
+        run=lambda arguments: function(subject),
+        needs_context=False,
+        execution_mode="async" if inspect.iscoroutinefunction(function) else "thread",
+    )
+    try:
+        status = await run_tool(asking, {}, context)
+        if isinstance(status, CallStatus):
+            return status
+        problem = f"it returned {type(status).__name__}, and no CallStatus"
+    except ToolTimeout:
+        problem = "it did not answer in time"
+    except (ToolFailure, ToolPending) as error:
+        problem = str(error)
+    log.warning("the status of call %s of %r is unknown: %s", context.call_id, tool.name, problem)
+    return CallStatus(state="unknown")
 
 
 async def _run_inline(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:

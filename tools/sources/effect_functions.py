@@ -38,7 +38,7 @@ class EffectOptions(TypedDict, total=False):
     timeout_s: float
     """Seconds for one call; default 30."""
     idempotent: bool
-    """Whether it may be called again after a crash; else such a call ends as `interrupted`."""
+    """Whether it may be called again after a crash; else a call that began ends as `interrupted`."""
     isolation: Literal["none", "inline", "thread", "process"]
     """Where a sync function runs, as for tools."""
 

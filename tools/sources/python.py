@@ -29,6 +29,7 @@ class ToolOptions(TypedDict, total=False):
     """What the tool does, for the model; default: the docstring up to its first section."""
     timeout_s: float
     idempotent: bool
+    status: Callable[..., Any]
     requires_approval: bool
     risk: Risk
     trust: Trust
@@ -77,7 +78,7 @@ def tool(function: Any = None, **options: Unpack[ToolOptions]) -> Any:
         3
 
     Args:
-        options: `name`, `description`, `timeout_s`, `idempotent`, `requires_approval`, `risk`
+        options: `name`, `description`, `timeout_s`, `idempotent`, `status`, `requires_approval`, `risk`
             (`low`, `medium`, `high`), `trust` (`trusted`, `untrusted`), `isolation` (`inline`, `thread`,
             `process`), `parallel`, `repeatable`, `cacheable`, `cache_ttl_s`, `max_result_size`, `listing`,
             `memory_mb`, `environment`.
@@ -125,6 +126,11 @@ def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = 
         description=options.pop("description", None) or _extract_summary(docstring) or name,
         parameters=run.build_schema(_extract_argument_docs(docstring)),
     )
+    if options.get("status") is not None and not callable(options["status"]):
+        raise SpecError(
+            f"tool {definition.name!r}: status is a function, not {options['status']!r}",
+            hint="@tool(status=find_payment); in a spec `status: module:function`",
+        )
     mode = choose_execution_mode(function, definition.name, options.pop("isolation", None))
     if mode == "inline" and has_timeout:
         raise make_inline_timeout_error(definition.name, "timeout_s")

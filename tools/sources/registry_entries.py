@@ -121,7 +121,27 @@ def load_entry(entry: ToolEntry, config: ToolsConfig, context: LoadingContext) -
             with guard_row(source):
                 known_settings = tuple(_load_function(source, source.list_settings)(handler))
         warnings = describe_unknown_settings(entry.name, get_type_settings(entry), known_settings)
+    if entry.status is not None:
+        tool = replace(tool, status=_load_status(entry.status, entry.name, context.base_folder))
     return LoadedEntry(tool=_apply_entry_settings(tool, entry, config), warnings=warnings)
+
+
+def _load_status(reference: str, tool: str, folder: Path) -> Callable[..., Any]:
+    """The function that says what became of an interrupted call.
+
+    Raises:
+        SpecError: there is none.
+    """
+    hint = "status: package.module:function"
+    try:
+        function = load_own_reference(reference, folder)
+    except Exception as error:  # the user's module may fail in any way
+        reason, known = explain_own_fault(error, reference, folder)
+        raise SpecError(f"tool {tool!r}: status: {reason}", hint=known or hint) from error
+    if not callable(function):
+        raise SpecError(f"tool {tool!r}: status: {reference!r} is no function", hint=hint)
+    status: Callable[..., Any] = function
+    return status
 
 
 def load_section(
@@ -452,6 +472,9 @@ def list_entry_starts(entry: ToolEntry, base_folder: Path) -> Iterator[Start]:
     source = TOOL_SOURCES.find(entry.kind.type, f"tool {entry.name!r}: implementation.type")
     _check_required_settings(source, entry)
     yield from _load_function(source, source.list_starts)(entry, base_folder)
+    if entry.status is not None:
+        purpose = f"tool {entry.name}: is imported at once, and says what became of an interrupted call"
+        yield Start(kind="function", subject=entry.status, purpose=purpose)
     for variable in parse_run_settings(entry).environment:
         yield Start(kind="variable", subject=variable, purpose=f"is given to the process of {entry.name}")
 

@@ -44,8 +44,9 @@ def command(
 ) -> int:
     """Continue the unfinished turn of CONVERSATION from its log, for instance after a crash.
 
-    Completed tool calls are not run again. A call that may have been running is repeated only if its tool
-    is `idempotent`; otherwise the model is informed that the call was `interrupted`.
+    Completed tool calls are not run again. A call that began, or was about to, is repeated only if its tool
+    is `idempotent`; otherwise the model is informed that the call was `interrupted`. A call that did not
+    begin is made.
 
     Timers that have run out fire first. Where a person must decide or answer before anything can happen,
     nothing is written; the output says what is waited for, and until when.
