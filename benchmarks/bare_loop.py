@@ -146,7 +146,13 @@ class BareLoop:
         value = contextvars.copy_context().run(self._tools[call.name], **arguments)
         ms = round((time.perf_counter() - start_s) * 1000, 3)
         result = {"success": True, "result": value, "tool_name": call.name, "execution_time_ms": ms}
-        event = ToolFinished(effect=self._effect + 2, call_id=call.id, outcome="succeeded", result=result)
+        event = ToolFinished(
+            effect=self._effect + 2,
+            call_id=call.id,
+            outcome="succeeded",
+            result=result,
+            arguments_digest=_digest(_encode_sorted(arguments)).decode(),
+        )
         data = _encode(event)
         plain = _decode_outcome(data)
         assert plain == event

@@ -219,6 +219,17 @@ def compute_arguments_digest(arguments: Mapping[str, Any] | None) -> str:
     return encode_digest(hashlib.sha256(encode_deterministic(arguments or {})).digest())
 
 
+def compute_shown_digest(call: ToolCall, reason: str, definition: Mapping[str, str] | None) -> str:
+    """The digest of what a person is shown who decides about a call.
+
+    Args:
+        reason: why they are asked; may be empty.
+        definition: the whole definition of the tool, part by part.
+    """
+    shown = {"name": call.name, "arguments": call.arguments, "reason": reason, "definition": definition or {}}
+    return compute_arguments_digest(shown)
+
+
 def compute_effect_digest(effect: Effect) -> str:
     """The digest of everything that an effect hands to whoever performs it: 32 characters.
 

@@ -340,6 +340,8 @@ class Decided(Answering, frozen=True, kw_only=True, tag="decided"):
     definition: dict[str, str] | None = None
     """Of an approval: the whole definition of the tool that may run, part by part. An approval without it,
     or with another one, lets nothing run."""
+    shown_digest: str = ""
+    """Digest of what the person was shown: tool, arguments, definition, and why they are asked."""
 
 
 class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
@@ -359,6 +361,9 @@ class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
     """Pictures, files and sounds that the tool returned beside its result."""
     raised: bool = False
     """Whether the code of the tool raised an exception; not where the tool itself said that it failed."""
+    arguments_digest: str = ""
+    """Digest of the arguments that the tool got, as the executor handed them over after repairs; empty where
+    it got none. Another one than that of the asked arguments comes with notes."""
 
 
 class Elapsed(Answering, frozen=True, kw_only=True, tag="elapsed"):
@@ -461,6 +466,8 @@ class Returned(Answering, frozen=True, kw_only=True, tag="returned"):
     TYPE: ClassVar[str] = "returned"
     value: Any = None
     """What it returned, as JSON data."""
+    arguments_digest: str = ""
+    """Digest of the arguments that the function got: those of its effect."""
 
 
 class Answered(Answering, frozen=True, kw_only=True, tag="answered"):

@@ -21,6 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from msgspec.structs import replace
+
+from toolchart.engine.log.continuation.recorded_asks import HANDED_DIGESTS, compute_expected_digest
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step, step
@@ -67,6 +70,7 @@ STRUCTURE_KEYS = frozenset(
         "parent",
         "head",
         "conversation",
+        *HANDED_DIGESTS,
     ]
 )
 """Keys of the log format whose texts are names or ids, never secrets."""
@@ -310,9 +314,9 @@ class RedactedConversation:
         Raises:
             ToolchartError: the redacted event leads to another state or to other effects.
         """
-        redacted_event, redacted_data = make_plain_event(
-            decode_event(self._redact(read_json(data)), event.at)
-        )
+        redacted_event = decode_event(self._redact(read_json(data)), event.at)
+        redacted_event = self._sign_handed_content(redacted_event, event, real)
+        redacted_event, redacted_data = make_plain_event(redacted_event)
         redacted_step = step(self._machine, self._snapshot, redacted_event)
         if _describe_outcome(redacted_step) != _describe_outcome(real):
             raise ToolchartError(
@@ -321,6 +325,22 @@ class RedactedConversation:
             )
         self._snapshot = redacted_step.snapshot
         return redacted_data, redacted_step, self._sign_effects(real, redacted_step)
+
+    def _sign_handed_content(self, redacted: Event, event: Event, real: Step) -> Event:
+        """The redacted event without a digest of what a performer got, which somebody could guess.
+
+        Where that is what was asked for, it gets the digest of what the log asks for; else a keyed one.
+        """
+        name = next((name for name in HANDED_DIGESTS if getattr(event, name, "")), "")
+        if not name:
+            return redacted
+        digest: str = getattr(event, name)
+        asked = compute_expected_digest(event, real.before)[1] if real.before is not None else ""
+        if digest == asked:
+            digest = compute_expected_digest(redacted, self._snapshot)[1]
+        else:
+            digest = self._sign_digest(digest) if self._sign_digest is not None else ""
+        return replace(redacted, **{name: digest})
 
     def _sign_effects(self, real: Step, redacted: Step) -> dict[int, str]:
         """By effect id: the keyed digest of each effect that is not performed as the log shows it."""

@@ -35,7 +35,7 @@ from toolchart.engine.log.continuation.checkpoint import (
     read_segment,
     restore_snapshot,
 )
-from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
+from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, compute_expected_digest, describe_ask
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration, read_release
 from toolchart.engine.log.reading.records import LineReader
 from toolchart.engine.log.record import Record, describe_turn_end, list_message_references, list_taken_rows
@@ -44,7 +44,7 @@ from toolchart.states.canonical_json import encode_canonical_text, find_first_di
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.core.step import Step, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
-from toolchart.states.events import Configured, Continued, Event, Forked, Versions
+from toolchart.states.events import Configured, Continued, Event, Forked, ToolFinished, Versions
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.messages import Message
 from toolchart.states.ports import RecordReader
@@ -165,6 +165,7 @@ def derive_step(
             blame=ERASED if record.digest else "chart",
         ) from None
     compare_step(record, new_step, state.versions)
+    _compare_handed_content(record, event, state.snapshot)
     return ReplayedStep(
         record=record,
         step=new_step,
@@ -566,6 +567,25 @@ def compare_step(record: Record, new_step: Step, versions: Versions | None = Non
                 actual=actual,
                 blame=ERASED if record.digest else _classify_cause(pointer, versions),
             )
+
+
+def _compare_handed_content(record: Record, event: Event, before: Snapshot) -> None:
+    """Check that a performer got what was asked for, as far as the answer says so.
+
+    Raises:
+        ReplayMismatch: a tool got other arguments and no note says why, or a function did, or a person was
+            shown something else than the call that waits.
+    """
+    name, expected = compute_expected_digest(event, before)
+    if not name or expected == getattr(event, name) or (isinstance(event, ToolFinished) and event.notes):
+        return
+    raise ReplayMismatch(
+        seq=record.seq,
+        pointer=f"/event/{name}",
+        expected=getattr(event, name),
+        actual=expected,
+        blame=ERASED if record.digest else "engine",
+    )
 
 
 def describe_step(record: Record, new_step: Step) -> dict[str, Any]:

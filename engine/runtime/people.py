@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from toolchart.engine.runtime.clock import Clock
 from toolchart.states.calls import require_approver, require_waiting_call
 from toolchart.states.core.step import find_answered_effect
-from toolchart.states.effects import AskPerson
+from toolchart.states.effects import AskPerson, compute_shown_digest
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
@@ -62,12 +62,21 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         return self.complete_decision(decision, conversation, snapshot, may_sign=False)
 
     def complete_decision(
-        self, decision: Decided, conversation: str, snapshot: Snapshot, *, may_sign: bool = True
+        self,
+        decision: Decided,
+        conversation: str,
+        snapshot: Snapshot,
+        *,
+        may_sign: bool = True,
+        is_shown: bool = False,
     ) -> Decided:
         """The decision with the effect that it answers, and signed where there is a signer.
 
         An approval gets the definition of the tool that it lets run. It about the tool as people were
         asked about it, unless it names another definition itself.
+
+        Args:
+            is_shown: whether whoever asked says what was shown. Otherwise that is what the desk asks about.
 
         Raises:
             IllegalEvent: no call waits for this decision, or it waits for another approver's.
@@ -76,7 +85,13 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         """
         require_waiting_call(snapshot, decision)
         open_call = next(entry for entry in snapshot.calls if entry.call.id == decision.call_id)
-        decision = replace(decision, definition=self._choose_definition(decision, open_call))
+        definition = self._choose_definition(decision, open_call)
+        question = self.ask_about(open_call)
+        shown_digest = decision.shown_digest if is_shown else ""
+        if not shown_digest:
+            shown = definition or question.definition
+            shown_digest = compute_shown_digest(open_call.call, question.reason, shown)
+        decision = replace(decision, definition=definition, shown_digest=shown_digest)
         effect = find_answered_effect(snapshot, decision)
         if effect is None:
             return decision
@@ -130,7 +145,7 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
     def accept_decision(self, decision: Decided, conversation: str, snapshot: Snapshot) -> Decided | None:
         """`complete_decision` of an approver's word; None where it does not count, so that the call waits."""
         try:
-            return self.complete_decision(decision, conversation, snapshot)
+            return self.complete_decision(decision, conversation, snapshot, is_shown=True)
         except (SpecError, IllegalEvent) as error:
             log.warning("%s", error)
             return None

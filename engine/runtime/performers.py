@@ -42,6 +42,8 @@ from toolchart.states.effects import (
     RunAgent,
     RunTools,
     Wait,
+    compute_arguments_digest,
+    compute_shown_digest,
 )
 from toolchart.states.errors import NoRecordedAnswer, PluginFailure, PluginUnusable, ProviderError, SpecError
 from toolchart.states.events import (
@@ -325,14 +327,21 @@ class EffectPerformer:
 
     async def _ask_approver(self, approver: Approver, open_call: OpenCall) -> Decided | None:
         """What an approver decides; one that shows what the call does approves what it has shown."""
-        desk = self._driver.dependencies.decisions
-        if desk is None or not isinstance(approver, QuestionApprover):
-            return await approver(open_call.call)
+        desk, call = self._driver.dependencies.decisions, open_call.call
+        if desk is None:
+            return await approver(call)
         question = desk.ask_about(open_call)
-        decision = await approver.decide_question(open_call.call, question)
-        if decision is None or not decision.approved or decision.definition is not None:
-            return decision
-        return replace(decision, definition=question.definition)
+        digest = compute_shown_digest(call, question.reason, question.definition)
+        if not isinstance(approver, QuestionApprover):
+            decision = await approver(call)
+            return decision and replace(decision, shown_digest=digest)
+        decision = await approver.decide_question(call, question)
+        if decision is None:
+            return None
+        definition = decision.definition
+        if decision.approved and definition is None:
+            definition = question.definition
+        return replace(decision, definition=definition, shown_digest=digest)
 
     def _is_undecided(self, open_call: OpenCall) -> bool:
         undecided_calls = list_undecided_calls(self._driver.snapshot)
@@ -490,8 +499,9 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
             tool=effect.name,
             dependencies=driver.dependencies.dependencies,
         )
+        digest = compute_arguments_digest(effect.arguments)  # before it runs: it may change what it gets
         value = await run_tool(function.tool, effect.arguments, context)
-        return _build_return(driver, effect, function, value)
+        return _build_return(driver, effect, function, value, digest)
     except NoRecordedAnswer:
         raise
     except ToolTimeout:
@@ -510,9 +520,13 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
 
 
 def _build_return(
-    driver: DriverPort, effect: CallFunction, function: EffectFunction, value: object
+    driver: DriverPort, effect: CallFunction, function: EffectFunction, value: object, digest: str
 ) -> Returned | Failed:
-    """`returned` with the value as JSON data; `failed` where it is not what the function promises."""
+    """`returned` with the value as JSON data; `failed` where it is not what the function promises.
+
+    Args:
+        digest: of the arguments that the function got.
+    """
     try:
         data = function.encode(value)
     except ValueError as error:
@@ -521,7 +535,7 @@ def _build_return(
     problem = check_output(data if isinstance(data, dict) else {"content": data}, schema) if schema else None
     if problem:
         return _build_failure(driver, effect, "bad_output", problem)
-    return Returned(at=driver.dependencies.clock.now(), effect=effect.id, value=data)
+    return Returned(at=driver.dependencies.clock.now(), effect=effect.id, value=data, arguments_digest=digest)
 
 
 def _build_failure(driver: DriverPort, effect: CallFunction, kind: str, message: str) -> Failed:

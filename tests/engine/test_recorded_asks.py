@@ -10,17 +10,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import agents
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
 from toolchart.engine.log.continuation.recorded_asks import describe_ask
+from toolchart.engine.log.replay import read_chain, replay
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.states import effects
-from toolchart.states.effects import CallModel, Effect, RefusedCall, compute_effect_digest
+from toolchart.states.effects import (
+    CallModel,
+    Effect,
+    RefusedCall,
+    compute_arguments_digest,
+    compute_effect_digest,
+    compute_shown_digest,
+)
+from toolchart.states.errors import ReplayMismatch
+from toolchart.states.events import Decided
 from toolchart.states.message_list import ContextView, MessageList, OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.ports import Store
+from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.tools.execution.executor import ToolExecutor
 
 IDENTITY = ("id", "name", "state", "result")
 """Fields that an ask shows as they are."""
@@ -142,6 +157,93 @@ def test_an_effect_of_a_checkpoint_has_its_digest(kind: type[Effect]) -> None:
         assert compute_effect_digest(restored) == compute_effect_digest(effect)
 
 
+# -- what performers got ---------------------------------------------------------------------------
+
+ADD = agents.make_function_tool(
+    "add",
+    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
+    lambda arguments: sum(arguments.values()),
+)
+
+
+def run_payment(arguments: Any, **more: Any) -> Store:
+    """A turn with one call of `add`."""
+    store = MemoryStore()
+    script = [agents.reply_with_calls(("add", arguments)), "done"]
+    with agents.make_engine(script, log=store, functions=[ADD], **more) as engine:
+        engine.run("go", conversation="c")
+    return store
+
+
+def read_events(store: Store, kind: str) -> list[Any]:
+    records = [record.decode_event() for record in read_chain(store.read_lines("c"), "c")]
+    return [event for event in records if kind == event.TYPE]
+
+
+def find_mismatch(store: Store) -> str:
+    """Where `replay` finds the first difference; empty for none."""
+    try:
+        list(replay(store.read_lines("c"), "c"))
+    except ReplayMismatch as mismatch:
+        return mismatch.pointer
+    return ""
+
+
+def test_an_outcome_has_the_digest_of_what_the_tool_got() -> None:
+    """It is that of the asked arguments; after a repair it is another one, and a note says why."""
+    store = run_payment({"a": 1, "b": 2})
+    (event,) = read_events(store, "tool_finished")
+    assert event.arguments_digest == compute_arguments_digest({"b": 2, "a": 1})
+    assert find_mismatch(store) == ""
+    assert find_mismatch(run_payment({"a": "1", "b": 2})) == ""
+
+
+def test_an_executor_that_hands_over_other_arguments_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool that ran with arguments that nobody asked for is found in the log of the run."""
+    judge = ToolExecutor._judge
+
+    def judge_otherwise(executor: ToolExecutor, call: ToolCall, allowed: Any, may_wait: bool) -> Any:
+        judgement = judge(executor, call, allowed, may_wait)
+        return judgement and replace(judgement, arguments={**judgement.arguments, "b": 99})
+
+    monkeypatch.setattr(ToolExecutor, "_judge", judge_otherwise)
+    store = run_payment({"a": 1, "b": 2})
+    assert find_mismatch(store) == "/event/arguments_digest"
+
+
+def test_a_person_who_was_shown_something_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An approval has the digest of what was shown; one of other arguments than the call has is found."""
+
+    async def approve(call: ToolCall) -> Decided:
+        return Decided(call_id=call.id, approved=True, by="anna")
+
+    rules: dict[str, Any] = {"approver": approve, "approval": [{"tools": "add", "decision": "ask"}]}
+    store = run_payment({"a": 1, "b": 2}, **rules)
+    (event,) = read_events(store, "decided")
+    assert len(event.shown_digest) == 32
+    assert find_mismatch(store) == ""
+    ask = EffectPerformer._ask_approver
+
+    async def ask_otherwise(performer: Any, approver: Any, open_call: OpenCall) -> Any:
+        call = replace(open_call.call, arguments={"a": 1, "b": 1})
+        return await ask(performer, approver, replace(open_call, call=call))
+
+    monkeypatch.setattr(EffectPerformer, "_ask_approver", ask_otherwise)
+    assert find_mismatch(run_payment({"a": 1, "b": 2}, **rules)) == "/event/shown_digest"
+
+
+@pytest.mark.parametrize("arguments", [{"a": 1, "password": "hunter2"}, {"a": "1", "password": "hunter2"}])
+def test_a_redacted_log_has_no_digest_of_secrets(arguments: dict[str, Any]) -> None:
+    """The digests in a redacted log are those of the redacted values, or keyed: nobody can check a guess."""
+    redact = {"keys": ["password"], "patterns": []}
+    store = run_payment(arguments, redact=redact)
+    (event,) = read_events(store, "tool_finished")
+    guesses = [arguments, {**arguments, "a": 1}, {"a": 1}]
+    assert event.arguments_digest
+    assert event.arguments_digest not in [compute_arguments_digest(guess) for guess in guesses[:2]]
+    assert find_mismatch(store) == ""
+
+
 def test_the_page_says_how_to_compute_a_digest() -> None:
     """The example of `docs/log-format.md` has the digest that stands beside it."""
     page = (Path(__file__).parents[2] / "docs/log-format.md").read_text()
@@ -153,3 +255,6 @@ def test_the_page_says_how_to_compute_a_digest() -> None:
     assert json.loads(ask[1])["digest"] == digest
     effect = msgspec.convert(json.loads(text[0]), effects.RunTools)
     assert compute_effect_digest(effect) == digest
+    assert compute_arguments_digest({"b": 2, "a": 1}) in page
+    call = ToolCall(name="add", arguments={"a": 1, "b": 2})
+    assert compute_shown_digest(call, "it is large", {"description": "Add two numbers."}) in page

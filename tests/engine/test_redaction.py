@@ -65,8 +65,8 @@ def test_no_secret_reaches_the_log() -> None:
 def test_a_redacted_log_verifies_and_replays() -> None:
     """A redacted log verifies, and every step and request is derived again from it."""
     _, store, _ = run_conversation()
-    assert verify_conversation(store.read_lines("c"), "c").records == 10
-    assert len(list(replay(store.read_lines("c"), "c"))) == 10
+    assert verify_conversation(store.read_lines("c"), "c").records == 12
+    assert len(list(replay(store.read_lines("c"), "c"))) == 12
 
 
 def test_what_was_performed_is_covered_by_a_keyed_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,8 @@ KNOWN_GAPS = {
     "event/decided/definition": _ARGUMENTS,
     "event/reviewed/verdicts/*/definition": _ARGUMENTS,
     "event/reviewed/verdicts/order": "verdicts name their calls",
+    "event/reviewed/verdicts/*/idempotent": "it says whose start is marked; only what is resumed reads it",
+    "event/calls_started/calls/order": "each call is named",
     "event/failed/reply/native_reason": _RAW,
     "event/failed/reply/wire_digest": "`replay --wire` compares it",
     "event/failed/wire_digest": "`replay --wire` compares it",
@@ -237,6 +239,5 @@ def test_a_program_that_asks_for_something_else_is_noticed(name: str) -> None:
     program = make_program(edit)
     written = write_log_of(program, scenario)
     assert any(find_refusal(written, conversation) for conversation in written)
-    assert not any(find_refusal(written, conversation, program) for conversation in written)
     conversations = read_conversations(scenario)
     assert any(find_refusal(conversations, conversation, program) for conversation in conversations)

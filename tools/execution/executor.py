@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.content import ContentPart
+from toolchart.states.effects import compute_arguments_digest
 from toolchart.states.events import Outcome, Ruling, ToolFinished, Verdict
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.states.snapshot import Snapshot
@@ -503,12 +504,13 @@ async def _run_call(
     elif needs_slot and not limiter.take_slot(not tool.parallel):
         await limiter.wait_for_slot(not tool.parallel)
     parts: tuple[ContentPart, ...] = ()
-    is_raised, size = False, 0
+    is_raised, size, digest = False, 0, ""
     start = time.perf_counter()
     try:
         if starts is not None and order is None and not tool.idempotent:
             await starts.mark((call.id,))
             start = time.perf_counter()
+        digest = compute_arguments_digest(arguments)  # before it runs: it may change what it gets
         value = await run_tool(tool, arguments, context, order)
         value, parts, conversion_note, size = convert_result(value)
         outcome: Outcome = "succeeded"
@@ -528,7 +530,7 @@ async def _run_call(
     if outcome != "succeeded":
         size = len(value)
     ms = round((time.perf_counter() - start) * 1000, 3)
-    event = build_tool_finished(call, tool.name, outcome, value, ms, notes, parts)
+    event = build_tool_finished(call, tool.name, outcome, value, ms, notes, parts, digest)
     return (replace(event, raised=True) if is_raised else event), size
 
 

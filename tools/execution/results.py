@@ -50,6 +50,7 @@ def build_tool_finished(
     ms: float,
     notes: tuple[str, ...] = (),
     parts: tuple[ContentPart, ...] = (),
+    arguments_digest: str = "",
 ) -> ToolFinished:
     """Build the event for the end of a call.
 
@@ -57,6 +58,7 @@ def build_tool_finished(
         value: the result where the call succeeded, else the error text.
         ms: run time in milliseconds.
         parts: pictures, files and sounds beside the result.
+        arguments_digest: of the arguments that the tool got; empty where it got none.
     """
     is_success = outcome == "succeeded"
     result = {
@@ -65,7 +67,14 @@ def build_tool_finished(
         "tool_name": name,
         "execution_time_ms": ms,
     }
-    return ToolFinished(call_id=call.id, outcome=outcome, result=result, notes=notes, parts=parts)
+    return ToolFinished(
+        call_id=call.id,
+        outcome=outcome,
+        result=result,
+        notes=notes,
+        parts=parts,
+        arguments_digest=arguments_digest,
+    )
 
 
 def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None, int]:

@@ -22,8 +22,11 @@ from toolchart.states.effects import (
     RunAgent,
     RunTools,
     Wait,
+    compute_arguments_digest,
     compute_effect_digest,
+    compute_shown_digest,
 )
+from toolchart.states.events import Decided, Event, Returned, ToolFinished
 from toolchart.states.messages import Message
 from toolchart.states.snapshot import Snapshot
 
@@ -139,6 +142,36 @@ def _replace_tuples(value: Any) -> Any:
 
 def _describe_work(effect: Perform, snapshot: Snapshot) -> dict[str, Any]:
     return {"arguments": effect.arguments}
+
+
+# -- what performers got ---------------------------------------------------------------------------
+
+
+HANDED_DIGESTS = ("arguments_digest", "shown_digest")
+"""Fields of events with the digest of what a tool, a function or a person got."""
+
+
+def compute_expected_digest(event: Event, snapshot: Snapshot) -> tuple[str, str]:
+    """The name of the digest in an answer that follows from what was asked, and its value; empty for none.
+
+    Args:
+        snapshot: the one before the event.
+    """
+    match event:
+        case ToolFinished(arguments_digest=digest) if digest:
+            open_call = snapshot.calls.find(event.call_id)
+            if open_call is not None:
+                return "arguments_digest", compute_arguments_digest(open_call.call.arguments)
+        case Returned(arguments_digest=digest) if digest:
+            for effect in snapshot.open_effects:
+                if effect.id == event.effect and isinstance(effect, CallFunction):
+                    return "arguments_digest", compute_arguments_digest(effect.arguments)
+        case Decided(shown_digest=digest, approved=True) if digest:
+            open_call = snapshot.calls.find(event.call_id)
+            if open_call is not None:
+                reason = open_call.reason or ""
+                return "shown_digest", compute_shown_digest(open_call.call, reason, event.definition)
+    return "", ""
 
 
 _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
+from toolchart.engine.log.continuation.recorded_asks import HANDED_DIGESTS
 from toolchart.engine.log.redaction import STRUCTURE_KEYS
 
 ERASED = "[erased]"
@@ -162,11 +163,15 @@ def fold_text(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
 
 
+_DIGEST_KEYS = frozenset(("wire_digest", *HANDED_DIGESTS))
+"""Keys of events whose value covers what was said in earlier records."""
+
+
 def strike_digests(data: dict[str, Any]) -> dict[str, Any]:
-    """The event without the digests of bodies that were sent, which cover what was said before it."""
-    if not any(_covers_body(value) for value in data.values()) and "wire_digest" not in data:
+    """The event without the digests that cover what was said before: of bodies, arguments, questions."""
+    if not any(_covers_body(value) for value in data.values()) and not _DIGEST_KEYS & data.keys():
         return data
-    data = {key: value for key, value in data.items() if key != "wire_digest"}
+    data = {key: value for key, value in data.items() if key not in _DIGEST_KEYS}
     return {
         key: {name: item for name, item in value.items() if name != "wire_digest"}
         if _covers_body(value)
