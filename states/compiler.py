@@ -46,7 +46,7 @@ class EndlessTransitions(BaseException):
     """The chart never rests. This is not an `Exception`, because the library catches those."""
 
 
-class FiredTransition(msgspec.Struct, frozen=True, kw_only=True):
+class FiredTransition(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """One transition that fired."""
 
     source: str

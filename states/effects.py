@@ -12,7 +12,7 @@ what kind of work it is. The rows stand beside the functions that build the valu
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -209,9 +209,12 @@ class Perform(Effect, frozen=True, kw_only=True, tag="perform"):
 # -- digests ---------------------------------------------------------------------------------------
 
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
 def encode_digest(digest: bytes) -> str:
     """The first 192 bits of a digest in base64url: 32 characters."""
-    return urlsafe_b64encode(digest[:24]).decode()
+    return b2a_base64(digest[:24], newline=False).translate(_URL_SAFE).decode()
 
 
 def compute_arguments_digest(arguments: Mapping[str, Any] | None) -> str:

@@ -20,6 +20,7 @@ import json
 import os
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.turn_totals import CountedStep, build_totals
+from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
@@ -158,9 +160,10 @@ def describe_turn_end(new_step: Step) -> RecordedEnd | None:
     return RecordedEnd(by=after.ended_by or "", limit=after.limit_reached or "", error=after.error)
 
 
-def list_taken_rows(new_step: Step) -> list[TakenRow]:
-    """The transitions that fired in this step, as its record names them."""
-    return [TakenRow(source=fired.source, row=fired.row) for fired in new_step.fired]
+@lru_cache(maxsize=1024)  # the machine remembers its answers too, so a chart has few of these
+def list_taken_rows(fired: tuple[FiredTransition, ...]) -> tuple[TakenRow, ...]:
+    """The transitions that fired in a step, as its record names them."""
+    return tuple([TakenRow(source=transition.source, row=transition.row) for transition in fired])
 
 
 def list_message_references(new_step: Step) -> list[Any]:
@@ -220,7 +223,7 @@ def encode_record(
         msgspec.Raw(event),
         step.source,
         step.target,
-        list_taken_rows(step),
+        list_taken_rows(step.fired),
         step.guards,
         asks,
         step.cancels,
@@ -253,7 +256,7 @@ class _LineBody(msgspec.Struct, omit_defaults=True, gc=False):
     event: msgspec.Raw
     source: str
     target: str
-    fired: list[TakenRow] = []
+    fired: tuple[TakenRow, ...] = ()
     guards: dict[str, bool] = {}
     asks: list[RecordedAsk] = []
     cancels: tuple[int, ...] = ()
@@ -366,7 +369,7 @@ class Journal:
         )
         self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
         self._pending_lines.append(line)
-        if event.startswith(_WITH_VERSIONS):
+        if event_value is None and event.startswith(_WITH_VERSIONS):
             place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
             is_configured = event.startswith(_CONFIGURED)
             configured = place if is_configured else self._basis.configured

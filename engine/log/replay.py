@@ -595,7 +595,7 @@ def describe_step(record: Record, new_step: Step) -> dict[str, Any]:
         "source": new_step.source,
         "guards": new_step.guards,
         "target": new_step.target,
-        "fired": list_taken_rows(new_step),
+        "fired": [*list_taken_rows(new_step.fired)],
         "turn": snapshot.turn,
         "iteration": snapshot.iteration,
         "asks": _describe_asks(record, new_step),
