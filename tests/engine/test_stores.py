@@ -21,6 +21,7 @@ from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.jsonl import JsonlStore
+from toolchart.engine.log.stores.jsonl_files import join_lines
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
@@ -242,7 +243,7 @@ def test_an_incomplete_last_line_is_cut_off(tmp_path: Path) -> None:
     reopened_store = JsonlStore(tmp_path / "log")
     assert list(reopened_store.read_lines("c")) == lines[:3]
     reopened_store.append("c", 3, lines[3:])
-    assert path.read_bytes() == b"".join(line + b"\n" for line in lines)
+    assert path.read_bytes() == join_lines(lines[:3]) + join_lines(lines[3:])
 
 
 def test_a_broken_connection_is_opened_again(

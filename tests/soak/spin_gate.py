@@ -27,7 +27,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 import conftest  # noqa: E402, F401  makes the checkout importable
 from chart_mutants import CHANGES  # noqa: E402
-from spin_models import IS_MISSING, REASON, Disagreement, UndecidedError, find_disagreements, verify_chart  # noqa: E402
+from spin_models import (  # noqa: E402
+    IS_MISSING,
+    LEASE_FAULTS,
+    REASON,
+    Disagreement,
+    UndecidedError,
+    find_broken_lease_claims,
+    find_disagreements,
+    verify_chart,
+)
 
 from toolchart.app.cli.parameters.charts import resolve_chart  # noqa: E402
 from toolchart.specs.charts import list_shipped_charts  # noqa: E402
@@ -97,6 +106,18 @@ def verify_shipped_chart(name: str) -> list[str]:
         return [*messages, f"not decided: {error}"]
 
 
+def verify_leases(fault: str) -> str:
+    """What is not as it should be in the model of leases, without a fault or with one; empty where nothing
+    is."""
+    try:
+        broken = find_broken_lease_claims(fault)
+    except UndecidedError as error:
+        return f"leases: not decided: {error}"
+    if fault:
+        return "" if broken else f"leases: the model does not show that {fault}"
+    return f"leases: {', '.join(broken)}" if broken else ""
+
+
 def compare_seed(seed: int) -> Comparison:
     """What differs about the mutant of a seed."""
     chart = make_mutant(random.Random(seed))
@@ -140,7 +161,13 @@ def main() -> int:
             for name, claims in zip(names, pool.map(verify_shipped_chart, names), strict=True)
             if claims
         ]
-        print(*wrong, f"{len(names)} shipped charts, {len(wrong)} not as claimed", sep="\n", flush=True)
+        wrong += filter(None, pool.map(verify_leases, ["", *LEASE_FAULTS]))
+        print(
+            *wrong,
+            f"the model of leases and {len(names)} shipped charts, {len(wrong)} not as claimed",
+            sep="\n",
+            flush=True,
+        )
         verdicts = compare_mutants(pool, wanted, int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     broken, cautious, undecided = (verdicts[name] for name in ("broken", "cautious", "undecided"))
     print(f"{wanted} mutants, {broken} break a proof, {cautious} with more than runs show, ", end="")

@@ -58,15 +58,15 @@ class ModelRun:
     """The verifier of one model, compiled in a folder of its own.
 
     Args:
-        claims: the formulas of the model that will be asked for.
+        options: of the compiler; without any, formulas of the model can be asked for.
     """
 
-    def __init__(self, text: str, folder: Path) -> None:
+    def __init__(self, text: str, folder: Path, *options: str) -> None:
         self._folder = folder
         (folder / "model.pml").write_text(text)
         self._call("spin", "-a", "model.pml")
         assert COMPILER is not None
-        self._call(COMPILER, "-O0", "-w", "-DNOREDUCE", "-o", "pan", "pan.c")
+        self._call(COMPILER, "-w", *(options or ("-O0", "-DNOREDUCE")), "-o", "pan", "pan.c")
 
     def _call(self, *command: str) -> str:
         limited = ("sh", "-c", f'ulimit -c 0; ulimit -t {MAX_CPU_SECONDS}; exec "$@"', "sh", *command)
@@ -82,9 +82,20 @@ class ModelRun:
         Raises:
             UndecidedError: the search was cut.
         """
-        output = self._call("./pan", "-a", "-w16", f"-m{MAX_DEPTH}", "-N", claim)
+        return self._search(claim, "-a", "-w16", "-N", claim)
+
+    def is_safe(self) -> bool:
+        """Whether every assertion of the model holds in every run.
+
+        Raises:
+            UndecidedError: the search was cut.
+        """
+        return self._search("assertions", "-w20")
+
+    def _search(self, what: str, *options: str) -> bool:
+        output = self._call("./pan", f"-m{MAX_DEPTH}", *options)
         if "max search depth too small" in output:
-            raise UndecidedError(f"{claim}: a run has more than {MAX_DEPTH} steps")
+            raise UndecidedError(f"{what}: a run has more than {MAX_DEPTH} steps")
         assert "errors: " in output, output[-2000:]
         return "errors: 0" in output
 
@@ -162,3 +173,39 @@ def _compare(claim: Claim, said: set[str], failed: Sequence[str]) -> Iterator[Di
         yield Disagreement(text=text, is_cautious=True)
     elif not fails and not claim.holds:
         yield Disagreement(text=f"{claim.name}: no run reaches check's bound", is_cautious=True)
+
+
+# -- leases ------------------------------------------------------------------------------------------
+
+LEASE_MODEL = Path(__file__).resolve().parents[1] / "soak" / "leases.pml"
+
+LEASE_CLAIMS = {
+    "one record for each number": 1,
+    "no append under an older lease": 2,
+    "nothing acknowledged is lost": 3,
+}
+"""By name what holds of leases and appends."""
+
+LEASE_FAULTS = {
+    "append ignores the token": 1,
+    "renewal compares nothing": 2,
+    "token comes again after a release": 3,
+    "record is acknowledged before it is synced": 4,
+}
+"""By name the faults of the protocol that the model can have."""
+
+
+def find_broken_lease_claims(fault: str = "") -> list[str]:
+    """The claims about leases that fail in the model, without a fault or with one of `LEASE_FAULTS`.
+
+    Raises:
+        UndecidedError: a search was cut.
+    """
+    broken = []
+    for claim, number in LEASE_CLAIMS.items():
+        numbers = f"#define CLAIM {number}\n#define FAULT {LEASE_FAULTS.get(fault, 0)}\n"
+        with tempfile.TemporaryDirectory() as folder:
+            run = ModelRun(numbers + LEASE_MODEL.read_text(), Path(folder), "-O2", "-DSAFETY", "-DCOLLAPSE")
+            if not run.is_safe():
+                broken.append(claim)
+    return broken

@@ -381,9 +381,8 @@ class StoreBase(ABC):
             LogUnavailable: the store cannot be written; the checkpoint was not kept.
         """
         if self.read_last_line(conversation) is not None:
-            self.commit(
-                [Change(conversation, values=[_build_checkpoint(conversation, seq, data)])], sync=False
-            )
+            change = Change(conversation, values=[_build_checkpoint(conversation, seq, data)])
+            _require_success(self.commit([change], sync=False))
 
     def read_checkpoints(self, conversation: str, newest: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Record number and data of each checkpoint, the newest first.
@@ -452,7 +451,9 @@ class StoreBase(ABC):
         """End a lease; nothing happens where another worker has taken it.
 
         First the lease is given back, then the inbox is looked into. Who adds an entry looks at the lease
-        afterwards: so one of both sees the other, and no entry waits for a worker that has gone.
+        afterwards: so one of both sees the other, and no entry waits for a worker that has gone. The inbox is
+        looked into before the lease is, too: what keeps a worker is an entry that came before it was seen to
+        have the lease.
 
         Args:
             is_open: whether a turn is left open.
@@ -463,11 +464,12 @@ class StoreBase(ABC):
         """
         conversation = lease.conversation
         while True:
+            has_entries = self._has_entries(conversation)
             stored = self.read_value(conversation, LEASE)
             newest = _read_lease_value(stored)
             if newest is None or find_token_fault(conversation, newest, lease) is not None:
                 return True
-            if self._has_entries(conversation):
+            if has_entries:
                 return False
             released = build_released_lease(newest, is_open=is_open, due=due)
             if self._swap_lease(stored, released, wait=wait):

@@ -4,11 +4,15 @@ Beside `NAME.jsonl` stands a journal for each kind of small values, `NAME.lease`
 journal is one write: the values, and the record that they came with. How a change is one step:
 
 - One lock, that of the folder, is held for each commit. What is checked cannot change before it is written.
-- A crash can leave an incomplete last line. It was never acknowledged: readers stop before it, and the next
-  writer cuts it off.
+- A crash can leave an incomplete last line, or some lines of a change that has more: each of them but the
+  last ends in a space, which says so. They were never acknowledged: readers stop before them, and the next
+  writer cuts them off.
 - Values that come with records stand in another file than these. They are written first and name the record,
   by number and hash; they count when it is there. So a crash in between leaves neither. Only the last line of
   a journal can lack its record, since whoever writes the next one cuts such a line off.
+- After a failed sync nobody knows what is on the disk, and no later sync makes up for it: the system counts
+  what it could not write as written. So what is refused is cut off, to be written again, and a journal with
+  lines of earlier commits is written anew as a whole.
 - A value that is written over stays in its journal, until that is written anew: when most of it is of no use
   any more, and when content is erased.
 """
@@ -44,12 +48,14 @@ from toolchart.engine.log.stores.base import (
     build_value_conflict,
 )
 from toolchart.engine.log.stores.jsonl_files import (
+    MORE,
     KeptFiles,
     build_file_name,
     count_lines,
     find_line,
     find_line_near_end,
     is_long,
+    join_lines,
     lock_folder,
     open_private,
     read_file_name,
@@ -64,6 +70,9 @@ from toolchart.states.errors import LogBusy, LogConflict, LogDamaged, LogUnavail
 
 RECORDS, NAME, NEW = ".jsonl", ".name", ".new"
 """Suffixes: of the records, of the file that holds a long id, and of a file that will replace another one."""
+
+_MORE_FOLLOWS = MORE + b"\n"
+"""The end of a line that does not count without the next one."""
 
 _HASH = re.compile(rb'"hash":"([0-9a-f]{64})"\}\Z')
 
@@ -119,6 +128,8 @@ class _Journal(msgspec.Struct):
     newest: int = 0
     """The greatest number."""
     identity: _Identity = (0, 0, 0)
+    last_record: tuple[str, int] = ("", -1)
+    """Conversation and number of the record that the last line came with; -1 where it came with none."""
 
 
 class _JournalEnd(msgspec.Struct, frozen=True):
@@ -141,7 +152,11 @@ class _Append(msgspec.Struct):
     end: int = 0
     """Its complete lines, and the byte after them, before the change."""
     size: int = 0
+    data_bytes: int = 0
+    """What its lines take."""
     is_new: bool = False
+    journal_ends: dict[int, tuple[Path, int]] = {}
+    """By handle of a journal that it wrote to: its path, and where it ended before."""
     journals: list[tuple[str, str, _JournalEnd]] = []
     """Journals that only grow, by conversation and kind, as they are after the change."""
 
@@ -178,6 +193,10 @@ class JsonlStore(StoreBase):
         """By conversation and suffix: a path takes longer to build than to look at."""
         self._unsynced: set[Path] = set()
         """Journals that were written without waiting for the disk, since the last commit that did."""
+        self._durable_names: set[Path] = set()
+        """Files that are found by their names after a loss of power, too."""
+        self._doubtful: set[Path] = set()
+        """Journals whose sync has failed: the next commit that waits for the disk writes them anew."""
         self._sync_pool: ThreadPoolExecutor | None = None
         if not create and not self.folder.is_dir():
             raise LogUnavailable(f"there is no log at {self.folder}")
@@ -270,6 +289,8 @@ class JsonlStore(StoreBase):
         """
         faults: list[LogConflict | LogUnavailable | None] = [None] * len(changes)
         appends: dict[int, _Append] = {}
+        if sync and self._doubtful:
+            self._rewrite_doubtful()
         for index, change in enumerate(changes):
             try:
                 faults[index], append = self._compare_change(change)
@@ -286,14 +307,28 @@ class JsonlStore(StoreBase):
                 except OSError as error:
                     faults[index] = self._describe_failure(error, append.change.conversation)
             if sync:
-                self._sync_all([*handles.items(), *self._open_unsynced(appends)], faults, appends)
+                self._sync_all(handles, faults, appends)
+            else:
+                for append in appends.values():
+                    self._unsynced.update(path for path, _ in append.journal_ends.values())
             for index in [index for index in appends if faults[index] is not None]:
                 del appends[index]
         for append in appends.values():
             self._finish(append)
-        if sync and any(append.is_new or append.change.is_deletion for append in appends.values()):
-            sync_folder(self.folder)
+        if sync:
+            self._sync_names(appends.values())
         return faults
+
+    def _sync_names(self, appends: Iterable[_Append]) -> None:
+        """Make the names of files durable that this store has not found to be: new ones, those that stand in
+        the place of another file, and those of a process that may have died before it did so."""
+        names = {path for append in appends for path, _ in append.journal_ends.values()}
+        names |= {self._build_path(append.change.conversation) for append in appends if append.handle >= 0}
+        if not names <= self._durable_names or any(append.change.is_deletion for append in appends):
+            sync_folder(self.folder)
+            if len(self._durable_names) > _MOST_PATHS:
+                self._durable_names.clear()
+            self._durable_names |= names
 
     def _describe_failure(self, error: OSError, conversation: str) -> LogUnavailable:
         """An error of the system as the fault of one change."""
@@ -351,6 +386,7 @@ class JsonlStore(StoreBase):
             return self._kept_files.open_once(path)
         if last is None:
             journal = self._compact_journal(conversation, kind)
+            self._await_record(*journal.last_record)
             last = _JournalEnd(None, journal.end, journal.newest, "")
         kept = _number_values(values, last.newest)
         line = _JournalLine(kept)
@@ -359,14 +395,20 @@ class JsonlStore(StoreBase):
         data = _encode_line(line) + b"\n"
         if is_long(path.stem):
             self._write_name(conversation)
-        append.is_new |= not last.end
         handle = self._kept_files.open_once(path)
         write_at(handle, last.end, data)
-        self._unsynced.add(path)
+        append.journal_ends[handle] = path, last.end
         if grows:
             now = _JournalEnd(None, last.end + len(data), last.newest + len(kept), kept[-1].key)
             append.journals.append((conversation, kind, now))
         return handle
+
+    def _await_record(self, conversation: str, seq: int) -> None:
+        """Let this commit wait for a record that somebody else has written, who may have died before it was
+        on the disk: a line after one that names it stands also where the record is lost."""
+        known = self._known_ends.get(conversation)
+        if seq >= 0 and (known is None or known[0] <= seq):
+            self._unsynced.add(self._build_path(conversation))
 
     def _find_journal_end(self, conversation: str, kind: str, path: Path) -> _JournalEnd:
         """Where a journal that only grows ends: its last lines say that, so it is not read at each write.
@@ -378,6 +420,7 @@ class JsonlStore(StoreBase):
         if known is not None and known.identity == _read_identity(path):
             return known
         for end, line in self._read_lines_backwards(path, conversation):
+            self._await_record(line.conversation, line.seq)
             newest = max(value.number for value in line.values)
             return _JournalEnd(None, end, newest, max(value.key for value in line.values))
         return _JournalEnd(None, 0, 0, "")
@@ -414,6 +457,7 @@ class JsonlStore(StoreBase):
         finally:
             os.close(handle)
         new_path.replace(path)
+        self._durable_names.discard(path)
 
     def _forget_old_values(self, change: Change) -> None:
         """Drop what is made from the records of a conversation, and what was written over."""
@@ -444,7 +488,9 @@ class JsonlStore(StoreBase):
             if is_long(path.stem):
                 self._write_name(conversation)
             append.handle = self._kept_files.create(conversation, path)
-        write_at(append.handle, append.end, b"".join(line + b"\n" for line in change.lines), append.size)
+        data = join_lines(change.lines)
+        write_at(append.handle, append.end, data, append.size)
+        append.data_bytes = len(data)
         return [append.handle]
 
     def _finish(self, append: _Append) -> None:
@@ -459,17 +505,24 @@ class JsonlStore(StoreBase):
             return
         if not self._kept_files.is_in_place(conversation, self._build_path(conversation)):
             self._notice.refuse(f"lost the file of conversation {conversation!r}, which was replaced,")
-        added_bytes = sum(map(len, change.lines)) + len(change.lines)
-        self._known_ends[conversation] = append.count + len(change.lines), append.end + added_bytes
+        self._known_ends[conversation] = append.count + len(change.lines), append.end + append.data_bytes
 
     def _sync_all(
         self,
-        handles: Iterable[tuple[int, Sequence[int]]],
+        handles: Mapping[int, Sequence[int]],
         faults: list[LogConflict | LogUnavailable | None],
         appends: Mapping[int, _Append],
     ) -> None:
-        """Make files durable, side by side; the records of a change whose sync fails are cut off again."""
-        work = [(index, handle) for index, own in handles for handle in own]
+        """Make files durable, side by side; what a change has written whose sync fails is cut off again.
+
+        With them goes what earlier commits have written without waiting: it must not come to the disk later.
+        It belongs to the first change, which fails with it.
+        """
+        unsynced = {self._kept_files.open_once(path): path for path in self._unsynced if path.exists()}
+        work = [(index, handle) for index, own in handles.items() for handle in own]
+        if appends:
+            self._unsynced.clear()
+            work += [(next(iter(appends)), handle) for handle in unsynced]
         if len(work) > 1:
             if self._sync_pool is None:
                 self._sync_pool = ThreadPoolExecutor(_SYNC_THREADS, "toolchart-sync")
@@ -481,16 +534,20 @@ class JsonlStore(StoreBase):
                 continue
             append = appends[index]
             faults[index] = self._describe_failure(error, append.change.conversation)
-            if handle == append.handle:
+            path, end = append.journal_ends.get(handle, (unsynced.get(handle), append.end))
+            if path is not None:
+                self._doubtful.add(path)
+            if handle not in unsynced:
                 with contextlib.suppress(OSError):
-                    os.ftruncate(handle, append.end)
+                    os.ftruncate(handle, end)
+                    os.fdatasync(handle)
 
-    def _open_unsynced(self, appends: Mapping[int, _Append]) -> list[tuple[int, list[int]]]:
-        """What an earlier commit has written without waiting: it must not come to the disk after a later one.
-        Its handles belong to the first change, which fails with them."""
-        paths = [path for path in self._unsynced if path.exists()] if appends else []
-        self._unsynced.clear()
-        return [(next(iter(appends)), [self._kept_files.open_once(path) for path in paths])] if paths else []
+    def _rewrite_doubtful(self) -> None:
+        """Write journals anew of which a sync has failed, as they are read."""
+        for path in list(self._doubtful):
+            if path.exists():
+                self._replace_file(path, [path.read_bytes()])
+            self._doubtful.discard(path)
 
     def _write_name(self, conversation: str) -> None:
         """Write the id that a long file name stands for; durable, because the records are found by it."""
@@ -522,9 +579,16 @@ class JsonlStore(StoreBase):
                 is_there = find_line(file, start)
             if not is_there:
                 return
+            change: list[bytes] = []
             for line in file:
                 if not line.endswith(b"\n"):
                     return
+                if line.endswith(_MORE_FOLLOWS):
+                    change.append(line[: -len(_MORE_FOLLOWS)])
+                    continue
+                if change:
+                    yield from change
+                    change.clear()
                 yield line[:-1]
 
     def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
@@ -541,7 +605,7 @@ class JsonlStore(StoreBase):
             file.seek(0)
             if not count or not find_line(file, count - 1):
                 return None
-            return count - 1, file.readline()[:-1]
+            return count - 1, file.readline()[:-1]  # the last one that counts has no mark
 
     def list_conversations(self) -> Iterable[str]:
         """The ids of all conversations that have a complete line, the oldest first."""
@@ -611,6 +675,7 @@ class JsonlStore(StoreBase):
             if place == len(lines) - 1 and line.seq >= 0 and not self._has_record(line):
                 break
             journal.end += len(stored)
+            journal.last_record = line.conversation, line.seq
             for value in line.values:
                 journal.values[value.key] = value
                 journal.newest = max(journal.newest, value.number)
@@ -681,12 +746,17 @@ class JsonlStore(StoreBase):
         journals = tuple(f".{kind}" for kind in KINDS)
         derived = tuple(f".{kind}" for kind in DERIVED_KINDS)
         for path in sorted(self.folder.iterdir()):
-            if path.suffix in derived and not path.with_suffix(RECORDS).is_file():
+            if path.suffix in derived and not path.with_suffix(RECORDS).is_file() and self._has_values(path):
                 yield LogDamaged(f"{path} has checkpoints of a conversation that has no records")
             if path.suffix in (RECORDS, *journals):
                 name = path.stem if is_long(path.stem) else build_file_name(read_file_name(path.stem))
                 if name != path.stem or not path.is_file():
                     yield LogDamaged(f"{path} is no file of this log")
+
+    def _has_values(self, path: Path) -> bool:
+        """Whether a journal that only grows has a line that counts: a crash before the first record of a
+        conversation leaves one that does not."""
+        return any(True for _ in self._read_lines_backwards(path, self._read_name(path)))
 
     def close(self) -> None:
         """Close the files, and end the threads that sync."""
@@ -771,6 +841,11 @@ def _read_begin_time(path: Path) -> str:
     """Time of the first record; empty where there is none. Unlike file times, copying keeps it."""
     with path.open("rb") as file:
         first = file.readline()
+        if (
+            first.endswith(_MORE_FOLLOWS)
+            and not count_lines(file.fileno(), os.fstat(file.fileno()).st_size)[0]
+        ):
+            return ""
     if not first.endswith(b"\n"):
         return ""
     match = re.search(rb'"at":"([^"]*)"', first)

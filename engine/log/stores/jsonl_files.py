@@ -9,7 +9,7 @@ import os
 import re
 import resource
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -103,19 +103,43 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+MORE = b" "
+"""What stands between a line and its line end where the next line belongs to the same change. A crash within
+the write of several lines leaves some of them, the last one of which says that it is not all: none counts."""
+
+
+def join_lines(lines: Sequence[bytes]) -> bytes:
+    """The lines of one change, as they stand in a file."""
+    return (MORE + b"\n").join(lines) + b"\n"
+
+
 def count_lines(handle: int, size: int) -> tuple[int, int]:
-    """The complete lines of a file, and the byte after the last one."""
+    """The lines of a file that count, and the byte after the last one."""
     count = end = position = 0
     while position < size and (block := os.pread(handle, BLOCK_BYTES, position)):
         lines = block.count(b"\n")
         if lines:
             count, end = count + lines, position + block.rindex(b"\n") + 1
         position += len(block)
+    if end > 1 and os.pread(handle, 1, end - 2) == MORE:  # a crash has cut a change of several lines off
+        lines_there = os.pread(handle, end, 0).splitlines(keepends=True)
+        while lines_there and lines_there[-1].endswith(MORE + b"\n"):
+            end -= len(lines_there.pop())
+        count = len(lines_there)
     return count, end
 
 
 def read_lines_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The complete lines of a file without line feeds, the last one first, each with the byte after it."""
+    """The lines of a file that count, without line feeds, the last one first, each with the byte after it."""
+    lines = _read_complete_lines_backwards(file)
+    for end, line in lines:
+        if not line.endswith(MORE):
+            yield end, line
+            break
+    yield from lines
+
+
+def _read_complete_lines_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     position = file.seek(0, os.SEEK_END)
     rest, is_complete = b"", False
     while position:
@@ -143,7 +167,7 @@ def read_last_number(file: BinaryIO) -> tuple[int, bytes] | None:
     """Number and line of the last record, where its line says the number; an encrypted one does not."""
     for _, line in read_lines_backwards(file):
         match = _NUMBER.match(line)
-        return (int(match[1]), line) if match else None
+        return (int(match[1]), line) if match else None  # the last one that counts has no mark
     return None
 
 

@@ -11,10 +11,15 @@ Three facts about SQLite shape this module:
 - What is deleted stays in free pages, and in `-wal`, until it is overwritten: `secure_delete` writes zeros,
   and erasing empties `-wal` too.
 - The file is written in order. So a commit that is not synced is durable before any later one that is.
+- After a failed sync that is not true any more: the system counts what it could not write as written, and a
+  later commit may stand in `-wal` behind one that is not on the disk. So `-wal` is written over itself then,
+  before the next commit. The system tells of a failure each process that has the file open, so each does
+  this.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -110,6 +115,8 @@ _FAILURE_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOME
 _UPKEEP_BYTES = 4 << 20
 """After so many bytes of records the write-ahead log is written back into the file."""
 
+_BLOCK_BYTES = 1 << 20
+
 _LONG_WAL_BYTES = 64 << 20
 """A write-ahead log of this size is written back as a whole, while nobody else writes."""
 
@@ -128,12 +135,14 @@ def connect(path: Path, *, reads_only: bool = False) -> sqlite3.Connection:
     return db
 
 
+def get_primary_code(error: BaseException) -> int:
+    """SQLite's code of an error, without what says it more exactly; 0 where it has none."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
 def is_busy(error: BaseException) -> bool:
     """Whether another connection holds the lock."""
-    return (
-        isinstance(error, sqlite3.OperationalError)
-        and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-    )
+    return isinstance(error, sqlite3.OperationalError) and get_primary_code(error) == sqlite3.SQLITE_BUSY
 
 
 # Classes, not generator context managers: an append is short, and the generator would double its cost.
@@ -168,7 +177,7 @@ class ErrorTranslation:
                 raise LogDamaged(f"{self._path} has a number that no log has: {error}") from None
             case UnicodeDecodeError():
                 raise LogDamaged(f"{self._path} holds text that is not UTF-8: {error}") from None
-            case sqlite3.DatabaseError() if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FAILURE_CODES:
+            case sqlite3.DatabaseError() if get_primary_code(error) in _FAILURE_CODES:
                 raise StorageFailure(
                     f"the log {self._path} cannot be read or written: {error}\n"
                     "  records that were acknowledged are intact; free space or mend the disk, then go on"
@@ -388,10 +397,13 @@ class SqliteStore(SqliteTables):
 
     def __init__(self, path: str | Path, *, create: bool = True, durable: bool = True) -> None:
         self.path = Path(path)
+        self._wal_path = self.path.with_name(self.path.name + "-wal")
         self._lock = threading.Lock()
         self._durable = durable
         self.commits_at_once = not durable
         self._bytes_since_upkeep = 0
+        self._has_doubtful_wal = False
+        """Whether a commit has failed, and `-wal` may lack on the disk what it has in memory."""
         if not create and not self.path.is_file():
             raise LogUnavailable(
                 f"there is no log at {self.path}\n"
@@ -441,8 +453,14 @@ class SqliteStore(SqliteTables):
     ) -> Sequence[LogConflict | None]:
         """Make changes in one transaction."""
         with self._errors:
-            with self._transactions[sync][wait]:
-                conflicts = self._make_changes(self._db, changes)
+            if self._has_doubtful_wal:
+                self._write_wal_again(BUSY_TIMEOUT_S if wait else 0.0)
+            try:
+                with self._transactions[sync][wait]:
+                    conflicts = self._make_changes(self._db, changes)
+            except sqlite3.OperationalError as error:
+                self._has_doubtful_wal = get_primary_code(error) in _FAILURE_CODES
+                raise
             if any(change.replaced is not None for change in changes):
                 with self._lock:
                     self._truncate_wal()
@@ -458,6 +476,24 @@ class SqliteStore(SqliteTables):
     def _write_lines(self, db: Any, first_id: int, lines: Sequence[bytes]) -> None:
         super()._write_lines(db, first_id, lines)
         self._bytes_since_upkeep += sum(map(len, lines))
+
+    def _write_wal_again(self, wait_s: float) -> None:
+        """Write the write-ahead log over itself, and sync it.
+
+        Raises:
+            LogBusy: another writer is at work, and there is no time to wait.
+        """
+        with Transaction(self._db, self._lock, wait_s, self._watch):
+            # No process has locks on this file, so closing it drops none (see `_find_open_file`).
+            handle = os.open(self._wal_path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                position = 0
+                while block := os.pread(handle, _BLOCK_BYTES, position):
+                    position += os.pwrite(handle, block, position)
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        self._has_doubtful_wal = False
 
     def _truncate_wal(self) -> None:
         """Empty the write-ahead log, which holds old pages; the lock is held.
@@ -496,8 +532,7 @@ class SqliteStore(SqliteTables):
     def do_upkeep(self) -> None:
         """Write the write-ahead log back into the file, by a connection of its own, beside the writers."""
         self._bytes_since_upkeep = 0
-        wal = self.path.with_name(self.path.name + "-wal")
-        is_long = wal.exists() and wal.stat().st_size > _LONG_WAL_BYTES
+        is_long = self._wal_path.exists() and self._wal_path.stat().st_size > _LONG_WAL_BYTES
         with self._errors:
             self._watch.look()  # a checkpoint would write old pages into a file that was restored
             db = connect(self.path)

@@ -1,0 +1,316 @@
+"""Histories of workers on one store: under every fault they are linearizable, and faulty stores are found."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spin_models
+from effort import choose_count
+from msgspec.structs import replace
+from store_histories import START, Operation, Rules, find_order
+from store_simulator import KINDS, BrokenHistory, Simulator
+
+from toolchart.engine.log.stores import base, jsonl, sqlite
+from toolchart.engine.log.stores.base import StoreBase, ValueCheck
+from toolchart.engine.log.stores.jsonl import JsonlStore
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.states.errors import LogUnavailable, StorageFailure
+from toolchart.states.ports import Lease, RecordBatch
+
+SEEDS = choose_count(short=200, long=20_000)
+WORKER, OTHER = "one:1", "other:2"
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Iterator[None]:
+    """Switch off log messages: the simulated failures would fill the output."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_every_history_is_linearizable() -> None:
+    """Appends, leases, inboxes and checkpoints of several workers answer as those of one after the other,
+    under clocks that differ and jump, pauses, kills, torn writes, full disks, failed syncs and losses of
+    power; what was acknowledged as durable is there afterwards. The seeds include each of these faults, and
+    each store."""
+    seen: Counter[str] = Counter()
+    with Simulator() as simulator:
+        for seed in range(SEEDS):
+            world = simulator.run(seed)
+            seen.update({*world.faults, world.profile.kind})
+    assert {*KINDS, "jump", "pause", "kill", "torn", "short", "full", "sync", "power"} <= seen.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_gives_one_history(kind: str) -> None:
+    """The same seed gives the same story, whatever ran before."""
+    with Simulator((kind,)) as simulator:
+        stories = [[simulator.run(seed).story for seed in (3, 4, 5)] for _ in range(2)]
+    assert [_drop_places(story) for story in stories[0]] == [_drop_places(story) for story in stories[1]]
+    assert all(stories[0])
+
+
+def _drop_places(story: list[str]) -> list[str]:
+    """A story without names of temporary folders."""
+    return [line.partition("Unknown(reason='the log ")[0] for line in story]
+
+
+# -- faults of the protocol and of the stores --------------------------------------------------------
+
+_build_change = StoreBase._build_change
+_next_lease = base.build_next_lease
+
+
+def _append_under_any_token(self: StoreBase, batch: RecordBatch) -> Any:
+    """A faulty store: an append is made under whatever lease there is."""
+    return replace(_build_change(self, batch), check=None)
+
+
+def _renew_without_comparing(self: StoreBase, leases: Any, seconds: float) -> list[bool]:
+    """A faulty store: a lease is prolonged whoever has it by now."""
+    renewed = [replace(lease, expires=self.read_time() + seconds) for lease in leases]
+    self.commit([replace(base._build_swap(None, lease), check=None) for lease in renewed], sync=False)
+    return [True] * len(renewed)
+
+
+def _give_token_again(lease: Lease | None, *arguments: Any) -> Lease:
+    """A faulty store: the lease after one that was given back has its token."""
+    given = _next_lease(lease, *arguments)
+    return replace(given, token=lease.token) if lease is not None and not lease.worker else given
+
+
+def _never_fits(self: ValueCheck, data: bytes | None) -> bool:
+    return True
+
+
+def _skip(*_: Any, **__: Any) -> None:
+    """A faulty store: it leaves out a step."""
+
+
+_commit_jsonl, _commit_sqlite = JsonlStore.commit, SqliteStore.commit
+
+
+def _commit_jsonl_unsynced(self: JsonlStore, changes: Any, **options: Any) -> Any:
+    return _commit_jsonl(self, changes, **options | {"sync": False})
+
+
+def _commit_sqlite_unsynced(self: SqliteStore, changes: Any, **options: Any) -> Any:
+    return _commit_sqlite(self, changes, **options | {"sync": False})
+
+
+FAULTS: dict[str, tuple[str, Any, str, Any]] = {
+    "append ignores the token": ("memory", StoreBase, "_build_change", _append_under_any_token),
+    "renewal compares nothing": ("memory", StoreBase, "renew_leases", _renew_without_comparing),
+    "token comes again after a release": ("memory", base, "build_next_lease", _give_token_again),
+    "a JSONL record is acknowledged before it is synced": (
+        "jsonl",
+        JsonlStore,
+        "commit",
+        _commit_jsonl_unsynced,
+    ),
+    "a SQLite record is acknowledged before it is synced": (
+        "sqlite",
+        SqliteStore,
+        "commit",
+        _commit_sqlite_unsynced,
+    ),
+    "names of files are not synced": ("jsonl", JsonlStore, "_sync_names", _skip),
+    "a JSONL store compares no values": ("jsonl", ValueCheck, "fits", _never_fits),
+    "lines of one change do not say that more follow": (
+        "jsonl",
+        jsonl,
+        "join_lines",
+        lambda lines: b"\n".join(lines) + b"\n",
+    ),
+}
+"""By name: the kind of store, and what is put in the place of what. The first three are those of the
+model."""
+
+MOST_SEEDS = 600
+"""Seeds after which a fault must have been found."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store with this fault gives a history that nothing explains, or damage."""
+    kind, place, name, faulty = FAULTS[fault]
+    if kind not in KINDS:
+        pytest.skip("SQLite is built into this Python: its files cannot be reached")
+    monkeypatch.setattr(place, name, faulty)
+    with pytest.raises(BrokenHistory):
+        _run_seeds(kind)
+
+
+def _run_seeds(kind: str) -> None:
+    with Simulator((kind,)) as simulator:
+        for seed in range(MOST_SEEDS):
+            simulator.run(seed)
+
+
+def test_the_checker_tells_histories_apart() -> None:
+    """A read of a record before its append is begun, and one without it after it has ended, have no order; a
+    read while it is under way may see it or not, and so may all after an append of unknown outcome."""
+
+    def append(began: int, ended: int, result: Any = None) -> Operation:
+        more = {"records": (1,), "lease": None, "taken": (), "checkpoint": None}
+        return Operation("w", "append", "a", {"name": "a", "seq": 0, **more}, began, ended, result)
+
+    def read(began: int, ended: int, *records: int) -> Operation:
+        return Operation("w", "read", "a", {"name": "a"}, began, ended, records)
+
+    def is_linearizable(*history: Operation) -> bool:
+        return find_order(history, Rules(), START).is_found
+
+    assert is_linearizable(append(1, 2), read(3, 4, 1))
+    assert not is_linearizable(append(1, 2), read(3, 4))
+    assert not is_linearizable(read(1, 2, 1), append(3, 4))
+    assert is_linearizable(append(1, 6), read(2, 3), read(4, 5, 1))
+    assert not is_linearizable(append(1, 6), read(2, 3, 1), read(4, 5))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(spin_models.IS_MISSING, reason=spin_models.REASON)
+def test_the_model_of_leases_holds() -> None:
+    """In every run of the model each number has one record, an append is made under the newest lease only,
+    and nothing acknowledged is lost; with each fault, one of the three is not so."""
+    assert spin_models.find_broken_lease_claims() == []
+    for fault in spin_models.LEASE_FAULTS:
+        assert spin_models.find_broken_lease_claims(fault), fault
+
+
+def test_the_model_has_the_faults_that_are_simulated() -> None:
+    """The three faults of leases have the same names in the simulator and in the model."""
+    assert list(spin_models.LEASE_FAULTS)[:3] == list(FAULTS)[:3]
+
+
+# -- what the simulator has found --------------------------------------------------------------------
+
+
+def build_line(seq: int, filler: int = 0) -> bytes:
+    """A line as the log has them."""
+    return b'{"seq":%d,"text":"%b","hash":"%064x"}' % (seq, b"x" * filler, seq)
+
+
+def test_a_change_of_several_lines_is_there_as_a_whole(tmp_path: Path) -> None:
+    """JSONL: wherever the write of a change of several lines is cut, none of them counts, nor what came with
+    them; reading, going on and listing see the records before it."""
+    first, second = [build_line(0), build_line(1, 30)], [build_line(2), build_line(3, 50), build_line(4)]
+    whole = JsonlStore(tmp_path / "whole")
+    whole.append("c", 0, first)
+    size = (tmp_path / "whole" / "c.jsonl").stat().st_size
+    whole.append("c", 2, second)
+    data = (tmp_path / "whole" / "c.jsonl").read_bytes()
+    assert list(whole.read_lines("c")) == [*first, *second]
+    assert list(whole.read_lines("c", 3)) == second[1:]
+    assert whole.read_last_line("c") == (4, second[-1])
+    for cut in range(0, len(data), 5):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / "c.jsonl").write_bytes(data[:cut])
+        store = JsonlStore(folder)
+        expected = first if cut >= size else []
+        assert list(store.read_lines("c")) == expected, cut
+        assert store.read_last_line("c") == ((1, first[1]) if expected else None), cut
+        assert list(store.list_conversations()) == (["c"] if expected else []), cut
+        store.append("c", len(expected), [build_line(len(expected))])
+        assert [*store.read_lines("c")][len(expected) :] == [build_line(len(expected))], cut
+        store.close()
+
+
+def test_a_crash_before_the_first_record_is_no_damage(tmp_path: Path) -> None:
+    """JSONL: a process that died between the checkpoint of a first record and the record leaves a line that
+    does not count: `verify` finds no damage."""
+    store = JsonlStore(tmp_path / "log")
+    lease = store.acquire_lease("c", WORKER, 60)
+    assert store.append_many([RecordBatch("c", 0, [build_line(0)], lease, (0, b"{}"))]) == [None]
+    (tmp_path / "log" / "c.jsonl").unlink()
+    assert list(JsonlStore(tmp_path / "log").check_storage()) == []
+
+
+def test_a_checkpoint_that_is_not_kept_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSONL: `write_checkpoint` raises where the disk is full, as its promise says."""
+    store = JsonlStore(tmp_path / "log")
+    store.append("c", 0, [build_line(0)])
+    monkeypatch.setattr(jsonl, "write_at", _raise_full)
+    with pytest.raises(LogUnavailable, match="No space left"):
+        store.write_checkpoint("c", 0, b"{}")
+
+
+def _raise_full(*_: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_worker_keeps_a_lease_only_that_it_has() -> None:
+    """Where another worker takes the lease while one looks into the inbox to give it back, that one is told
+    that it need not stay for the entries there."""
+    store = MemoryStore()
+    lease = store.acquire_lease("c", WORKER, 0.0)
+    look = store.list_values
+    looks = itertools.count()
+
+    def look_late(*arguments: Any) -> Any:
+        if not next(looks):
+            store.acquire_lease("c", OTHER, 60)
+            store.post("c", "key", b"yes")
+        return look(*arguments)
+
+    store.list_values = look_late  # type: ignore[method-assign]
+    assert store.release_lease(lease, is_open=True)
+
+
+def _fail_once(calls: list[int]) -> Callable[[int], OSError | None]:
+    """A sync that fails the first time."""
+
+    def sync(handle: int) -> OSError | None:
+        calls.append(handle)
+        return OSError(5, "Input/output error") if len(calls) == 1 else None
+
+    return sync
+
+
+def test_what_was_not_synced_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSONL: an entry whose sync has failed is not in the inbox afterwards: the next one stands in its
+    place, and not behind bytes that the disk may not have. A lease whose sync has failed is written anew by
+    the next commit."""
+    store = JsonlStore(tmp_path / "log")
+    monkeypatch.setattr(jsonl, "_sync_file", _fail_once([]))
+    with pytest.raises(LogUnavailable):
+        store.post("c", "lost", b"1")
+    assert store.post("c", "kept", b"2")
+    assert [entry.key for entry in store.read_inbox(["c"])] == ["kept"]
+    lease = store.acquire_lease("c", WORKER, 60)
+    before = os.stat(tmp_path / "log" / "c.lease").st_ino
+    batch = RecordBatch("c", 0, [build_line(0)], lease)
+    monkeypatch.setattr(jsonl, "_sync_file", _fail_once([]))
+    assert [type(fault) for fault in store.append_many([batch])] == [StorageFailure]
+    assert os.stat(tmp_path / "log" / "c.lease").st_ino == before
+    assert store.append_many([batch]) == [None]
+    assert os.stat(tmp_path / "log" / "c.lease").st_ino != before
+
+
+def test_the_write_ahead_log_is_written_again_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite: after a commit that failed for the disk, the next one first writes `-wal` over itself and
+    syncs it; one more does not."""
+    store = SqliteStore(tmp_path / "log.db")
+    store.append("c", 0, [build_line(0)])
+    monkeypatch.setattr(store, "_has_doubtful_wal", True)
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        sqlite.os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle))
+    )
+    store.append("c", 1, [build_line(1)])
+    store.append("c", 2, [build_line(2)])
+    assert synced == [os.stat(tmp_path / "log.db-wal").st_ino]
+    assert len(list(store.read_lines("c"))) == 3
