@@ -143,6 +143,31 @@ class Answering(Event, frozen=True, kw_only=True):
     """Id of the effect that it answers."""
 
 
+# What is "Reserved" below has a place in the log and no meaning yet: nothing writes it.
+
+
+class FlowLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Reserved: where a value comes from, and who may read it."""
+
+    trust: str = ""
+    """How far its content is trusted."""
+    readers: tuple[str, ...] | None = None
+    """Who may read it; None for everybody."""
+    sources: tuple[str, ...] = ()
+    """A few of the places that it comes from, for people."""
+
+
+class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Reserved: something of a request that its host was not sent as it stands there."""
+
+    field: str
+    """JSON pointer into the request."""
+    change: str
+    """What became of it: `dropped`, `renamed`, `rewritten`."""
+    reason: str = ""
+    """The rule of the host, for people."""
+
+
 class Versions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What derived the records that follow: a later release compares it to name the cause of a difference."""
 
@@ -187,6 +212,10 @@ class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     """The effects that the chart or the spec declares, by name: `{kind: parameters}`."""
     parent: ParentLink | None = None
     """For a child conversation: what asked for it."""
+    owner: str = ""
+    """Reserved: whose conversation it is."""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    """Reserved: what users attached to the conversation, by name."""
 
 
 class Continued(Event, frozen=True, kw_only=True, tag="continued"):
@@ -218,6 +247,10 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     """Settings of the open turn, if they were changed."""
     system: str | None = None
     """System prompt, if it was changed."""
+    owner: str = ""
+    """Reserved: whose conversation it is, where that is not the parent's owner."""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    """Reserved: what users attached to the fork, by name."""
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
@@ -238,6 +271,10 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     warnings: tuple[str, ...] = ()
     parts: tuple[ContentPart, ...] = ()
     """The whole content of the message in order, where it is more than one text."""
+    author: str = ""
+    """Reserved: who sent the message."""
+    labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
+    """Reserved: the labels of what it brings, by JSON pointers: `/message`, `/history/0`."""
 
 
 class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
@@ -246,6 +283,8 @@ class Resumed(Event, frozen=True, kw_only=True, tag="resumed"):
     TYPE: ClassVar[str] = "resumed"
     repeatable: tuple[str, ...] = ()
     """Ids of the open calls that may be run a second time, because their tools are idempotent."""
+    parked: str = ""
+    """Reserved: why nobody goes on with the conversation until an operator says so."""
 
 
 class CallsStarted(Event, frozen=True, kw_only=True, tag="calls_started"):
@@ -268,6 +307,8 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """What the reply says under the output schema of its effect; None for an effect without a schema."""
     deltas: tuple[dict[str, Any], ...] = ()
     """The stream deltas, each with its kind, if the agent spec asks to record them."""
+    adaptations: tuple[Adaptation, ...] = ()
+    """Reserved: what of the request the host was not sent as it stands there."""
 
 
 class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
@@ -291,6 +332,8 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     rate_limits: dict[str, dict[str, float]] | None = None
     reply: Reply | None = None
     """The reply that broke its schema; its usage counts."""
+    adaptations: tuple[Adaptation, ...] = ()
+    """Reserved: as in `replied`."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -364,6 +407,8 @@ class ToolFinished(Answering, frozen=True, kw_only=True, tag="tool_finished"):
     arguments_digest: str = ""
     """Digest of the arguments that the tool got, as the executor handed them over after repairs; empty where
     it got none. Another one than that of the asked arguments comes with notes."""
+    labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
+    """Reserved: the labels of the result, by JSON pointers: `/result/result`, `/parts/0`."""
 
 
 class Elapsed(Answering, frozen=True, kw_only=True, tag="elapsed"):
@@ -379,6 +424,8 @@ class Cancelled(Event, frozen=True, kw_only=True, tag="cancelled"):
     reason: str | None = None
     content: str | None = None
     """Text of the model call that was stopped, as far as it had been streamed."""
+    author: str = ""
+    """Reserved: who stopped it."""
 
 
 class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
@@ -388,6 +435,10 @@ class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
     message: str
     parts: tuple[ContentPart, ...] = ()
     """The whole content of the message in order, where it is more than one text."""
+    author: str = ""
+    """Reserved: who sent the message."""
+    labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
+    """Reserved: as in `turn_started`."""
 
 
 Reduce = Callable[[Any, Any], None]
@@ -468,6 +519,8 @@ class Returned(Answering, frozen=True, kw_only=True, tag="returned"):
     """What it returned, as JSON data."""
     arguments_digest: str = ""
     """Digest of the arguments that the function got: those of its effect."""
+    labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
+    """Reserved: the labels of the value, by JSON pointers: `/value`."""
 
 
 class Answered(Answering, frozen=True, kw_only=True, tag="answered"):
@@ -478,6 +531,8 @@ class Answered(Answering, frozen=True, kw_only=True, tag="answered"):
     """The fields of the form; they fit its schema."""
     by: str | None = None
     """Who answered."""
+    labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
+    """Reserved: the labels of the answer, by JSON pointers: `/content`."""
 
 
 class Counted(Answering, frozen=True, kw_only=True, tag="counted"):
@@ -505,6 +560,8 @@ class AgentAnswering(Answering, frozen=True, kw_only=True):
     """Hash of the newest record of the child, so that a change of its log is detected."""
     usage: Usage | None = None
     """What the child used, its own children included, since the event before."""
+    labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
+    """Reserved: the labels of the child's answer, by JSON pointers: `/content`, `/output`."""
 
 
 class AgentFinished(AgentAnswering, frozen=True, kw_only=True, tag="agent_finished"):

@@ -17,10 +17,12 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
 from toolchart.engine.log.continuation.recorded_asks import describe_ask
+from toolchart.engine.log.record_schema import _read_field_docs
 from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.performers import EffectPerformer
 from toolchart.states import effects
+from toolchart.states.core.encoding import decode_event, encode_event_json
 from toolchart.states.effects import (
     CallModel,
     Effect,
@@ -30,12 +32,15 @@ from toolchart.states.effects import (
     compute_shown_digest,
 )
 from toolchart.states.errors import ReplayMismatch
-from toolchart.states.events import Decided
+from toolchart.states.events import Decided, Event
 from toolchart.states.message_list import ContextView, MessageList, OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.vocabulary import EVENTS
 from toolchart.tools.execution.executor import ToolExecutor
+
+GOLDEN = Path(__file__).parents[1] / "golden/logs"
 
 IDENTITY = ("id", "name", "state", "result")
 """Fields that an ask shows as they are."""
@@ -242,6 +247,42 @@ def test_a_redacted_log_has_no_digest_of_secrets(arguments: dict[str, Any]) -> N
     assert event.arguments_digest
     assert event.arguments_digest not in [compute_arguments_digest(guess) for guess in guesses[:2]]
     assert find_mismatch(store) == ""
+
+
+# -- reserved fields -------------------------------------------------------------------------------
+
+
+def list_reserved_examples() -> list[tuple[str, str]]:
+    """Type of an event and the example of a reserved field, from the table of `docs/log-format.md`."""
+    page = (Path(__file__).parents[2] / "docs/log-format.md").read_text()
+    table = page[page.index("### Reserved fields") : page.index("What a reply has beside text")]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    return [(kind, row[3].strip("` |")) for row in rows for kind in re.findall(r"`(\w+)`", row[1])]
+
+
+@pytest.mark.parametrize(("kind", "example"), list_reserved_examples())
+def test_reserved_fields_are_read_and_written_as_the_page_says(kind: str, example: str) -> None:
+    """Each field is read from its example, is written as it was read, and is left out while it is empty."""
+    golden = (json.loads(line) for path in GOLDEN.glob("*.jsonl") for line in path.read_bytes().splitlines())
+    event = next(row["event"] for row in golden if row.get("event", {}).get("type") == kind)
+    field = json.loads("{" + example + "}")
+    assert not field.keys() & event.keys()
+    written = json.loads(encode_event_json(decode_event({**event, **field}, "2026-01-01T00:00:00.000Z")))
+    assert written == {**event, **field}
+
+
+def test_every_reserved_field_stands_on_the_page() -> None:
+    """The table of `docs/log-format.md` has all of them."""
+    named = {(kind, example.split('"')[1]) for kind, example in list_reserved_examples()}
+    docs = {(row.name, name) for row in EVENTS.builtin_rows for name in find_reserved_fields(row.type)}
+    assert named == docs
+
+
+def find_reserved_fields(kind: type) -> list[str]:
+    """The fields of an event whose docstrings begin with "Reserved"."""
+    bases = kind.__mro__[: kind.__mro__.index(Event) + 1]
+    texts = {name: text for base in bases for name, text in _read_field_docs(base).items()}
+    return [name for name, text in texts.items() if text.startswith("Reserved")]
 
 
 def test_the_page_says_how_to_compute_a_digest() -> None:

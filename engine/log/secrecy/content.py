@@ -21,16 +21,16 @@ ERASED = "[erased]"
 
 _MARK = re.compile(r"\[erased(?: [0-9]+)?\]")
 
-_FORM_KEYS = STRUCTURE_KEYS | {"host", "handler", "by", "limit_reached", "source"}
+_FORM_KEYS = STRUCTURE_KEYS | {"host", "handler", "by", "author", "limit_reached", "source"}
 """Keys of the log format whose texts are names, ids and words of a fixed list."""
 
-_KEPT_KEYS = frozenset(["settings", "usage", "signature"])
+_KEPT_KEYS = frozenset(["settings", "usage", "signature", "adaptations"])
 """Keys whose values are no content."""
 
 _VALUE_KEYS = frozenset(["arguments", "result", "variables", "output", "value", "details"])
 """Keys whose values somebody chose; a tool's result keeps its form."""
 
-_DROPPED_KEYS = frozenset(["parts", "deltas", "wire_digest", "notes", "warnings", "provider_data"])
+_DROPPED_KEYS = frozenset(["parts", "labels", "deltas", "wire_digest", "notes", "warnings", "provider_data"])
 """Keys that are left out: pictures and files, copies of the content, and digests that cover it."""
 
 _RESULT_KEYS = ("success", "tool_name", "execution_time_ms")
