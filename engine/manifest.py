@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.engine.log.sealing.witness import list_witness_starts
 from toolchart.engine.log.stores import STORES
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.text_calls.formats import TEXT_FORMATS
@@ -150,6 +151,8 @@ def _list_sections(spec: AgentSpec) -> Iterator[Start]:
         if spec.log_key.file:
             path = str(folder / spec.log_key.file)
             yield Start(kind="file", subject=path, purpose=purpose, place="log_key")
+    if spec.witness is not None:
+        yield from list_witness_starts(spec.witness, folder)
     switches = read_debug_switches(spec.debug)
     if switches.traces or switches.message_parts or switches.raw_responses:
         path = str(folder / switches.folder)

@@ -45,6 +45,7 @@ _BUILTIN = {
     "stats": ("reading", "Sum up turns, tokens, cost and tool calls."),
     "verify": ("keeping", "Check a log, or an evidence file."),
     "seal": ("keeping", "Seal a log, so that removed records show later."),
+    "restore": ("keeping", "Declare that the log was restored from an older copy."),
     "replay": ("reading", "Recompute a conversation from its log and compare, offline."),
     "check": ("charts", "Prove properties of a chart before it runs."),
     "draw": ("charts", "Draw a chart, or the path of a conversation through it."),

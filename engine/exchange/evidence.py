@@ -20,12 +20,7 @@ from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.reading.visited_path import find_configuration, load_recorded_chart
 from toolchart.engine.log.sealing.journal import Entry, read_entry, read_journal
 from toolchart.engine.log.sealing.keys import SealVerifier
-from toolchart.engine.log.sealing.merkle import (
-    Leaf,
-    build_inclusion_proof,
-    compute_root_from_proof,
-    sort_leaves,
-)
+from toolchart.engine.log.sealing.merkle import Leaf, build_inclusion_proof, compute_root_from_proof
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -156,7 +151,7 @@ def _build_seal_proof(path: Path, conversation: str, names: list[str]) -> SealPr
             file=str(path),
             hint="seal the log first: toolchart seal --to FILE",
         )
-    tree = sort_leaves(list(journal.leaves.values()))
+    tree = [leaf.encode() for leaf in journal.leaves.values()]
     return SealProof(
         entry=[line for line in data.split(b"\n") if line.strip()][-1].rstrip(b"\r").decode(),
         leaves=[_build_leaf_proof(tree, journal.leaves[name]) for name in names if name in journal.leaves],

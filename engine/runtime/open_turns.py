@@ -33,6 +33,7 @@ from toolchart.engine.runtime.waiting import (
     waits_for_answer,
     waits_for_decision,
 )
+from toolchart.engine.runtime.witnessing import TurnWitness
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.content import add_text
 from toolchart.states.core.encoding import read_json
@@ -76,14 +77,17 @@ class OpenTurns:
     Args:
         store: reads the log.
         log: appends to it.
+        witness: has seals of it.
     """
 
-    def __init__(self, agent: Agent, store: Store, log: GroupCommit) -> None:
+    def __init__(
+        self, agent: Agent, store: Store, log: GroupCommit, witness: TurnWitness | None = None
+    ) -> None:
         self._agent = agent
         self._answers = agent.parts.answers
         self._store = store
         self._log = log
-        self.ownership = Ownership(agent, store, log, self.take_message)
+        self.ownership = Ownership(agent, store, log, self.take_message, witness)
         """The conversations that the engine holds."""
 
     async def resume(
@@ -95,6 +99,7 @@ class OpenTurns:
             raise SpecError(f"conversation {conversation!r} has no turn yet")
         root = find_root(self._store, conversation)
         if decision is None and not self._has_work(root):
+            await self.ownership.compare(root)
             return self.build_result(self._load_conversation(root).snapshot, root, hooks)
         try:
             async with self.ownership.work_on(root) as hold:
@@ -647,6 +652,7 @@ class OpenTurns:
                 snapshot = await conversations.run_driver(name, driver)
                 result = self.build_result(snapshot, name, hooks)
                 hold.note(result)
+            hold.is_discarded = result is None
         if result is None:
             self._store.delete(name)
             raise build_overtaken_error(plan)

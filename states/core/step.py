@@ -101,6 +101,7 @@ from toolchart.states.events import (
     EventDescriptor,
     Forked,
     Migrated,
+    Restored,
     Resumed,
     TurnStarted,
     UserSaid,
@@ -509,8 +510,8 @@ def _start_calls(machine: Machine, snapshot: Snapshot, event: CallsStarted) -> S
     return _build_quiet_step(builder, snapshot, event)
 
 
-def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased) -> Step:
-    """What derives the log has changed, or records have; not the state."""
+def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased | Restored) -> Step:
+    """What derives the log has changed, or records have, or some are lost; not the state."""
     return _build_quiet_step(SnapshotBuilder.from_snapshot(snapshot), snapshot, event)
 
 
@@ -576,5 +577,6 @@ _CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
     CallsStarted: _start_calls,
     Continued: _note_event,
     Erased: _note_event,
+    Restored: _note_event,
 }
 """The events that act on the conversation as a whole: those whose row has no `reduce`."""

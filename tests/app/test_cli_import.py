@@ -119,7 +119,9 @@ def test_an_open_imported_turn_can_be_ended_without_an_agent(
     """`prune` and `erase` say why an imported conversation with an open turn stays; `cancel` needs no agent
     and asks nobody, and then both take it."""
     store = open_store(".toolchart/log.db")
-    store.append("a", 0, import_messages(messages, "a", "2026-01-01T00:00:00Z"))
+    *lines, ending = import_messages(messages, "a", "2026-01-01T00:00:00Z")
+    assert b'"cancelled"' in ending
+    store.append("a", 0, lines)  # as an import left it that ended no turns
     store.close()
     kept = run_cli("prune", "--keep", "0")
     assert (kept.code, kept.out) == (0, "")

@@ -18,6 +18,7 @@ import pytest
 from agents import make_engine, reply_with_calls
 from effort import mark_slow
 from postgres_database import create_database
+from seal_files import append_seal
 
 from toolchart.engine import Engine
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
@@ -26,7 +27,7 @@ from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.record import SALT_CHARACTERS, generate_salt, seal_line
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.sealing.journal import append_entry, load_journal
+from toolchart.engine.log.sealing.journal import load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log, seal_log
 from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
@@ -86,7 +87,7 @@ def test_what_is_erased_is_gone_and_the_rest_holds(store: Store, tmp_path: Path)
     turns are as they were; the conversation goes on, in the same engine too."""
     engine = run_two_turns(store)
     seals = tmp_path / "seals"
-    append_entry(seals, seal_log(store, load_journal(str(seals), SealVerifier()), AT, SealSigner()))
+    append_seal(seals, seal_log(store, load_journal(str(seals), SealVerifier()), AT, SealSigner()))
     heads = [record.hash for record in read_conversation(store, "c")]
     (result,) = erase(store, turns=(1,))
     assert (result.content, result.digests, result.is_derivable) == ((1, 2, 4, 5), (3, 6, 7), True)

@@ -14,12 +14,13 @@ from agents import make_spec
 from child_agents import FunctionModel
 from effort import choose_count, mark_slow
 from postgres_database import create_database
+from seal_files import append_seal
 from store_bytes import find_places
 
 from toolchart.engine import Engine
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.sealing.journal import append_entry, load_journal
+from toolchart.engine.log.sealing.journal import load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log, seal_log
 from toolchart.engine.log.secrecy.erasing import (
@@ -512,7 +513,7 @@ def check_world(log: Log, seed: int, seals: Path) -> None:
     """Live, seal, erase at random, look everywhere, go on, and erase again."""
     world, store = World(log, seed), log.store
     world.live()
-    append_entry(seals, seal_log(store, load_journal(str(seals), SealVerifier()), AT, SealSigner()))
+    append_seal(seals, seal_log(store, load_journal(str(seals), SealVerifier()), AT, SealSigner()))
     name, choice, words = world.choose()
     erased = erase(store, name, **choice)
     assert erased or not words

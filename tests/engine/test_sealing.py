@@ -18,9 +18,9 @@ from written_logs import write_conversation
 
 from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.exchange.evidence import check_evidence, export_evidence
-from toolchart.engine.log.sealing.journal import Journal, read_journal
+from toolchart.engine.log.sealing.journal import Journal, encode_entry, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
-from toolchart.engine.log.sealing.log_seals import bury_conversations, check_log, seal_log
+from toolchart.engine.log.sealing.log_seals import check_log, read_leaf, seal_log
 from toolchart.engine.log.sealing.merkle import build_inclusion_proof, compute_root, compute_root_from_proof
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
@@ -106,7 +106,7 @@ def test_seals_find_what_is_gone(kind: str) -> None:
     for change, words in (
         (lambda s: cut_end(s, "b"), "its end was cut off"),
         (lambda s: s.delete("c"), "gone, without a tombstone"),
-        (lambda s: rewrite(s, "d"), "not the record that was sealed"),
+        (lambda s: rewrite(s, "d"), "not what was sealed"),
     ):
         changed = copy_store(store)
         change(changed)
@@ -193,7 +193,8 @@ def test_tombstones_explain_what_retention_removed() -> None:
     store = write_log()
     lines = seal(store, [])
     journal = read_journal(lines[0], "seals", verifier)
-    lines.append(bury_conversations(store, ["a"], journal, AT, "older than 30d", signer))
+    leaves = [read_leaf(store, "a")]
+    lines.append(encode_entry(journal, "tombstone", leaves, AT, signer, "older than 30d"))
     assert find_problems(store, lines) == "", "the tombstone is written first"
     store.delete("a")
     assert find_problems(store, lines) == ""

@@ -34,6 +34,7 @@ _TOLD = "what a person, a host or a tool said: nothing that a record derives dep
 _ARGUMENTS = "asks have ids of calls and no digest of their arguments (issue 28, 1)"
 _RAW = "no digest of what a host answered (issue 28, 3)"
 _VERSIONS = "it says who wrote the log; `replay --against` an agent compares it"
+_LOST = "it names what the log does not have; the witness has it"
 _SHOWN = "it is shown to people, and no request or guard has it"
 
 KNOWN_GAPS = {
@@ -59,6 +60,11 @@ KNOWN_GAPS = {
     "event/counted/source": _TOLD,
     "event/failed/content": _TOLD,
     "event/turn_started/handler": _TOLD,
+    "event/restored/by": _TOLD,
+    "event/restored/first": _LOST,
+    "event/restored/head": _LOST,
+    "event/restored/last": _LOST,
+    "event/restored/reason": _TOLD,
     "event/decided/definition": _ARGUMENTS,
     "event/reviewed/verdicts/*/definition": _ARGUMENTS,
     "event/reviewed/verdicts/order": "verdicts name their calls",

@@ -1,9 +1,10 @@
 """The seal journal: a file of entries, each chained to the one before, signed, and kept outside the log.
 
-There are two kinds of entries. A seal holds the Merkle root over all conversations, and the leaves that are
+There are three kinds of entries. A seal holds the Merkle root over all conversations, and the leaves that are
 new or have changed since the entry before. A tombstone holds the leaves of conversations that retention is
-about to remove; the tree keeps them. So each root can be computed again from the journal, however the log
-grows.
+about to remove; the tree keeps them. A restore holds the leaves of conversations of which the operator says
+that the log was brought back from an older copy. So each root can be computed again from the journal, however
+the log grows.
 
 An entry is one line of JSON. It ends with `,"signature":"..."}`. Signed are the bytes before, with `}` after
 them.
@@ -12,19 +13,21 @@ them.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier
-from toolchart.engine.log.sealing.merkle import Leaf, compute_root, sort_leaves
+from toolchart.engine.log.sealing.merkle import Leaf, MerkleTree
 from toolchart.states.errors import LogDamaged, SpecError
 
 JOURNAL_VERSION = 2
 """`seal` of every entry. Version 1 was the seal of one conversation (`engine/log/seal.py`)."""
+
+KINDS = ("seal", "tombstone", "restore")
+"""`kind` of an entry."""
 
 FIRST_PREVIOUS = "0" * 64
 """`previous` of the first entry."""
@@ -38,19 +41,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seal: int
     """`JOURNAL_VERSION`."""
     kind: str
-    """`seal` or `tombstone`."""
+    """`seal`, `tombstone` or `restore`."""
     at: str
     """Time of the entry: RFC 3339, UTC."""
     previous: str
     """SHA-256 of the line before."""
     leaves: list[tuple[str, int, str]]
-    """Of a seal: what is new or has changed since the entry before. Of a tombstone: what is removed."""
+    """Of a seal: what is new or has changed since the entry before. Of a tombstone: what is removed. Of a
+    restore: what the log has now; no records and no hash for a conversation that is gone."""
     size: int
     """Number of all leaves of the tree, removed ones included."""
     root: str
     """Merkle root over them."""
     reason: str = ""
-    """Of a tombstone: why retention removed these conversations."""
+    """Of a tombstone: why retention removed these conversations. Of a restore: why the log was restored."""
     key: str = ""
     """What signed it: `hmac`, or `ed25519:` with the fingerprint of the key; empty for nothing."""
     signature: str
@@ -64,27 +68,67 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ]
 
 
-class Journal(msgspec.Struct, kw_only=True):
-    """What the entries of a journal say together; grows entry by entry."""
+class DeclaredRestore(msgspec.Struct, frozen=True, kw_only=True):
+    """A restore of one conversation that the operator declared."""
 
+    at: str
+    """RFC 3339, UTC."""
+    reason: str
+    before: Leaf
+    """What the journal had of it."""
+    after: Leaf
+    """What the log had of it then; no records where the conversation was gone."""
+
+
+class Journal(msgspec.Struct, kw_only=True):
+    """What the entries of a journal say together; grows entry by entry.
+
+    Without a history it has of each conversation the newest leaf only, which is enough to go on.
+    """
+
+    keeps_history: bool = True
     leaves: dict[str, Leaf] = msgspec.field(default_factory=dict)
-    """The newest leaf of each conversation, removed ones included."""
+    """The newest leaf of each conversation, removed ones included, in the order of the tree."""
     points: dict[str, list[tuple[Leaf, str]]] = msgspec.field(default_factory=dict)
-    """All leaves of a conversation, each with the time of its entry."""
+    """The leaves that a conversation must still agree with, each with the time of its entry: all of them, or
+    those since it was restored or began anew."""
     tombstones: dict[str, Leaf] = msgspec.field(default_factory=dict)
     """The leaves of what retention removed."""
+    restores: dict[str, list[DeclaredRestore]] = msgspec.field(default_factory=dict)
+    """What was declared about each conversation."""
     digests: list[str] = msgspec.field(default_factory=list)
     """SHA-256 of each line."""
+    count: int = 0
+    """How many entries it has."""
+    head: str = FIRST_PREVIOUS
+    """What the next entry must name as `previous`: SHA-256 of the newest line."""
     newest: Entry | None = None
+    tree: MerkleTree = msgspec.field(default_factory=MerkleTree)
+    indices: dict[str, int] = msgspec.field(default_factory=dict)
+    """Where the leaf of each conversation stands in the tree."""
+    relatives: dict[str, set[str]] = msgspec.field(default_factory=dict)
+    """By the beginning of an id up to one of its points: the ids that begin so, as those of children do."""
 
-    @property
-    def head(self) -> str:
-        """What the next entry must name as `previous`."""
-        return self.digests[-1] if self.digests else FIRST_PREVIOUS
+    def compute_root(self, changes: Sequence[Leaf] = ()) -> str:
+        """The root over all leaves; with changed and new ones, where there are some."""
+        indices = {leaf.conversation: self.indices.get(leaf.conversation) for leaf in changes}
+        size = len(self.indices)
+        for name, index in indices.items():
+            if index is None:
+                indices[name], size = size, size + 1
+        return self.tree.compute_root(
+            {indices[leaf.conversation] or 0: leaf.encode() for leaf in changes}
+        ).hex()
 
-    def compute_root(self) -> str:
-        """The root over all leaves."""
-        return compute_root(sort_leaves(list(self.leaves.values()))).hex()
+    def list_family(self, conversation: str) -> list[str]:
+        """A conversation and those whose ids begin as those of its children, as far as they have leaves."""
+        own = [conversation] if conversation in self.leaves else []
+        return own + sorted(self.relatives.get(conversation, ()))
+
+    def needs_seal(self, leaf: Leaf) -> bool:
+        """Whether a leaf says more than the journal: the conversation is new to it, or has grown."""
+        before = self.leaves.get(leaf.conversation)
+        return before is None or leaf.conversation in self.tombstones or leaf.records > before.records
 
 
 _decoder = msgspec.json.Decoder(Entry)
@@ -106,12 +150,8 @@ def read_journal(data: bytes, source: str, verifier: SealVerifier) -> Journal:
         MissingKey: an entry is signed with a key that the verifier has not.
     """
     journal = Journal()
-    for number, line in _split_lines(data):
-        place = f"{source}:{number}"
-        entry = read_entry(line, source, verifier, number)
-        if entry.previous != journal.head:
-            raise LogDamaged(f"{place}: this entry does not follow the one before it")
-        _add_entry(journal, entry, line, place)
+    lines = [line.rstrip(b"\r") for line in data.split(b"\n") if line.strip()]
+    add_lines(journal, lines, source, verifier, checks_each=True)
     if journal.newest is None:
         raise SpecError("there is no seal in this file", file=source, hint="make one: toolchart seal")
     return journal
@@ -130,18 +170,12 @@ def read_entry(line: bytes, source: str, verifier: SealVerifier, number: int = 1
     return entry
 
 
-def _split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if line.strip():
-            yield number, line.rstrip(b"\r")
-
-
 def _parse_entry(line: bytes, source: str, number: int) -> Entry:
     try:
         entry = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise SpecError("this line is not a seal", file=source, line=number) from None
-    if entry.seal != JOURNAL_VERSION or entry.kind not in ("seal", "tombstone"):
+    if entry.seal != JOURNAL_VERSION or entry.kind not in KINDS:
         raise SpecError(
             f"this seal has version {entry.seal}; this Toolchart reads {JOURNAL_VERSION}",
             file=source,
@@ -154,20 +188,62 @@ def _cut_signed_bytes(line: bytes) -> bytes:
     return line[: line.rfind(_SIGNATURE_KEY)] + b"}"
 
 
+def add_lines(
+    journal: Journal, lines: Sequence[bytes], source: str, verifier: SealVerifier, *, checks_each: bool
+) -> None:
+    """Add the next lines of a journal.
+
+    Args:
+        checks_each: whether each signature and root is checked; else those of the last line, which cover the
+            earlier lines: each names the one before it by its hash.
+
+    Raises:
+        SpecError, LogDamaged, MissingKey: see `read_journal`. The journal is of no use then.
+    """
+    for number, line in enumerate(lines, journal.count + 1):
+        place = f"{source}:{number}"
+        is_checked = checks_each or line is lines[-1]
+        entry = (
+            read_entry(line, source, verifier, number) if is_checked else _parse_entry(line, source, number)
+        )
+        if entry.previous != journal.head:
+            raise LogDamaged(f"{place}: this entry does not follow the one before it")
+        _add_entry(journal, entry, line, place)
+        if is_checked and (entry.size, entry.root) != (len(journal.leaves), journal.compute_root()):
+            raise LogDamaged(f"{place}: its root is not that of the entries up to it")
+
+
 def _add_entry(journal: Journal, entry: Entry, line: bytes, place: str) -> None:
     for leaf in entry.list_leaves():
-        before = journal.leaves.get(leaf.conversation)
+        name = leaf.conversation
+        before = journal.leaves.get(name)
+        # What is said anew after it was removed or restored is not compared with what was before.
+        begins_anew = entry.kind == "restore" or (entry.kind == "seal" and name in journal.tombstones)
         is_shorter = before is not None and leaf != before and leaf.records <= before.records
-        if is_shorter or (leaf != before and leaf.conversation in journal.tombstones):
-            raise LogDamaged(f"{place}: it contradicts an earlier entry", conversation=leaf.conversation)
-        journal.leaves[leaf.conversation] = leaf
-        journal.points.setdefault(leaf.conversation, []).append((leaf, entry.at))
+        is_gone = name in journal.tombstones and leaf != before
+        if not begins_anew and (is_shorter or is_gone):
+            raise LogDamaged(f"{place}: it contradicts an earlier entry", conversation=name)
+        if before is None:
+            journal.indices[name] = len(journal.indices)
+            for end in (index for index, letter in enumerate(name) if letter == "."):
+                journal.relatives.setdefault(name[:end], set()).add(name)
+        elif entry.kind == "restore":
+            restore = DeclaredRestore(at=entry.at, reason=entry.reason, before=before, after=leaf)
+            journal.restores.setdefault(name, []).append(restore)
+        journal.tree.put(journal.indices[name], leaf.encode())
+        journal.leaves[name] = leaf
+        points = journal.points.setdefault(name, [])
+        if begins_anew or not journal.keeps_history:
+            points.clear()
+        points.append((leaf, entry.at))
         if entry.kind == "tombstone":
-            journal.tombstones[leaf.conversation] = leaf
-    if (entry.size, entry.root) != (len(journal.leaves), journal.compute_root()):
-        raise LogDamaged(f"{place}: its root is not that of the entries up to it")
-    journal.newest = entry
-    journal.digests.append(compute_anchor(line))
+            journal.tombstones[name] = leaf
+        elif begins_anew:
+            journal.tombstones.pop(name, None)
+    journal.newest, journal.head = entry, compute_anchor(line)
+    journal.count += 1
+    if journal.keeps_history:
+        journal.digests.append(journal.head)
 
 
 # -- writing -------------------------------------------------------------------------------------
@@ -177,15 +253,15 @@ def encode_entry(
     journal: Journal, kind: str, leaves: list[Leaf], at: str, signer: SealSigner, reason: str = ""
 ) -> bytes:
     """The line of the next entry of a journal, signed; the journal itself does not change."""
-    tree = {**journal.leaves, **{leaf.conversation: leaf for leaf in leaves}}
+    new_names = {leaf.conversation for leaf in leaves} - journal.leaves.keys()
     entry: Mapping[str, Any] = {
         "seal": JOURNAL_VERSION,
         "kind": kind,
         "at": at,
         "previous": journal.head,
         "leaves": [[leaf.conversation, leaf.records, leaf.head] for leaf in leaves],
-        "size": len(tree),
-        "root": compute_root(sort_leaves(list(tree.values()))).hex(),
+        "size": len(journal.leaves) + len(new_names),
+        "root": journal.compute_root(leaves),
         **({"reason": reason} if reason else {}),
         **({"key": signer.name} if signer.name else {}),
     }
@@ -212,20 +288,3 @@ def load_journal(path: str, verifier: SealVerifier, *, must_exist: bool = False)
 def compute_anchor(line: bytes) -> str:
     """SHA-256 of an entry. Kept elsewhere, it shows later that the journal was not rolled back."""
     return hashlib.sha256(line).hexdigest()
-
-
-def append_entry(path: Path, line: bytes) -> None:
-    """Append a line to a journal file, durable on return; a new file is readable by its owner alone.
-
-    Raises:
-        SpecError: it cannot be written.
-    """
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(handle, line + b"\n")
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as error:
-        raise SpecError(f"the seals cannot be written: {error.strerror}", file=str(path)) from None

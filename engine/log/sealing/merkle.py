@@ -1,8 +1,9 @@
 """The Merkle tree over the conversations of a log, hashed as RFC 9162 (Certificate Transparency) hashes.
 
 A leaf is the JSON array `["CONVERSATION",RECORDS,"HEAD"]`: id, number of records and hash of the newest one.
-The leaves stand in the order of the bytes of their JSON. A leaf is hashed behind a zero byte and an inner
-node behind a one, so that neither can pass for the other.
+The leaves stand in the order in which the journal first names their conversations, so that a new one changes
+one path to the root only. A leaf is hashed behind a zero byte and an inner node behind a one, so that neither
+can pass for the other.
 
 Source: RFC 9162, sections 2.1.1 (root) and 2.1.3 (inclusion proof).
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -29,9 +30,59 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         return json.dumps([self.conversation, self.records, self.head], separators=(",", ":")).encode()
 
 
-def sort_leaves(leaves: Sequence[Leaf]) -> list[bytes]:
-    """The bytes of all leaves, in the order of the tree."""
-    return sorted(leaf.encode() for leaf in leaves)
+class MerkleTree:
+    """A tree that keeps its inner nodes: a changed or new leaf costs one path to the root."""
+
+    def __init__(self) -> None:
+        self._levels: list[list[bytes]] = [[]]
+        """The nodes of each level, the hashes of the leaves first."""
+        self._changed: dict[int, bytes] = {}
+        """Hashes of leaves whose paths were not computed yet, by index."""
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, index: int, leaf: bytes) -> None:
+        """Replace a leaf, or add one at the end: then the index is the size."""
+        self._changed[index] = _hash_leaf(leaf)
+        self._size = max(self._size, index + 1)
+
+    def compute_root(self, changes: Mapping[int, bytes] | None = None) -> bytes:
+        """The root; with leaves that are put into a copy, where `changes` has some."""
+        if self._changed:
+            self._climb(self._changed, self._size, is_kept=True)
+            self._changed = {}
+        hashes = {index: _hash_leaf(leaf) for index, leaf in (changes or {}).items()}
+        return self._climb(hashes, max([self._size, *(index + 1 for index in hashes)]), is_kept=False)
+
+    def _climb(self, nodes: dict[int, bytes], size: int, *, is_kept: bool) -> bytes:
+        """The root of a tree in which these leaves have changed.
+
+        Args:
+            nodes: hashes of the changed leaves, by index.
+            size: how many leaves the tree has then.
+            is_kept: whether the nodes on the way are kept.
+        """
+        if not size:
+            return hashlib.sha256().digest()
+        height = 0
+        while True:
+            if height == len(self._levels):
+                self._levels.append([])
+            level = self._levels[height]
+            if is_kept:
+                for index in sorted(nodes):
+                    level[index : index + 1] = [nodes[index]]
+            if size == 1:
+                return nodes[0] if nodes else level[0]
+            parents = {}
+            for parent in {index // 2 for index in nodes}:
+                left, right = 2 * parent, 2 * parent + 1
+                node = nodes.get(left) or level[left]
+                # An odd node at the end moves up unchanged, as below.
+                parents[parent] = _hash_node(node, nodes.get(right) or level[right]) if right < size else node
+            nodes, size, height = parents, (size + 1) // 2, height + 1
 
 
 def compute_root(leaves: Sequence[bytes]) -> bytes:

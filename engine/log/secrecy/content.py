@@ -35,8 +35,9 @@ _DROPPED_KEYS = frozenset(["parts", "labels", "deltas", "wire_digest", "notes", 
 
 _RESULT_KEYS = ("success", "tool_name", "execution_time_ms")
 
-_ONLY_CONTENT = {"forked": "system", "erased": "reason"}
-"""Events with one key of content: the prompt that somebody gave a fork, and why somebody had content erased.
+_ONLY_CONTENT = {"forked": "system", "erased": "reason", "restored": "reason"}
+"""Events with one key of content: the prompt that somebody gave a fork, and why content was erased or the log
+restored.
 All else in them links records, or says who did it."""
 
 UNTOUCHED_TYPES = frozenset(["configured", "migrated", "continued", "resumed", "calls_started", "elapsed"])

@@ -12,6 +12,7 @@ pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
 from agents import make_engine, make_spec, reply_with_calls
 from child_agents import make_parent_chart
+from seal_files import append_seal
 from served import make_site, open_client
 
 from toolchart.app.cli.commands.turns.serve import open_seals
@@ -19,7 +20,7 @@ from toolchart.app.server.site import SiteSettings
 from toolchart.engine import Engine
 from toolchart.engine.exchange.evidence import check_evidence
 from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.log.sealing.journal import Journal, append_entry, load_journal
+from toolchart.engine.log.sealing.journal import Journal, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -126,7 +127,7 @@ def seal_everything(engine: Engine, folder: Path, signer: SealSigner | None = No
     """A journal with one seal over the whole log of an engine."""
     path = folder / "seals.jsonl"
     line = seal_log(engine.store, Journal(), "2026-01-01T00:00:00Z", signer or SealSigner())
-    append_entry(path, line)
+    append_seal(path, line)
     return path
 
 
@@ -150,10 +151,10 @@ async def test_the_state_of_a_seal_is_told(tmp_path: Path) -> None:
     assert (await read_seal(engine, path))["state"] == "unsealed"
     journal = load_journal(path, SealVerifier())
     key = b"a key of these tests that is long enough"
-    append_entry(Path(path), seal_log(engine.store, journal, "2026-01-02T00:00:00Z", make_hmac_signer(key)))
+    append_seal(Path(path), seal_log(engine.store, journal, "2026-01-02T00:00:00Z", make_hmac_signer(key)))
     assert (await read_seal(engine, path))["state"] == "unchecked"
     only_key = tmp_path / "signed.jsonl"
-    append_entry(only_key, seal_log(engine.store, Journal(), "2026-01-02T00:00:00Z", make_hmac_signer(key)))
+    append_seal(only_key, seal_log(engine.store, Journal(), "2026-01-02T00:00:00Z", make_hmac_signer(key)))
     sealed = await read_seal(engine, str(only_key), SealVerifier(key))
     assert (sealed["state"], sealed["records"], sealed["at"]) == ("sealed", 3, "2026-01-02T00:00:00Z")
     missing = await read_seal(engine, str(tmp_path / "nowhere"))

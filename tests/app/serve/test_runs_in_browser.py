@@ -17,10 +17,11 @@ from browser import CHROMIUM, open_browser, sign_in
 from child_agents import make_parent_chart
 from effort import IS_LONG
 from playwright.async_api import expect
+from seal_files import append_seal
 from served import make_site, serve
 
 from toolchart.app.server.site import SiteSettings
-from toolchart.engine.log.sealing.journal import Journal, append_entry
+from toolchart.engine.log.sealing.journal import Journal
 from toolchart.engine.log.sealing.keys import SealSigner
 from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.testing.clock import TurnableClock
@@ -184,7 +185,7 @@ async def test_seal_and_export(tmp_path: Path) -> None:
     engine = make_engine(["one", "two"])
     await engine.arun("hi", conversation="c1")
     path = tmp_path / "seals.jsonl"
-    append_entry(path, seal_log(engine.store, Journal(), "2026-01-01T00:00:00Z", SealSigner()))
+    append_seal(path, seal_log(engine.store, Journal(), "2026-01-01T00:00:00Z", SealSigner()))
     await engine.arun("hi", conversation="c2")
     with serve(make_site(engine, settings=SiteSettings(seals=str(path)))) as url:
         async with open_browser() as context:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import click
 
@@ -22,9 +21,10 @@ from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
-from toolchart.engine.log.sealing.journal import append_entry, load_journal
 from toolchart.engine.log.sealing.log_seals import bury_conversations
+from toolchart.engine.log.sealing.witness import Witness
 from toolchart.engine.runtime.clock import SystemClock
+from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
 
 
@@ -45,9 +45,9 @@ from toolchart.states.ports import Store
 @click.option(
     "--seals",
     "journal_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Seal journal of this log: gets a tombstone of what is deleted, before it is deleted.",
+    metavar="WHERE",
+    help="Seal journal or witness of this log (a path, git:FOLDER, https://...): gets a tombstone of what is "
+    "deleted, before it is deleted.",
 )
 @click.option(
     "--archive",
@@ -105,10 +105,12 @@ def _write_tombstone(
     store: Store, names: list[str], journal_path: str, key_file: str | None, public_keys: tuple[str, ...]
 ) -> None:
     """Say in the seal journal which conversations are about to be deleted."""
-    journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys), must_exist=True)
-    signer, now = read_seal_signer(key_file), SystemClock().now()
-    tombstone = bury_conversations(store, names, journal, now, "prune", signer)
-    append_entry(Path(journal_path), tombstone)
+    witness = Witness(journal_path, read_seal_signer(key_file), read_seal_verifier(key_file, public_keys))
+    if not witness.read_newest().count:
+        raise SpecError(
+            "there is no seal in this journal", file=journal_path, hint="make one: toolchart seal"
+        )
+    bury_conversations(store, names, witness, SystemClock().now(), "prune")
 
 
 def _print_names(names: Iterable[str], count: int) -> set[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
@@ -18,8 +16,9 @@ from toolchart.app.cli.parameters.keys import (
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.log.seal import seal_conversation
-from toolchart.engine.log.sealing.journal import Journal, append_entry, compute_anchor, load_journal
-from toolchart.engine.log.sealing.log_seals import seal_log
+from toolchart.engine.log.sealing.journal import Journal, compute_anchor
+from toolchart.engine.log.sealing.log_seals import seal_log, seal_log_at
+from toolchart.engine.log.sealing.witness import Witness
 from toolchart.engine.runtime.clock import SystemClock
 
 
@@ -28,9 +27,9 @@ from toolchart.engine.runtime.clock import SystemClock
 @click.option(
     "--to",
     "journal_path",
-    type=click.Path(),
-    metavar="FILE",
-    help="Append to this seal journal, after checking it and the log against each other.",
+    metavar="WHERE",
+    help="Append to this seal journal, after checking it and the log against each other: a path, git:FOLDER "
+    "or https://...",
 )
 @key_option
 @public_key_option
@@ -59,13 +58,12 @@ def command(
             seal = seal_conversation(store, find_conversation(store, conversation), now, key)
             print_json(seal.to_dict(), lines=True)
             return SUCCESS
-        journal = Journal()
-        if journal_path is not None:
-            journal = load_journal(journal_path, read_seal_verifier(key_file, public_keys))
-        line = seal_log(store, journal, now, read_seal_signer(key_file))
-    if journal_path is None:
-        click.echo(line)
-    else:
-        append_entry(Path(journal_path), line)
+        signer = read_seal_signer(key_file)
+        if journal_path is None:
+            line = seal_log(store, Journal(), now, signer)
+            click.echo(line)
+        else:
+            witness = Witness(journal_path, signer, read_seal_verifier(key_file, public_keys))
+            line = seal_log_at(store, witness, now)
     print_notice(f"anchor of this seal: {compute_anchor(line)}")
     return SUCCESS
