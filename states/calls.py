@@ -156,7 +156,7 @@ def reduce_decision(builder: SnapshotBuilder, event: Decided) -> None:
         signature=event.signature,
         definition=event.definition if event.approved else open_call.definition,
     )
-    builder.calls = builder.calls.replace_call(builder.calls.positions[call.id], open_call)
+    builder.calls = builder.calls.replace_call(open_call)
     builder.approved += event.approved
     builder.denied += not event.approved
 
@@ -209,8 +209,7 @@ def mark_started_calls(builder: SnapshotBuilder, effect: RunTools, call_ids: tup
         if open_call is None or open_call.outcome is not None or call_id not in asked_ids:
             condition = f"the effect {effect.id} has an open call {call_id!r}"
             raise IllegalEvent("calls_started", builder.state, false_conditions=(condition,))
-        position = builder.calls.positions[call_id]
-        builder.calls = builder.calls.replace_call(position, replace(open_call, began_under=effect.id))
+        builder.calls = builder.calls.replace_call(replace(open_call, began_under=effect.id))
     return effect
 
 
@@ -233,10 +232,9 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
         builder.iteration += 1
         return
     calls = builder.calls
-    position = calls.positions.get(event.call_id)
-    if position is None:
+    open_call = calls.find(event.call_id)
+    if open_call is None:
         raise IllegalEvent(event.TYPE, builder.state, false_conditions=(f"a call {event.call_id!r} is open",))
-    open_call = calls[position]
     if open_call.outcome is not None:
         raise IllegalEvent(
             event.TYPE, builder.state, false_conditions=(f"call {event.call_id!r} has no outcome yet",)
@@ -244,7 +242,7 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
     call_with_outcome = replace(
         open_call, outcome=event.outcome, result=event.result, shown=event.shown, parts=event.parts
     )
-    builder.calls = calls = calls.replace_call(position, call_with_outcome)
+    builder.calls = calls = calls.replace_call(call_with_outcome)
     if event.raised and builder.settings is not None and builder.settings.strict:
         # A lenient policy records the failure alone: the model reads it, and the turn goes on.
         builder.warnings += (f"the tool {open_call.call.name!r} raised {event.result.get('error')}",)

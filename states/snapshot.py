@@ -115,10 +115,10 @@ class OpenCalls(Sequence[OpenCall]):
         if self.length > _CHUNK:
             self._chunks = [all_calls[i : i + _CHUNK] for i in range(0, self.length, _CHUNK)]
 
-    def replace_call(self, position: int, new_call: OpenCall) -> OpenCalls:
-        """The calls with another one, of the same id, at a position."""
+    def replace_call(self, new_call: OpenCall) -> OpenCalls:
+        """The calls with this one in place of the one with its id."""
         changed = OpenCalls.__new__(OpenCalls)
-        chunks, (number, place) = self._chunks.copy(), divmod(position, _CHUNK)
+        chunks, (number, place) = self._chunks.copy(), divmod(self.positions[new_call.call.id], _CHUNK)
         chunks[number] = chunk = chunks[number].copy()
         old_call, chunk[place] = chunk[place], new_call
         pending, undecided = self.pending, self.undecided
