@@ -5,7 +5,7 @@ the host gets apart from headers and address. `send_body` and `stream_body` talk
 body and never see the request, so whatever depends on the request is in the body.
 
 Between the two stands the code below. It takes the digest of the body at the moment at which the body is
-handed over, and puts it into the reply or the error. The digest is recorded, and `replay --wire` builds the
+handed over, and puts it into the reply or the error. The digest is recorded, and `replay` builds the
 body again from the recorded request and compares: a change of the code between request and host shows.
 
 The digest is over canonical JSON, with sorted keys, and the host gets the keys in the order of the body: the
@@ -23,7 +23,7 @@ from typing import Any, TypeVar, final
 
 from msgspec.structs import replace
 
-from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.failures import convert_exceptions, read_http_error
 from toolchart.providers.shared.replies import DeltaJoiner, stream_reply
 from toolchart.providers.shared.requests import Origin
 from toolchart.providers.transport.encoded_bodies import encode_canonical_body
@@ -208,6 +208,36 @@ class HostAdapter(ABC):
         """
         return None
 
+    def decode_raw(self, body: dict[str, Any], content: bytes, *, is_streamed: bool) -> Reply:
+        """The reply of a raw answer that was kept, by the code that decodes it when it comes.
+
+        Args:
+            body: what was sent for it.
+            content: the bytes of the answer.
+
+        Raises:
+            ProviderError: as when the answer came.
+            NotImplementedError: the adapter decodes no bytes; this one says so.
+        """
+        raise NotImplementedError
+
+    def decode_again(self, request: Request, content: bytes, *, status: int, is_streamed: bool) -> Reply:
+        """The reply to a request by its raw answer, which was kept; nothing is sent.
+
+        It has no digest of the body, and nothing of the headers.
+
+        Args:
+            status: of HTTP.
+
+        Raises:
+            ProviderError: the call failed by this answer.
+            NotImplementedError: the adapter decodes no bytes.
+        """
+        if status >= 400:
+            raise read_http_error(status, content)
+        body = self._prepare_body(request, stream=is_streamed)
+        return self._add_request_data(request, self.decode_raw(body, content, is_streamed=is_streamed))
+
     @final
     async def count_tokens(self, request: Request) -> int | None:
         """The tokens of a request by the host's own counter; None where it is not to be asked.
@@ -285,8 +315,11 @@ class HostAdapter(ABC):
             return self.build_body(request, stream=stream)
 
     def _finish_reply(self, request: Request, reply: Reply, headers: CallHeaders, digest: str) -> Reply:
+        reply = self._add_request_data(request, reply)
+        return replace(reply, wire_digest=digest, rate_limits=headers.limits)
+
+    def _add_request_data(self, request: Request, reply: Reply) -> Reply:
+        """The reply with what follows from the request: warnings, and whose its private data is."""
         warnings = (*reply.warnings, *self.list_warnings(request, reply))
         data = self.get_origin(request).mark_data(reply.provider_data)
-        return replace(
-            reply, warnings=warnings, wire_digest=digest, provider_data=data, rate_limits=headers.limits
-        )
+        return replace(reply, warnings=warnings, provider_data=data)

@@ -108,6 +108,10 @@ def load_price_table(prices: str | Mapping[str, Any] | None, folder: Path | None
         raise _build_table_error(error, document, is_inline=not is_file) from None
 
 
+UNKNOWN_COST = ", so max_cost does not count this reply"
+"""How the warning about a reply of unknown cost ends."""
+
+
 def build_pricer(spec: AgentSpec, folder: Path | None) -> Callable[[Reply, Request], Reply] | None:
     """A function that adds the cost to a reply; None if the spec has neither prices nor `max_cost`.
 
@@ -158,7 +162,7 @@ def add_cost(reply: Reply, request: Request, table: PriceTable | None, *, is_lim
     if not is_limited:
         return reply
     reason = _explain_unknown_cost(reply.model or request.model, table, price)
-    return replace(reply, warnings=(*reply.warnings, f"{reason}, so max_cost does not count this reply"))
+    return replace(reply, warnings=(*reply.warnings, f"{reason}{UNKNOWN_COST}"))
 
 
 def _explain_unknown_cost(model: str, table: PriceTable | None, price: Price | None) -> str:

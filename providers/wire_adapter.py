@@ -1,17 +1,24 @@
-"""Base classes of adapters that send one JSON body in one request, and read the answer whole or streamed."""
+"""Base classes of adapters that send one JSON body in one request, and read the answer whole or streamed.
+
+The bytes of an answer are decoded by `decode_whole` and by the `StreamDecoder` of `make_stream_decoder`, live
+and when `replay` decodes a kept answer again (`decode_raw`).
+"""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.descriptor import StreamAccumulator
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.stream_frames import EventFrameReader, FrameReader, iterate_frames
+from toolchart.providers.transport.reply_guard import build_excess_error
+from toolchart.providers.transport.stream_frames import EventFrameReader, FrameReader, read_end
 from toolchart.states.messages import Delta, Reply
 
 if TYPE_CHECKING:
@@ -20,10 +27,64 @@ if TYPE_CHECKING:
 _JSON_HEADERS = {"content-type": "application/json"}
 
 
+class StreamDecoder:
+    """Decodes one streamed answer: takes its bytes as they come, gives deltas, and last the whole reply.
+
+    Args:
+        reader: cuts the bytes into frames.
+        accumulator: joins the frames into the body that an unstreamed answer would have had.
+        decode_answer: makes the reply of that body.
+    """
+
+    def __init__(
+        self, reader: FrameReader, accumulator: StreamAccumulator, decode_answer: Callable[[Any], Reply]
+    ) -> None:
+        self._reader = reader
+        self._accumulator = accumulator
+        self._decode_answer = decode_answer
+        self._frames_left = stream_frames.MAX_PIECES
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the stream itself has marked its end: nothing after it counts."""
+        return self._reader.is_done
+
+    def add_bytes(self, data: bytes) -> Iterator[Delta]:
+        """The deltas of the next bytes.
+
+        Raises:
+            ProviderError: a frame is not JSON, or an error; or there are more than `MAX_PIECES`.
+        """
+        return self._add_frames(self._reader.add_bytes(data))
+
+    def finish_bytes(self) -> Iterator[Delta]:
+        """The deltas of what the end of the bytes completes, where the stream has not marked its end.
+
+        Raises:
+            ProviderError: as `add_bytes`; the last frame of a cut stream is not JSON.
+        """
+        return iter(()) if self.is_done else self._add_frames(self._reader.finish())
+
+    def _add_frames(self, frames: Iterator[Any]) -> Iterator[Delta]:
+        for frame in frames:
+            self._frames_left -= 1
+            if self._frames_left < 0:
+                raise build_excess_error(f"the stream has more than {stream_frames.MAX_PIECES} pieces")
+            yield from self._accumulator.add_frame(frame)
+
+    def build_reply(self) -> Reply:
+        """The whole reply.
+
+        Raises:
+            ProviderError: the stream was cut, or is no reply.
+        """
+        return self._decode_answer(self._accumulator.build_body(self.is_done))
+
+
 class WireAdapter(HostAdapter):
     """Sends one JSON body in one request, and reads the answer, whole or streamed, by its wire format.
 
-    A subclass says how its host gets the body (`fetch_json`, `stream_bytes`) and what reads the answer.
+    A subclass says how its host gets the body (`fetch_content`, `stream_bytes`) and what reads the answer.
     """
 
     accumulator: Callable[[], StreamAccumulator]
@@ -32,12 +93,9 @@ class WireAdapter(HostAdapter):
     frame_reader: Callable[[], FrameReader] = EventFrameReader
     """Cuts the bytes of a stream into frames."""
 
-    json_errors: tuple[type[Exception], ...] = (ValueError,)
-    """Exceptions of `fetch_json` that mean that the answer is not JSON."""
-
     @abstractmethod
-    async def fetch_json(self, body: dict[str, Any]) -> Any:
-        """Send this body; the JSON of the answer. Every exception becomes a failed call."""
+    async def fetch_content(self, body: dict[str, Any]) -> bytes:
+        """Send this body; the bytes of the answer. Every exception becomes a failed call."""
 
     @abstractmethod
     def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
@@ -51,15 +109,43 @@ class WireAdapter(HostAdapter):
             ProviderError: the answer is an error, or no reply.
         """
 
+    def decode_whole(self, content: bytes) -> Reply:
+        """The reply of the bytes of a whole answer.
+
+        Raises:
+            ProviderError: they are not JSON, an error, or no reply.
+        """
+        with convert_exceptions(ValueError):
+            answer = json.loads(content)
+        return self.decode_answer(answer)
+
+    def make_stream_decoder(self) -> StreamDecoder:
+        """A decoder for one streamed answer."""
+        return StreamDecoder(self.frame_reader(), self.accumulator(), self.decode_answer)
+
+    def decode_raw(self, body: dict[str, Any], content: bytes, *, is_streamed: bool) -> Reply:
+        """The reply of a raw answer that was kept.
+
+        Raises:
+            ProviderError: as when the answer came.
+        """
+        if not is_streamed:
+            return self.decode_whole(content)
+        decoder = self.make_stream_decoder()
+        with convert_exceptions():
+            for _ in (*decoder.add_bytes(content), *decoder.finish_bytes()):
+                pass
+        return decoder.build_reply()
+
     async def send_body(self, body: dict[str, Any]) -> Reply:
         """The whole reply to a body.
 
         Raises:
             ProviderError: the call failed.
         """
-        with convert_exceptions(*self.json_errors):
-            answer = await self.fetch_json(body)
-        return self.decode_answer(answer)
+        with convert_exceptions():
+            content = await self.fetch_content(body)
+        return self.decode_whole(content)
 
     async def stream_body(self, body: dict[str, Any]) -> AsyncGenerator[Delta | Reply, None]:
         """The deltas of the reply as they arrive, and last the whole reply.
@@ -67,17 +153,18 @@ class WireAdapter(HostAdapter):
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
-        reader, accumulator = self.frame_reader(), self.accumulator()
+        decoder = self.make_stream_decoder()
         with convert_exceptions():
-            # The frames are closed before the bytes, so that the connection is free when the reply is here.
-            async with (
-                aclosing(self.stream_bytes(body)) as pieces,
-                aclosing(iterate_frames(pieces, reader)) as frames,
-            ):
-                async for frame in frames:
-                    for delta in accumulator.add_frame(frame):
+            async with aclosing(self.stream_bytes(body)) as pieces:
+                async for data in pieces:
+                    for delta in decoder.add_bytes(data):
                         yield delta
-        yield self.decode_answer(accumulator.build_body(reader.is_done))
+                    if decoder.is_done:
+                        await read_end(pieces)
+                        break
+                for delta in decoder.finish_bytes():
+                    yield delta
+        yield decoder.build_reply()
 
 
 class HttpAdapter(WireAdapter):
@@ -95,14 +182,14 @@ class HttpAdapter(WireAdapter):
         """The bytes that are sent for a body."""
         return encode_body(body)
 
-    async def post_content(self, path: str, data: bytes) -> Any:
-        """The JSON answer of a path to some bytes. Every exception becomes a failed call."""
+    async def post_content(self, path: str, data: bytes) -> bytes:
+        """The answer of a path to some bytes. Every exception becomes a failed call."""
         response = await self._client.post(path, content=data, headers=_JSON_HEADERS)
         raise_for_status(response)
-        return response.json()
+        return response.content
 
-    async def fetch_json(self, body: dict[str, Any]) -> Any:
-        """Send this body; the JSON of the answer."""
+    async def fetch_content(self, body: dict[str, Any]) -> bytes:
+        """Send this body; the bytes of the answer."""
         return await self.post_content(self.get_path(body, stream=False), self.encode_content(body))
 
     async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:

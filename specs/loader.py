@@ -322,6 +322,14 @@ def _find_inconsistencies(spec: AgentSpec, document: Document) -> Iterator[SpecE
                         document, (*position, "match", key), f"not a regular expression: {error}"
                     )
         yield from _find_broken_format(handler.response_format or {}, document, position)
+    if spec.log_answers and spec.redact is not None:
+        # A raw answer is no text in which secrets could be found: an escape or a piece of a stream hides one.
+        yield _make_problem(
+            document,
+            ("log_answers",),
+            "a redacted log keeps no raw answers: they would hold what `redact` takes out",
+            "leave out `log_answers` or `redact`",
+        )
     yield from _find_unknown_hosts(spec, document)
     yield from _find_duplicate_tools(spec, document)
 

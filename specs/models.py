@@ -360,6 +360,9 @@ class AgentSpec(Section):
     """Seconds after which another worker may take over a conversation from one that shows no sign of life."""
     log_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies; not allowed together with `redact`."""
+    log_answers: bool = False
+    """Whether the log keeps the raw answers of model hosts, compressed, so that `replay` decodes them again;
+    not allowed together with `redact`."""
     debug: DebugConfig | None = None
     """Switches for finding faults (`docs/howto/finding-faults.md`)."""
     redact: RedactConfig | None = None

@@ -200,7 +200,9 @@ class NoRecordedAnswer(ToolchartError):
 class ReplayMismatch(ToolchartError):
     """The first difference between a log and its replay."""
 
-    def __init__(self, *, seq: int, pointer: str, expected: object, actual: object, blame: str) -> None:
+    def __init__(
+        self, *, seq: int, pointer: str, expected: object, actual: object, blame: str, host: str = ""
+    ) -> None:
         self.seq = seq
         """Sequence number of the record."""
         self.pointer = pointer
@@ -212,10 +214,17 @@ class ReplayMismatch(ToolchartError):
         self.blame = blame
         """Kind of cause: `chart`, `spec`, `tool schema`, `tool source`, `texts`, `release`, `adapter` or
         `engine`."""
+        self.host = host
+        """The model host (the `provider` of its `llms` entry) whose `adapter` differs; else empty."""
         super().__init__(
             f"record {seq} differs at {pointer}: the log has {expected!r}, replay gives {actual!r} "
-            f"(cause: {blame})"
+            f"(cause: {self.cause})"
         )
+
+    @property
+    def cause(self) -> str:
+        """The cause in words: `chart`, or `adapter of openai`."""
+        return f"{self.blame} of {self.host}" if self.host else self.blame
 
 
 class UnknownSemantics(ReplayMismatch):

@@ -14,7 +14,7 @@ import msgspec
 
 from toolchart.states.content import ContentPart
 from toolchart.states.descriptors import Descriptor, find_text_gaps
-from toolchart.states.messages import DecisionSignature, Message, Reply, ToolDefinition, Usage
+from toolchart.states.messages import DecisionSignature, Message, RawAnswer, Reply, ToolDefinition, Usage
 
 FAILURE_KINDS = (
     "auth",
@@ -307,6 +307,11 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """What the reply says under the output schema of its effect; None for an effect without a schema."""
     deltas: tuple[dict[str, Any], ...] = ()
     """The stream deltas, each with its kind, if the agent spec asks to record them."""
+    answer_digest: str | None = None
+    """Digest of the raw answer: of the bytes that the host sent, before decoding. None where no host
+    answered: a script, a cassette, an answer from a log."""
+    raw_answer: RawAnswer | None = None
+    """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()
     """Reserved: what of the request the host was not sent as it stands there."""
 
@@ -332,6 +337,10 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     rate_limits: dict[str, dict[str, float]] | None = None
     reply: Reply | None = None
     """The reply that broke its schema; its usage counts."""
+    answer_digest: str | None = None
+    """Digest of the raw answer, as far as it was read; None where no host answered."""
+    raw_answer: RawAnswer | None = None
+    """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()
     """Reserved: as in `replied`."""
 

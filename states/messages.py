@@ -244,6 +244,21 @@ class Reply(
     """What the host said in its headers about limits, by what is limited: `limit`, `remaining`, `reset_s`."""
 
 
+class RawAnswer(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    """The bytes of a host's answer, as the log keeps them where the agent spec asks for it."""
+
+    content: str
+    """The bytes before decoding, compressed (zlib), as Base64."""
+    status: int = 0
+    """Status of HTTP; 0 stands for 200."""
+    is_streamed: bool = False
+    """Whether the answer was asked for as a stream."""
+    is_cut: bool = False
+    """Whether it was not read to its end."""
+
+
 # -- deltas of a streamed reply ------------------------------------------------------------------
 
 # A stream yields deltas and then, last, the complete reply. Deltas are for display. Only the complete reply

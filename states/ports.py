@@ -66,6 +66,27 @@ class CountingProvider(Protocol):
 
 
 @runtime_checkable
+class AnswerDecoder(Protocol):
+    """A provider that decodes kept answers again, without its key and without a network."""
+
+    def decode_again(self, request: Request, content: bytes, *, status: int, is_streamed: bool) -> Reply:
+        """The reply to a request by its raw answer, by the code that decodes it when it comes.
+
+        It has no digest of the body, and nothing of the headers.
+
+        Args:
+            content: the bytes of the answer.
+            status: of HTTP.
+            is_streamed: whether the answer was asked for as a stream.
+
+        Raises:
+            ProviderError: the call failed by this answer.
+            NotImplementedError: the adapter decodes no bytes.
+        """
+        ...
+
+
+@runtime_checkable
 class StreamingProvider(Provider, Protocol):
     """A provider that can stream its replies."""
 

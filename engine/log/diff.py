@@ -35,6 +35,8 @@ _VOLATILE_KEYS = frozenset(
         "native_id",
         "request",
         "wire_digest",
+        "answer_digest",
+        "raw_answer",
         "effect",
         "format",
         "versions",

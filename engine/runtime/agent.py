@@ -122,6 +122,7 @@ class Agent:
             debug_files=self.debug_files,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=spec.log_deltas and not spec.redact,
+            keep_answers=spec.log_answers,
         )
         """What the program gave, with what this agent adds; its children get what the program gave."""
 

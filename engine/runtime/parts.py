@@ -188,6 +188,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Writes what the spec's section `debug` asks for."""
     keep_deltas: bool = False
     """Whether the log keeps the deltas of streamed replies."""
+    keep_answers: bool = False
+    """Whether the log keeps the raw answers of model hosts."""
 
 
 class Dependencies(Parts, frozen=True, kw_only=True):

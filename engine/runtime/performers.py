@@ -28,6 +28,7 @@ from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.tool_calls import mark_starts, run_tools
 from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.providers.text_calls.provider import accept_text_calls
+from toolchart.providers.transport.raw_answers import capture_answer
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.effects import (
@@ -115,8 +116,15 @@ class EffectPerformer:
     async def _call_model(self, effect: CallModel) -> None:
         driver = self._driver
         telemetry = driver.dependencies.telemetry
-        with _NO_SPAN if telemetry is None else telemetry.attach(driver.conversation, effect.id, ""):
+        with (
+            _NO_SPAN if telemetry is None else telemetry.attach(driver.conversation, effect.id, ""),
+            capture_answer(keeps_bytes=driver.dependencies.keep_answers) as answer,
+        ):
             event = await self._request_answer(effect, driver.dependencies)
+        digest = answer.digest
+        if digest is not None:
+            raw_answer = answer.build_raw_answer(is_streamed=effect.id in self._streamed_texts)
+            event = replace(event, answer_digest=digest, raw_answer=raw_answer)
         self._streamed_texts.pop(effect.id, None)
         driver.apply_event(event)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ class AnthropicProvider(HttpAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
-            answer = await self.post_content(f"{_PATH}/count_tokens", encode_body(counted))
+            answer = json.loads(await self.post_content(f"{_PATH}/count_tokens", encode_body(counted)))
         return read_token_count(answer, "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:

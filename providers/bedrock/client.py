@@ -8,6 +8,7 @@ botocore is an extra, and imported when a client is made without a key, or the r
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -133,7 +134,7 @@ class BedrockProvider(HttpAdapter):
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         data = encode_body({"input": {"converse": counted}})
         with convert_exceptions(ValueError):
-            answer = await self.post_content(_build_path(body["model"], "count-tokens"), data)
+            answer = json.loads(await self.post_content(_build_path(body["model"], "count-tokens"), data))
         return read_token_count(answer, "inputTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:

@@ -121,8 +121,6 @@ class GeminiProvider(WireAdapter):
     name = "gemini"
     has_counter = True
     accumulator = GeminiAccumulator
-    json_errors = (json.JSONDecodeError, TypeError)
-    """Other ValueErrors are the SDK's and not about the answer's JSON."""
 
     def __init__(self, client: Client, settings: GeminiSettings | None = None) -> None:
         # The client closes its connections when it is garbage-collected, so it is kept here.
@@ -189,17 +187,16 @@ class GeminiProvider(WireAdapter):
             body = {**body, "generationConfig": config}
         return body
 
-    async def fetch_json(self, body: dict[str, Any]) -> Any:
-        """Send this body; the JSON of the answer."""
+    async def fetch_content(self, body: dict[str, Any]) -> bytes:
+        """Send this body; the bytes of the answer."""
         return await self._post(body, "generateContent")
 
-    async def _post(self, body: dict[str, Any], method: str) -> Any:
-        """The JSON answer of one of the model's methods."""
+    async def _post(self, body: dict[str, Any], method: str) -> bytes:
+        """The answer of one of the model's methods."""
         api = self._client._api_client
         http_request = _build_http_request(api, body, method)
-        return json.loads(
-            (await api._async_request(http_request=http_request, stream=False)).response_stream[0]
-        )
+        answer = await api._async_request(http_request=http_request, stream=False)
+        return str(answer.response_stream[0]).encode()
 
     async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
@@ -233,9 +230,10 @@ class GeminiProvider(WireAdapter):
         counted = {"model": body["model"], "generateContentRequest": {**body, "model": name}}
         if self._settings.vertex is not None:  # Vertex takes the contents themselves
             counted = {key: value for key, value in body.items() if key in _VERTEX_COUNTED_KEYS}
-        with convert_exceptions(*self.json_errors):
-            answer = await self._post(counted, "countTokens")
-        return read_token_count(answer, "totalTokens")
+        with convert_exceptions():
+            content = await self._post(counted, "countTokens")
+        with convert_exceptions(ValueError):
+            return read_token_count(json.loads(content), "totalTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""

@@ -293,9 +293,9 @@ class ResponsesProvider(WireAdapter):
         extra = self._settings.extra_body
         return adapt_request(request, wire="responses", host=self._rules_host, extra=extra)
 
-    async def fetch_json(self, body: dict[str, Any]) -> Any:
-        """Send this body; the JSON of the answer."""
-        return json.loads((await self._sender.post_body("/responses", body)).content)
+    async def fetch_content(self, body: dict[str, Any]) -> bytes:
+        """Send this body; the bytes of the answer."""
+        return (await self._sender.post_body("/responses", body)).content
 
     def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
@@ -431,9 +431,9 @@ class OpenAIProvider(WireAdapter):
                 body["stream_options"] = {"include_usage": True}
         return body | (self._settings.extra_body or {})
 
-    async def fetch_json(self, body: dict[str, Any]) -> Any:
-        """Send this body; the JSON of the answer."""
-        return json.loads((await self._sender.post_body(self._get_path(body), body)).content)
+    async def fetch_content(self, body: dict[str, Any]) -> bytes:
+        """Send this body; the bytes of the answer."""
+        return (await self._sender.post_body(self._get_path(body), body)).content
 
     def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
@@ -531,6 +531,14 @@ class DefaultProvider(HostAdapter):
         async with aclosing(self._find_adapter(body).stream_body(body)) as items:
             async for item in items:
                 yield item
+
+    def decode_raw(self, body: dict[str, Any], content: bytes, *, is_streamed: bool) -> Reply:
+        """The reply of a raw answer that was kept.
+
+        Raises:
+            ProviderError: as when the answer came.
+        """
+        return self._find_adapter(body).decode_raw(body, content, is_streamed=is_streamed)
 
     async def count_body(self, body: dict[str, Any]) -> int | None:
         """The tokens of a body as a prompt; None for a model that only chat completions have.

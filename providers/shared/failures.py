@@ -8,6 +8,7 @@ Source: the SDKs' exception classes at openai 3.52.0, ollama 0.6.3 and google-ge
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -465,11 +466,16 @@ def raise_for_status(response: httpx.Response) -> None:
         ProviderError: the status is 400 or above.
     """
     if response.is_error:
-        try:
-            body = response.json()
-        except ValueError:
-            body = response.text
-        raise classify_http_error(response.status_code, body, response.headers)
+        raise read_http_error(response.status_code, response.content, response.headers)
+
+
+def read_http_error(status: int, content: bytes, headers: Mapping[str, str] | None = None) -> ProviderError:
+    """The error for the bytes of an answer with an error status: JSON, or text."""
+    try:
+        body = json.loads(content)
+    except ValueError:
+        body = content.decode("utf-8", "replace")
+    return classify_http_error(status, body, headers)
 
 
 def _find_error_body(error: Exception) -> Any:

@@ -40,7 +40,7 @@ from toolchart.states.messages import (
     ToolCall,
     encode_arguments,
 )
-from toolchart.states.ports import CountingProvider, Provider, StreamingProvider
+from toolchart.states.ports import AnswerDecoder, CountingProvider, Provider, StreamingProvider
 
 _INSTRUCTIONS = """\
 You can use tools. To use one, write exactly this, with nothing after it, and wait for its result:
@@ -120,6 +120,15 @@ class TextCallProvider:
         if not isinstance(self._inner, CountingProvider):
             return None
         return await self._inner.count_tokens(self._rewrite_request(request))
+
+    def decode_again(self, request: Request, content: bytes, *, status: int, is_streamed: bool) -> Reply:
+        """The reply to a request by its raw answer, which was kept; see `HostAdapter.decode_again`."""
+        inner_request = self._rewrite_request(request)
+        is_streamed = is_streamed and isinstance(self._inner, StreamingProvider)
+        if not isinstance(self._inner, AnswerDecoder):
+            raise NotImplementedError
+        reply = self._inner.decode_again(inner_request, content, status=status, is_streamed=is_streamed)
+        return self._read_reply(reply, request)
 
     async def aclose(self) -> None:
         """Close the connections of the wrapped provider."""

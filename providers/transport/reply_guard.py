@@ -17,16 +17,19 @@ all that has come at once.
 
 A redirect to another origin (scheme, name or port) would send the conversation, and often the key, to
 somebody whom the agent spec does not name. It is refused before anything is sent there.
+
+What passes the guard of a model call is its raw answer, whose digest the log has (`raw_answers.py`).
 """
 
 from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+from toolchart.providers.transport.raw_answers import AnswerCapture, find_capture
 from toolchart.states.errors import ProviderError
 
 MAX_REPLY_BYTES = 64 * 2**20
@@ -132,11 +135,23 @@ class BodyGuard:
         max_bytes: most bytes, as sent and decompressed.
         encoding: the compression: `gzip`, `deflate` or none.
         is_cut: whether a longer body ends at the limit, instead of failing.
+        capture: gets the plain bytes; it has begun with this body.
+        take_bytes: what the capture takes them with.
     """
 
-    def __init__(self, max_bytes: int, encoding: str = "", *, is_cut: bool = False) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        encoding: str = "",
+        *,
+        is_cut: bool = False,
+        capture: AnswerCapture | None = None,
+        take_bytes: Callable[[bytes], None] | None = None,
+    ) -> None:
         self._max_bytes = max_bytes
         self._is_cut = is_cut
+        self._capture = capture
+        self._take_bytes = take_bytes
         self._sent_bytes = self._plain_bytes = 0
         self._encoding = encoding
         self._head = b""
@@ -157,7 +172,14 @@ class BodyGuard:
             self._check_size(self._plain_bytes)
             if self.is_over:
                 return
+            if self._take_bytes is not None:
+                self._take_bytes(piece)
             yield piece
+
+    def finish(self) -> None:
+        """The body was read to its end."""
+        if self._capture is not None:
+            self._capture.is_whole = True
 
     def _check_size(self, size: int) -> None:
         if size <= self._max_bytes:
@@ -217,6 +239,7 @@ class _GuardedStream(_GuardedBody):
                 yield piece
             if self._guard.is_over:
                 return
+        self._guard.finish()
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -228,6 +251,7 @@ class _GuardedStreamInTurn(_GuardedBody):
             yield from self._guard.add_bytes(data)
             if self._guard.is_over:
                 return
+        self._guard.finish()
 
     def close(self) -> None:
         self._inner.close()
@@ -252,7 +276,10 @@ def _wrap_body(response: Any, kind: type, base_name: str) -> None:
     is_error = response.status_code >= 400
     is_stream = response.headers.get("content-type", "").lower().startswith(_STREAM_TYPES)
     max_bytes = MAX_ERROR_BYTES if is_error else MAX_STREAM_BYTES if is_stream else MAX_REPLY_BYTES
-    guard = BodyGuard(max_bytes, *encodings, is_cut=is_error)
+    # A redirect within the origin is followed: its own body is no answer.
+    capture = None if response.has_redirect_location else find_capture()
+    take_bytes = None if capture is None else capture.begin(response.status_code)
+    guard = BodyGuard(max_bytes, *encodings, is_cut=is_error, capture=capture, take_bytes=take_bytes)
     response.stream = make_stream_class(kind, response, base_name)(response.stream, guard)
 
 

@@ -1,14 +1,14 @@
 """Cut a byte stream into frames: the JSON values of server-sent events or of JSON lines.
 
 A frame is complete however the network split its bytes. The accumulators in each adapter's `stream.py`
-build a reply from the frames.
+build a reply from the frames (`wire_adapter.py`, `StreamDecoder`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
 from toolchart.providers.shared.failures import build_bad_response_error
@@ -147,29 +147,7 @@ def _decode_frame(data: bytes) -> Any:
         raise build_bad_response_error("the stream has a piece that is nested too deeply") from None
 
 
-async def iterate_frames(chunks: AsyncIterable[bytes], reader: FrameReader) -> AsyncGenerator[Any, None]:
-    """The frames of a byte stream, until the stream marks its end or the bytes end.
-
-    Raises:
-        ProviderError: a frame is not JSON, as the last one of a cut stream is, or there are more than
-            `MAX_PIECES`.
-    """
-    count = 0
-    iterator = aiter(chunks)
-    async for data in iterator:
-        for frame in reader.add_bytes(data):
-            count += 1
-            if count > MAX_PIECES:
-                raise build_excess_error(f"the stream has more than {MAX_PIECES} pieces")
-            yield frame
-        if reader.is_done:
-            await _read_end(iterator)
-            return
-    for frame in reader.finish():
-        yield frame
-
-
-async def _read_end(chunks: AsyncIterator[bytes]) -> None:
+async def read_end(chunks: AsyncIterator[bytes]) -> None:
     """Read what a host sends after the end mark: HTTP's own end of the answer, as a rule, and no bytes.
 
     A connection whose answer was not read to its end is closed, so that the next call would open another one

@@ -270,12 +270,15 @@ def test_replay_prints_counts(run_cli: RunCli, conversation: str) -> None:
     """An intact conversation replays with exit 0 and prints the numbers of steps and requests."""
     result = run_cli("replay", conversation)
     assert (result.code, result.err) == (0, "")
-    assert result.out == f"{conversation}: 6 steps and 2 requests recomputed, all equal\n"
+    counts = "6 steps and 2 requests recomputed, 2 bodies built again"
+    assert result.out == f"{conversation}: {counts}, all equal\n"
     assert json.loads(run_cli("replay", conversation, "--json").out) == {
         "conversation": conversation,
         "ok": True,
         "steps": 6,
         "requests": 2,
+        "bodies": 2,
+        "answers": 0,
     }
 
 

@@ -1,4 +1,4 @@
-"""`toolchart replay` of exported files, with `--spec` and with `--wire`."""
+"""`toolchart replay` of exported files, with `--spec`, and of what model hosts were sent and sent back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def test_an_exported_file_replays(run_cli: RunCli, conversation: str, work_dir: 
     """A file of `export --format jsonl` replays without a log; an empty or cut one is exit 5."""
     (work_dir / "talk.jsonl").write_text(run_cli("export", conversation, "--format", "jsonl").out, "utf-8")
     result = run_cli("replay", "talk.jsonl", "--log", "nowhere.db")
-    assert (result.code, result.out) == (0, "talk.jsonl: 6 steps and 2 requests recomputed, all equal\n")
+    assert (result.code, result.out) == (
+        0,
+        "talk.jsonl: 6 steps and 2 requests recomputed, 2 bodies built again, all equal\n",
+    )
     (work_dir / "empty.jsonl").write_text("", "utf-8")
     assert run_cli("replay", "empty.jsonl").code == 5
     (work_dir / "cut.jsonl").write_text("{}\n", "utf-8")
@@ -120,21 +123,29 @@ def called_host(
 
 
 def test_bodies_of_a_script_are_built_again(run_cli: RunCli, conversation: str) -> None:
-    """`--wire` counts the bodies that it built again; without it none is built."""
-    result = run_cli("replay", conversation, "--wire")
+    """Bodies are built again and counted; `--no-wire` builds none, and says so."""
+    result = run_cli("replay", conversation)
     assert (result.code, result.out) == (
         0,
         "talk: 6 steps and 2 requests recomputed, 2 bodies built again, all equal\n",
     )
-    assert json.loads(run_cli("replay", conversation, "--wire", "--json").out)["bodies"] == 2
-    assert "bodies" not in json.loads(run_cli("replay", conversation, "--json").out)
+    assert json.loads(run_cli("replay", conversation, "--json").out)["bodies"] == 2
+    result = run_cli("replay", conversation, "--no-wire")
+    assert result.out == (
+        "talk: 6 steps and 2 requests recomputed, all equal; "
+        "bodies and answers of model calls not compared (--no-wire)\n"
+    )
+    assert "bodies" not in json.loads(run_cli("replay", conversation, "--no-wire", "--json").out)
 
 
 def test_bodies_of_a_host_are_built_again(run_cli: RunCli, called_host: str) -> None:
     """The bodies are equal without the host and its key, by the agent of the log."""
-    result = run_cli("replay", "wire", "--wire")
+    result = run_cli("replay", "wire")
     assert (result.code, result.err) == (0, "")
-    assert "2 bodies built again, all equal" in result.out
+    reason = "the log does not keep them"
+    assert f"2 bodies built again, all equal; 2 answers not compared: {reason}\n" in result.out
+    data = json.loads(run_cli("replay", "wire", "--json").out)
+    assert (data["bodies"], data["answers"], data["not_compared"]) == (2, 0, {"answers": {reason: 2}})
 
 
 def test_bodies_of_a_streamed_turn_are_built_again(run_cli: RunCli, work_dir: Path) -> None:
@@ -148,13 +159,13 @@ def test_bodies_of_a_streamed_turn_are_built_again(run_cli: RunCli, work_dir: Pa
         engine.run("1+1", conversation="streamed", on_delta=lambda delta: None)
     assert run_cli("run", "agent.yaml", "x", "--conversation", "failed", "--log", "log.db").code == 1
     for name, count in (("streamed", "2 bodies"), ("failed", "1 body")):
-        assert f"{count} built again" in run_cli("replay", name, "--wire", "--log", "log.db").out
+        assert f"{count} built again" in run_cli("replay", name, "--log", "log.db").out
 
 
 def test_a_changed_adapter_is_the_cause(
     run_cli: RunCli, called_host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an adapter builds another body, `--wire` names its place and the cause `adapter`."""
+    """Where an adapter builds another body, replay names its place and the cause `adapter`."""
     adapter = ADAPTERS[called_host]
     build_body = adapter.build_body
     monkeypatch.setattr(
@@ -162,16 +173,16 @@ def test_a_changed_adapter_is_the_cause(
         "build_body",
         lambda self, request, *, stream: {**build_body(self, request, stream=stream), "x": 1},
     )
-    assert run_cli("replay", "wire").code == 0
-    result = run_cli("replay", "wire", "--wire", "--json")
+    assert run_cli("replay", "wire", "--no-wire").code == 0
+    result = run_cli("replay", "wire", "--json")
     mismatch = json.loads(result.out)
     assert (result.code, mismatch["blame"]) == (1, "adapter")
     assert mismatch["pointer"] == "/event/reply/wire_digest"
-    assert "cause: adapter" in run_cli("replay", "wire", "--wire").err
+    assert f"cause: adapter of {called_host}" in run_cli("replay", "wire").err
 
 
 def test_the_given_agent_builds_the_bodies(run_cli: RunCli, called_host: str) -> None:
     """With `--spec` the bodies are built by that agent; it too needs no key."""
-    result = run_cli("replay", "wire", "--wire", "--spec", "agent.yaml")
+    result = run_cli("replay", "wire", "--spec", "agent.yaml")
     assert (result.code, result.err) == (0, "")
     assert "2 bodies built again" in result.out

@@ -1,7 +1,7 @@
 """Each change of what a model is sent is found by replay: no patch of the core or of a wire map survives.
 
 The conversations of `proved_conversations.py` are recorded once by unpatched code. Each test patches the code
-in one place and replays them; at least one must differ. The bodies are compared as `replay --wire` does.
+in one place and replays them; at least one must differ. The bodies are compared as `replay` does.
 """
 
 from __future__ import annotations

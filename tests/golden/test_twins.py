@@ -32,7 +32,7 @@ from toolchart.states.messages import ToolCall
 _CHILD = "a child is another log; `check_family` and `verify` compare the two, `replay` reads one"
 _TOLD = "what a person, a host or a tool said: nothing that a record derives depends on it"
 _ARGUMENTS = "asks have ids of calls and no digest of their arguments (issue 28, 1)"
-_RAW = "no digest of what a host answered (issue 28, 3)"
+_RAW = "`replay` decodes it again where the log keeps the raw answer (`log_answers`)"
 _VERSIONS = "it says who wrote the log; `replay --against` an agent compares it"
 _LOST = "it names what the log does not have; the witness has it"
 _SHOWN = "it is shown to people, and no request or guard has it"
@@ -71,10 +71,10 @@ KNOWN_GAPS = {
     "event/reviewed/verdicts/*/idempotent": "it says whose start is marked; only what is resumed reads it",
     "event/calls_started/calls/order": "each call is named",
     "event/failed/reply/native_reason": _RAW,
-    "event/failed/reply/wire_digest": "`replay --wire` compares it",
-    "event/failed/wire_digest": "`replay --wire` compares it",
+    "event/failed/reply/wire_digest": "`replay` compares it with the adapter",
+    "event/failed/wire_digest": "`replay` compares it with the adapter",
     "event/replied/reply/native_reason": _RAW,
-    "event/replied/reply/wire_digest": "`replay --wire` compares it",
+    "event/replied/reply/wire_digest": "`replay` compares it with the adapter",
     "event/replied/deltas/*/kind": _RAW,
     "event/replied/deltas/*/text": _RAW,
     "event/replied/deltas/order": _RAW,
@@ -91,10 +91,10 @@ KNOWN_GAPS = {
     "event/migrated/texts": "no text of the core is written after it",
     "event/forked/semantics": "whatever it says, this release derives by its own",
     "event/forked/settings/context_limit": "no guard of the fork reads it",
-    "event/forked/settings/provider": "requests have the model; `replay --wire` knows the host",
-    "event/forked/settings/service": "requests have the model; `replay --wire` knows the host",
-    "event/turn_started/settings/provider": "requests have the model; `replay --wire` knows the host",
-    "event/turn_started/settings/service": "requests have the model; `replay --wire` knows the host",
+    "event/forked/settings/provider": "requests have the model; `replay` of the command knows the host",
+    "event/forked/settings/service": "requests have the model; `replay` of the command knows the host",
+    "event/turn_started/settings/provider": "requests have the model; `replay` of the command knows the host",
+    "event/turn_started/settings/service": "requests have the model; `replay` of the command knows the host",
     "event/turn_started/warnings/*": _SHOWN,
     "event/reviewed/verdicts/*/notes/*": _SHOWN,
     "event/tool_finished/notes/*": _SHOWN,

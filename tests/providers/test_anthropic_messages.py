@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import decode_reply, encode_messages, encode_request
 from toolchart.providers.registry import create_provider
-from toolchart.providers.transport.stream_frames import EventFrameReader, iterate_frames
+from toolchart.providers.transport.stream_frames import EventFrameReader
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import (
@@ -84,20 +83,11 @@ def encode_events(events: list[dict[str, Any]]) -> bytes:
 def read_stream(stream: bytes, split: int) -> tuple[list[Delta], Reply]:
     """Deltas and reply of a stream that arrives in pieces of `split` bytes."""
 
-    async def iterate_pieces() -> AsyncIterator[bytes]:
-        for start in range(0, len(stream), split):
-            yield stream[start : start + split]
-
-    async def accumulate() -> tuple[list[Delta], Reply]:
-        accumulator = AnthropicAccumulator()
-        deltas = [
-            d
-            async for event in iterate_frames(iterate_pieces(), EventFrameReader())
-            for d in accumulator.add_frame(event)
-        ]
-        return deltas, decode_reply(accumulator.build_body())
-
-    return asyncio.run(accumulate())
+    accumulator, reader = AnthropicAccumulator(), EventFrameReader()
+    pieces = [stream[start : start + split] for start in range(0, len(stream), split)]
+    frames = [*(frame for piece in pieces for frame in reader.add_bytes(piece)), *reader.finish()]
+    deltas = [delta for frame in frames for delta in accumulator.add_frame(frame)]
+    return deltas, decode_reply(accumulator.build_body())
 
 
 def test_a_reply_is_read_without_loss() -> None:

@@ -11,19 +11,18 @@ from typing import Any
 import pytest
 from flooding_hosts import ask_flooding_host, serve_flood
 from web import serve_web
-from wire_requests import ENTRIES, QUESTION, make_config
+from wire_requests import ENTRIES, NETWORK_ENTRIES, QUESTION, make_config
 
 from toolchart.providers.adapter import iterate_in_time
 from toolchart.providers.catalogs import list_models
-from toolchart.providers.hosts import HOSTS
+from toolchart.providers.openai.wire import decode_reply
 from toolchart.providers.registry import create_provider
 from toolchart.providers.transport import reply_guard, stream_frames
 from toolchart.providers.transport.reply_guard import MAX_ERROR_BYTES, MAX_REPLY_BYTES, BodyGuard
+from toolchart.providers.wire_adapter import StreamDecoder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
-
-NETWORK_ENTRIES = [name for name in ENTRIES if HOSTS.find(ENTRIES[name]["provider"]).needs_network]
 
 MARGIN_MIB = 32
 """What a call may take beside the bytes of the reply: buffers of the socket and of the libraries."""
@@ -54,19 +53,28 @@ def test_deltas_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """S3.10: the reader of a stream stops at the greatest number of pieces, compressed or not."""
     monkeypatch.setattr(stream_frames, "MAX_PIECES", 50)
 
-    async def chunks() -> AsyncGenerator[bytes]:
+    decoder = StreamDecoder(stream_frames.EventFrameReader(), _OneDelta(), decode_reply)
+    deltas: list[Any] = []
+
+    def read() -> None:
         while True:
-            yield b"data: {}\n\n" * 7
-
-    frames: list[Any] = []
-
-    async def read() -> None:
-        async for frame in stream_frames.iterate_frames(chunks(), stream_frames.EventFrameReader()):
-            frames.append(frame)
+            deltas.extend(decoder.add_bytes(b"data: {}\n\n"))
 
     with pytest.raises(ProviderError, match="more than 50 pieces"):
-        asyncio.run(read())
-    assert len(frames) == 50
+        read()
+    assert len(deltas) == 50
+
+
+class _OneDelta:
+    """An accumulator that gives a delta for each frame."""
+
+    def add_frame(self, frame: Any) -> list[Any]:
+        """The frame."""
+        return [frame]
+
+    def build_body(self, is_done: bool = False) -> dict[str, Any]:
+        """Nothing."""
+        return {}
 
 
 def test_a_stream_of_ready_pieces_ends_at_the_deadline() -> None:

@@ -17,14 +17,23 @@ from urllib.parse import unquote
 
 import pytest
 from effort import choose_count
-from host_answers import WHOLE_BODIES, encode_stream
+from host_answers import FAILURES, WHOLE_BODIES, answer_request
 from web import WebAnswer, serve_web
-from wire_requests import ENTRIES, QUESTION, REQUESTS, SYSTEM, iterate_digests, make_builders, make_config
+from wire_requests import (
+    ENTRIES,
+    NETWORK_ENTRIES,
+    QUESTION,
+    REQUESTS,
+    SYSTEM,
+    iterate_digests,
+    make_builders,
+    make_config,
+    send_request,
+)
 
 from toolchart.providers.adapter import HostAdapter, compute_body_digest, compute_wire_digest
 from toolchart.providers.hosts import HOSTS, iterate_wire_formats
 from toolchart.providers.openai.client import ResponsesProvider
-from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states import message_list
@@ -35,29 +44,7 @@ from toolchart.states.messages import Message, Reply, Request
 
 ROOT = Path(__file__).resolve().parents[2]
 
-NETWORK_ENTRIES = [name for name in ENTRIES if HOSTS.find(ENTRIES[name]["provider"]).needs_network]
-
 for_network_entries = pytest.mark.parametrize("name", NETWORK_ENTRIES)
-
-JSON_TYPE = {"content-type": "application/json"}
-FAILURES: dict[str, WebAnswer] = {
-    "bad_request": (400, JSON_TYPE, b'{"error": {"message": "no"}}'),
-    "rate_limited": (429, JSON_TYPE, b'{"error": {"message": "slow down"}}'),
-    "bad_response": (200, JSON_TYPE, b"<html>"),
-}
-"""An answer for each kind of failure; the last one is found only when the answer is read."""
-
-
-def answer_request(http_request: dict[str, Any]) -> WebAnswer:
-    """The reply of the wire format that was called: a stream if the request wants one."""
-    endpoint = find_endpoint(f"http://host.test{http_request['path']}")
-    wants_stream = "stream" in http_request["path"] or b'"stream":true' in http_request["body"].replace(
-        b" ", b""
-    )
-    if not wants_stream:
-        return 200, JSON_TYPE, json.dumps(WHOLE_BODIES[endpoint]).encode()
-    content_type, data = encode_stream(endpoint)
-    return 200, {"content-type": content_type}, data
 
 
 def read_arrived_body(http_request: dict[str, Any]) -> dict[str, Any]:
@@ -65,16 +52,6 @@ def read_arrived_body(http_request: dict[str, Any]) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(http_request["body"])
     match = re.search(r"/models?/([^:/]+)(?::|/converse)", http_request["path"])
     return {"model": unquote(match[1]), **body} if match else body
-
-
-async def send_request(provider: Any, request: Request, *, stream: bool) -> Reply | ProviderError:
-    """The reply to a request, or the error."""
-    try:
-        if not stream:
-            return await provider.complete(request)
-        return [item async for item in provider.stream(request)][-1]
-    except ProviderError as error:
-        return error
 
 
 def send_all(name: str, address: str, requests: list[Request], *, stream: bool) -> list[Any]:

@@ -1,6 +1,6 @@
 """A change of the code between a request and its body is seen: each patch of it changes a digest.
 
-`replay --wire` compares the digest that was reported with that of the body that today's code builds. So a
+`replay` compares the digest that was reported with that of the body that today's code builds. So a
 patch that changes no digest of the corpus in `wire_requests.py` would be a change that replay does not see.
 """
 

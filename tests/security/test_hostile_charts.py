@@ -378,7 +378,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("migrate", "c", "--spec", "agent.yaml"),
     ("migrate", "c", "--spec", "agent.yaml", "--apply"),
     ("replay", "c"),
-    ("replay", "c", "--wire"),
+    ("replay", "c", "--no-wire"),
     ("replay", "c", "--spec", "agent.yaml"),
     ("show", "c"),
     ("tail", "c", "--json"),

@@ -68,7 +68,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("verify", "--spec", "agent.yaml"),
     ("seal",),
     ("replay", "a"),
-    ("replay", "a", "--wire"),
+    ("replay", "a", "--no-wire"),
     ("check", "agent.yaml"),
     ("agents", "--json"),
     ("charts", "--json"),

@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 from aws import encode_events
+from web import WebAnswer
+
+from toolchart.providers.recording.cassettes import find_endpoint
 
 ARGUMENTS = {"city": "Oslo"}
 CALL = {"name": "look_up", "arguments": json.dumps(ARGUMENTS)}
@@ -154,10 +157,39 @@ STREAMED_BODIES: dict[str, list[Any]] = {
 
 def encode_stream(endpoint: str) -> tuple[str, bytes]:
     """Content type and bytes of the streamed reply."""
+    return encode_frames(endpoint, STREAMED_BODIES[endpoint])
+
+
+def encode_frames(endpoint: str, values: list[Any]) -> tuple[str, bytes]:
+    """Content type and bytes of a stream in a wire format."""
     if endpoint == "converse":
-        return "application/vnd.amazon.eventstream", encode_events(STREAMED_BODIES[endpoint])
-    frames = [json.dumps(frame) for frame in STREAMED_BODIES[endpoint]]
+        return "application/vnd.amazon.eventstream", encode_events(values)
+    frames = [json.dumps(frame) for frame in values]
     if endpoint == "ollama":
         return "application/x-ndjson", "".join(f"{frame}\n" for frame in frames).encode()
     events = [*frames, "[DONE]"] if endpoint == "chat" else frames
     return "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode()
+
+
+JSON_TYPE = {"content-type": "application/json"}
+FAILURES: dict[str, WebAnswer] = {
+    "bad_request": (400, JSON_TYPE, b'{"error": {"message": "no"}}'),
+    "rate_limited": (429, JSON_TYPE, b'{"error": {"message": "slow down"}}'),
+    "bad_response": (200, JSON_TYPE, b"<html>"),
+}
+"""An answer for each kind of failure; the last one is found only when the answer is read."""
+
+
+def find_answered_endpoint(http_request: dict[str, Any]) -> tuple[str, bool]:
+    """The wire format that was called, and whether the request wants a stream."""
+    path, body = http_request["path"], http_request["body"].replace(b" ", b"")
+    return find_endpoint(f"http://host.test{path}"), "stream" in path or b'"stream":true' in body
+
+
+def answer_request(http_request: dict[str, Any]) -> WebAnswer:
+    """The reply of the wire format that was called: a stream if the request wants one."""
+    endpoint, wants_stream = find_answered_endpoint(http_request)
+    if not wants_stream:
+        return 200, JSON_TYPE, json.dumps(WHOLE_BODIES[endpoint]).encode()
+    content_type, data = encode_stream(endpoint)
+    return 200, {"content-type": content_type}, data

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolchart.providers.adapter import compute_wire_digest
+from toolchart.providers.hosts import HOSTS
 from toolchart.providers.registry import create_body_builder
 from toolchart.providers.transport.encoded_bodies import forget_message_parts
 from toolchart.specs.models import LLMConfig
-from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import BodyBuilder
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "minLength": 2}}, "required": ["city"]}
@@ -152,6 +154,8 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 """`llms` entries for every adapter; a `base_url` is the end of an address."""
 
+NETWORK_ENTRIES = [name for name in ENTRIES if HOSTS.find(ENTRIES[name]["provider"]).needs_network]
+
 
 def make_config(name: str, address: str = "http://host.test", **keys: Any) -> LLMConfig:
     """The entry of that name, with its host at an address."""
@@ -172,3 +176,13 @@ def iterate_digests(builders: dict[str, BodyBuilder]) -> Iterator[tuple[str, str
             for stream in (False, True):
                 digest = compute_wire_digest(builder, request, stream=stream)
                 yield f"{entry}: {name}{', streamed' if stream else ''}", digest
+
+
+async def send_request(provider: Any, request: Request, *, stream: bool) -> Reply | ProviderError:
+    """The reply to a request, or the error."""
+    try:
+        if not stream:
+            return await provider.complete(request)
+        return [item async for item in provider.stream(request)][-1]
+    except ProviderError as error:
+        return error

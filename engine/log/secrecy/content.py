@@ -14,8 +14,12 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from toolchart.engine.log.continuation.recorded_asks import HANDED_DIGESTS
 from toolchart.engine.log.redaction import STRUCTURE_KEYS
+from toolchart.providers.transport.raw_answers import read_raw_answer
+from toolchart.states.messages import RawAnswer
 
 ERASED = "[erased]"
 
@@ -30,7 +34,18 @@ _KEPT_KEYS = frozenset(["settings", "usage", "signature", "adaptations"])
 _VALUE_KEYS = frozenset(["arguments", "result", "variables", "output", "value", "details"])
 """Keys whose values somebody chose; a tool's result keeps its form."""
 
-_DROPPED_KEYS = frozenset(["parts", "labels", "deltas", "wire_digest", "notes", "warnings", "provider_data"])
+_DIGEST_KEYS = frozenset(["wire_digest", "answer_digest"])
+"""Keys of digests that cover content."""
+
+_DROPPED_KEYS = _DIGEST_KEYS | {
+    "parts",
+    "labels",
+    "deltas",
+    "raw_answer",
+    "notes",
+    "warnings",
+    "provider_data",
+}
 """Keys that are left out: pictures and files, copies of the content, and digests that cover it."""
 
 _RESULT_KEYS = ("success", "tool_name", "execution_time_ms")
@@ -119,13 +134,15 @@ def iterate_texts(event: dict[str, Any], *, only_said: bool = False) -> Iterator
 
 def _iterate_fields(data: dict[str, Any], *, only_said: bool) -> Iterator[str]:
     for key, value in data.items():
-        is_form = key in _FORM_KEYS or key in _KEPT_KEYS or key == "wire_digest"
+        is_form = key in _FORM_KEYS or key in _KEPT_KEYS or key in _DIGEST_KEYS
         if not is_form and not (only_said and key in _NO_REPEATS):
             yield from _iterate_value(key, value, only_said=only_said)
 
 
 def _iterate_value(key: str, value: Any, *, only_said: bool) -> Iterator[str]:
-    if _is_tool_result(value):
+    if key == "raw_answer":
+        yield from _iterate_raw_answer(value, with_keys=not only_said)
+    elif _is_tool_result(value):
         for name in ("result", "error"):
             yield from _iterate_chosen(value.get(name), with_keys=not only_said)
     elif key in _VALUE_KEYS or key in _DROPPED_KEYS or (key == "content" and isinstance(value, dict)):
@@ -137,6 +154,17 @@ def _iterate_value(key: str, value: Any, *, only_said: bool) -> Iterator[str]:
             yield from _iterate_value("", item, only_said=only_said)
     elif isinstance(value, str):
         yield from _iterate_chosen(value, with_keys=not only_said)
+
+
+def _iterate_raw_answer(value: Any, *, with_keys: bool) -> Iterator[str]:
+    """The texts of a kept answer: of its JSON, or of each line of a stream."""
+    try:
+        content = read_raw_answer(msgspec.convert(value, RawAnswer)).decode("utf-8", "replace")
+    except ValueError:
+        return
+    for text in [content, *content.splitlines()]:
+        with contextlib.suppress(ValueError, RecursionError):
+            yield from _iterate_chosen(json.loads(text.removeprefix("data:")), with_keys=with_keys)
 
 
 def _iterate_chosen(value: Any, *, with_keys: bool) -> Iterator[str]:

@@ -35,15 +35,17 @@ _MAX_VALUE_CHARS = 300
     help="Also compare this agent with the recorded one: chart, tool schemas and spec.",
 )
 @click.option(
-    "--wire",
+    "--no-wire",
     is_flag=True,
-    help="Also build the body of each model call again through its adapter and compare it.",
+    help="Leave out the model hosts: build no body of a call again, and decode no kept answer. It is faster.",
 )
 @json_option
 @log_option
-def command(conversation: str, spec: str | None, wire: bool, as_json: bool, log: str | None) -> int:
+def command(conversation: str, spec: str | None, no_wire: bool, as_json: bool, log: str | None) -> int:
     """Recompute every step of CONVERSATION from its recorded events and compare it with the log.
 
+    The body of each model call is built again through its adapter, and so is the reply of each raw answer
+    that the log keeps (`log_answers`). The last line counts what could not be compared, and says why.
     The conversations of the agents that it runs are recomputed too.
 
     No network is used and no tool is run. CONVERSATION may also be a file that `export --format jsonl` wrote.
@@ -54,9 +56,9 @@ def command(conversation: str, spec: str | None, wire: bool, as_json: bool, log:
     Example:  toolchart replay 5f0c
               toolchart replay talk.jsonl --json | jq .pointer
               toolchart replay 5f0c --spec agent.yaml
-              toolchart replay 5f0c --wire
+              toolchart replay 5f0c --no-wire
     """
-    comparison = _build_comparison(spec) if wire else None
+    comparison = None if no_wire else _build_comparison(spec)
     names: list[str] = []
     count = requests = 0
     with _open_family(conversation, log) as family:
@@ -71,24 +73,53 @@ def command(conversation: str, spec: str | None, wire: bool, as_json: bool, log:
                 _print_mismatch(name, mismatch, as_json)
                 return NEGATIVE
             count, requests = count + new_count, requests + new_requests
-    bodies = comparison.bodies if comparison is not None else None
     if as_json:
         result: dict[str, object] = {"conversation": names[0], "ok": True, "steps": count}
         result |= {"requests": requests, **({"children": names[1:]} if names[1:] else {})}
-        print_json(result if bodies is None else {**result, "bodies": bodies})
+        print_json({**result, **_count_compared(comparison)})
     else:
-        _print_success(names, count, requests, bodies)
+        _print_success(names, count, requests, comparison)
     return SUCCESS
 
 
-def _print_success(names: list[str], count: int, requests: int, bodies: int | None) -> None:
-    request_count = f"{requests} request{'' if requests == 1 else 's'}"
-    body_count = "" if bodies is None else f", {bodies} bod{'y' if bodies == 1 else 'ies'} built again"
+def _count_compared(comparison: WireComparison | None) -> dict[str, object]:
+    """Return what was compared with the adapters, for `--json`."""
+    if comparison is None:
+        return {}
+    counts: dict[str, object] = {"bodies": comparison.bodies, "answers": comparison.answers}
+    not_compared = {"bodies": comparison.uncompared_bodies, "answers": comparison.uncompared_answers}
+    left_out = {kind: dict(reasons) for kind, reasons in not_compared.items() if reasons}
+    return {**counts, **({"not_compared": left_out} if left_out else {})}
+
+
+def _print_success(names: list[str], count: int, requests: int, comparison: WireComparison | None) -> None:
+    parts = [f"{count} steps and {_format_count(requests, 'request')} recomputed"]
+    if comparison is not None and comparison.bodies:
+        parts.append(f"{_format_count(comparison.bodies, 'body', 'bodies')} built again")
+    if comparison is not None and comparison.answers:
+        parts.append(f"{_format_count(comparison.answers, 'answer')} decoded again")
     children = len(names) - 1
-    child_count = f" and {children} child{'' if children == 1 else 'ren'}" if children else ""
-    print_text(
-        f"{names[0]}{child_count}: {count} steps and {request_count} recomputed{body_count}, all equal"
-    )
+    child_count = f" and {_format_count(children, 'child', 'children')}" if children else ""
+    print_text(f"{names[0]}{child_count}: {', '.join(parts)}, all equal{_format_left_out(comparison)}")
+
+
+def _format_left_out(comparison: WireComparison | None) -> str:
+    """Return what was not compared, with the reasons; empty where there is nothing."""
+    if comparison is None:
+        return "; bodies and answers of model calls not compared (--no-wire)"
+    left_out = [
+        f"{_format_count(reasons.total(), *words)} not compared: {'; '.join(reasons)}"
+        for words, reasons in (
+            (("body", "bodies"), comparison.uncompared_bodies),
+            (("answer", "answers"), comparison.uncompared_answers),
+        )
+        if reasons
+    ]
+    return f"; {', '.join(left_out)}" if left_out else ""
+
+
+def _format_count(count: int, word: str, words: str = "") -> str:
+    return f"{count} {word if count == 1 else words or f'{word}s'}"
 
 
 def _build_comparison(spec: str | None) -> WireComparison:
@@ -151,6 +182,7 @@ def _print_mismatch(conversation: str, mismatch: ReplayMismatch, as_json: bool) 
                 "expected": mismatch.expected,
                 "got": mismatch.actual,
                 "blame": mismatch.blame,
+                **({"host": mismatch.host} if mismatch.host else {}),
                 **({"release": mismatch.release} if isinstance(mismatch, UnknownSemantics) else {}),
             }
         )
@@ -162,7 +194,7 @@ def _print_mismatch(conversation: str, mismatch: ReplayMismatch, as_json: bool) 
         f"toolchart: conversation {conversation}: record {mismatch.seq} differs at {mismatch.pointer}\n"
         f"  expected (the log):  {_format_value(mismatch.expected)}\n"
         f"  actual (replay):     {_format_value(mismatch.actual)}\n"
-        f"  cause: {mismatch.blame}"
+        f"  cause: {mismatch.cause}"
     )
 
 
