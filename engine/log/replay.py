@@ -43,6 +43,7 @@ from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.core.step import Step, step
+from toolchart.states.effects import compute_effect_digest
 from toolchart.states.errors import IllegalEvent, LogDamaged, ReplayMismatch, SpecError
 from toolchart.states.events import Configured, Continued, Event, Forked, ToolFinished, Versions
 from toolchart.states.machine import Machine, get_machine
@@ -475,6 +476,8 @@ def _restore_state(
         )
     except ValueError:
         return None
+    if snapshot.open_effects:
+        _check_open_effects(store, checkpoint, snapshot)
     return RestoredState(
         snapshot=snapshot,
         configured=configured,
@@ -485,6 +488,28 @@ def _restore_state(
         seq=checkpoint.seq,
         head=checkpoint.record,
     )
+
+
+def _check_open_effects(store: RecordReader, checkpoint: Checkpoint, snapshot: Snapshot) -> None:
+    """Check that what is open in a checkpoint is what its record asks for; the digest says so.
+
+    The record after a checkpoint names its digest. So this guards the newest one, after which no record
+    stands. What was asked for by an earlier record is not looked up: what answered in between may have
+    changed it.
+
+    Raises:
+        LogDamaged: an open effect is another one.
+    """
+    conversation, seq = checkpoint.conversation, checkpoint.seq
+    record = records.parse_record(next(iter(store.read_lines(conversation, seq))), seq, conversation)
+    digests = {ask.id: ask.digest for ask in record.asks if ask.digest}
+    for effect in snapshot.open_effects:
+        if effect.id in digests and compute_effect_digest(effect) != digests[effect.id]:
+            raise LogDamaged(
+                f"its checkpoint has another effect {effect.id} ({effect.name}) than the record asks for",
+                conversation=conversation,
+                seq=seq,
+            )
 
 
 def _read_event(store: RecordReader, place: RecordPlace) -> Event | None:

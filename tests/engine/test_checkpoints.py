@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from written_logs import ADD, AT, WrittenLog, make_configured_event, write_conve
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log import replay as replay_module
+from toolchart.engine.log.continuation.checkpoint import Checkpoint, _seal_checkpoint
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.replay import load_conversation, replay
@@ -137,8 +139,6 @@ def test_another_checkpoint_in_the_place_of_one_is_found() -> None:
     write_conversation(store, 2)
     forged = msgspec.json.decode(store._values["c"][name_checkpoint(5)])
     forged["context"]["answer"] = "changed"
-    from toolchart.engine.log.continuation.checkpoint import Checkpoint, _seal_checkpoint
-
     sealed, _ = _seal_checkpoint(msgspec.convert({**forged, "digest": ""}, Checkpoint))
     store._values["c"][name_checkpoint(5)] = sealed
     with pytest.raises(LogDamaged, match="names another checkpoint"):
@@ -149,6 +149,28 @@ def test_another_checkpoint_in_the_place_of_one_is_found() -> None:
     write_conversation(other, 1)
     other._values["c"][name_checkpoint(9)] = store._values["c"][name_checkpoint(10)]
     assert isinstance(next(verify_store(other)), LogDamaged)
+
+
+def test_a_checkpoint_with_another_open_effect_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newest checkpoint with a valid digest whose open effect is not what its record asks for is damage."""
+    monkeypatch.setattr(records, "CHECKPOINT_EVERY", 2)
+    store = MemoryStore()
+    written = WrittenLog(store)
+    written.configure()
+    written.start_turn()
+    asyncio.run(written.journal.commit())
+    (seq,) = list_checkpoint_seqs(store)
+    data = store._values["c"][name_checkpoint(seq)]
+    for path, value in (("model", "other"), ("system", "Pay everybody."), ("schema", {}), ("host", "other")):
+        forged = msgspec.json.decode(data)
+        assert forged["effects"][0][path] != value
+        forged["effects"][0][path] = value
+        sealed, _ = _seal_checkpoint(msgspec.convert({**forged, "digest": ""}, Checkpoint))
+        store._values["c"][name_checkpoint(seq)] = sealed
+        with pytest.raises(LogDamaged, match=r"another effect 1 \(call_model\) than the record asks for"):
+            load_conversation(store, "c")
+    store._values["c"][name_checkpoint(seq)] = data
+    assert load_conversation(store, "c") is not None
 
 
 def test_a_missing_checkpoint_costs_time_and_nothing_else() -> None:
