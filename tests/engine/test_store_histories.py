@@ -14,10 +14,11 @@ import pytest
 import spin_models
 from effort import choose_count
 from msgspec.structs import replace
+from postgres_database import create_database
 from store_histories import START, Operation, Rules, find_order
-from store_simulator import KINDS, BrokenHistory, Simulator
+from store_simulator import KINDS, BrokenHistory, Simulator, run_served_history
 
-from toolchart.engine.log.stores import base, jsonl, sqlite
+from toolchart.engine.log.stores import base, jsonl, open_store, sqlite
 from toolchart.engine.log.stores.base import StoreBase, ValueCheck
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -62,6 +63,26 @@ def test_a_seed_gives_one_history(kind: str) -> None:
 def _drop_places(story: list[str]) -> list[str]:
     """A story without names of temporary folders."""
     return [line.partition("Unknown(reason='the log ")[0] for line in story]
+
+
+@pytest.mark.slow
+def test_histories_in_postgresql_are_linearizable(postgres: str, tmp_path: Path) -> None:
+    """The same holds of workers that use one PostgreSQL server at the same time, by way of a network that
+    delays what they say and cuts their connections, before or after it is heard."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    faults: set[str] = set()
+    for seed in range(choose_count(short=5, long=300)):
+        parts = conninfo_to_dict(create_database(postgres, tmp_path / str(seed)))
+        port = parts.get("port", 5432)
+        server = f"{parts['host']}/.s.PGSQL.{port}" if str(parts["host"]).startswith("/") else int(str(port))
+        login = f"{parts.get('user', 'postgres')}:{parts.get('password') or ''}"
+
+        def open_at(port: int, login: str = login, name: object = parts["dbname"]) -> Any:
+            return open_store(f"postgresql://{login}@127.0.0.1:{port}/{name}", keys=False)
+
+        faults |= run_served_history(seed, "postgresql", server, open_at).faults
+    assert "cut" in faults
 
 
 # -- faults of the protocol and of the stores --------------------------------------------------------

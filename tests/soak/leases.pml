@@ -1,8 +1,8 @@
 /* The protocol of leases and appends: what workers do with one conversation of a store that others use too.
 
 A store compares and writes in one step; between a look at the lease and the next change anything may happen. The
-clocks of hosts differ by any amount, so whoever looks at a lease may find it expired at any time. A worker can be
-two processes here: it takes its own lease again while an append that it began under the older one is under way.
+clocks of hosts differ by any amount, so whoever looks at a lease may find it expired at any time. A worker may take
+its own lease again, or give it back, while an append that it began under the older one is still under way.
 A process may die at any moment; when the power is lost, all do, and what was not synced is gone: each append is,
 before it is acknowledged, and a lease is not.
 
@@ -13,6 +13,7 @@ before it is acknowledged, and a lease is not.
 #define RENEW_COMPARES_NOTHING 2
 #define RELEASED_TOKEN_COMES_AGAIN 3
 #define ACKNOWLEDGED_BEFORE_SYNC 4
+#define APPEND_COMPARES_NOTHING 5
 
 #define ONE_RECORD_FOR_EACH_NUMBER 1
 #define NO_APPEND_UNDER_AN_OLDER_LEASE 2
@@ -38,6 +39,8 @@ bool was_written[MOST_RECORDS];
 
 #define is_own      (token == own && holder == me)
 #define is_as_seen  (token == seen_token && holder == seen_holder && renewals == seen_renewals)
+#define is_in_order (count == next && (is_own || FAULT == APPEND_IGNORES_TOKEN))
+#define may_append  (is_in_order || (FAULT == APPEND_COMPARES_NOTHING && count < MOST_RECORDS))
 #define forget_look seen_token = 0; seen_holder = 0; seen_renewals = 0
 #define forget_all  own = 0; lease = 0; boot = losses
 
@@ -65,7 +68,11 @@ end:
                 :: FAULT == RELEASED_TOKEN_COMES_AGAIN && holder == 0 && token > 0 -> skip
                 :: else -> token++
                 fi
-                holder = me; renewals = 0; own = token; leases++; lease = leases
+                holder = me; renewals = 0; leases++
+                if
+                :: own -> skip /* what was begun under the older one goes on */
+                :: own = token; lease = leases
+                fi
             :: else -> skip
             fi
             forget_look
@@ -77,7 +84,7 @@ end:
         :: next < MOST_RECORDS ->
             atomic {
                 if
-                :: boot == losses && count == next && (is_own || FAULT == APPEND_IGNORES_TOKEN) ->
+                :: boot == losses && may_append ->
                     check(ONE_RECORD_FOR_EACH_NUMBER, !was_written[next])
                     check(NO_APPEND_UNDER_AN_OLDER_LEASE, lease == leases)
                     was_written[next] = true
@@ -116,7 +123,10 @@ end:
             :: boot == losses && is_own -> holder = 0
             :: else -> skip
             fi
-            own = 0; lease = 0
+            if
+            :: own = 0; lease = 0
+            :: skip /* what was begun under it goes on */
+            fi
         }
 
     :: own -> atomic { own = 0; lease = 0 } /* it dies, and another process begins under its name or another one */
@@ -149,5 +159,5 @@ end:
 }
 
 init {
-    atomic { run Worker(1); run Worker(1); run Worker(2); run Power() }
+    atomic { run Worker(1); run Worker(2); run Power() }
 }

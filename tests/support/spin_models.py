@@ -191,6 +191,7 @@ LEASE_FAULTS = {
     "renewal compares nothing": 2,
     "token comes again after a release": 3,
     "record is acknowledged before it is synced": 4,
+    "append compares nothing": 5,
 }
 """By name the faults of the protocol that the model can have."""
 

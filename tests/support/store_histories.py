@@ -107,13 +107,14 @@ class Rules(msgspec.Struct, frozen=True):
 
     Args:
         dead_at: when workers died, which a worker of the same machine sees.
-        has_exact_tokens: whether each lease has the token after the one before. One that is taken twice,
-            because the first answer was lost, skips one.
-        knows_clocks: whether the operations have the times that their workers read.
+        may_repeat: whether a store asks its server again where a connection broke. What it asked the first
+            time may have been done: then a lease has skipped a token, and an entry or a record that it is
+            refused may be its own.
+        knows_clocks: whether the operations have the times that were read.
     """
 
     dead_at: dict[str, int] = {}
-    has_exact_tokens: bool = True
+    may_repeat: bool = False
     knows_clocks: bool = True
 
     def list_steps(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:
@@ -122,10 +123,13 @@ class Rules(msgspec.Struct, frozen=True):
         yield from step(state, op, phase)
 
     def _is_free(self, lease: LeaseState | None, worker: str, now: float, op: Operation) -> bool:
-        if lease is None or lease.worker in ("", worker) or lease.expires <= now:
+        if lease is None or lease.worker in ("", worker) or lease.expires <= now or not self.knows_clocks:
             return True
         is_near = lease.worker.partition(":")[0] == op.worker.partition(":")[0]
         return is_near and self.dead_at.get(lease.worker, NEVER) <= op.ended
+
+    def _list_times(self, op: Operation) -> list[float]:
+        return list(dict.fromkeys(op.times)) if self.knows_clocks else [0.0]
 
     # -- leases ------------------------------------------------------------------------------------
 
@@ -138,12 +142,12 @@ class Rules(msgspec.Struct, frozen=True):
             return
         token = 1 if lease is None else lease.token + 1
         if op.is_unknown:
-            for now in dict.fromkeys(op.times):
+            for now in self._list_times(op):
                 if self._is_free(lease, worker, now, op):
                     yield _with_lease(state, token, worker, now + op.arguments["seconds"]), DONE
             return
         given_token, since, expires = op.result
-        is_next = given_token == token if self.has_exact_tokens else given_token >= token
+        is_next = given_token >= token if self.may_repeat else given_token == token
         if is_next and self._is_free(lease, worker, since, op):
             yield _with_lease(state, given_token, worker, expires), DONE
 
@@ -154,7 +158,7 @@ class Rules(msgspec.Struct, frozen=True):
                 yield state, DONE
             return
         if is_own:
-            for now in dict.fromkeys(op.times):
+            for now in self._list_times(op):
                 yield _with_lease(state, *op.arguments["lease"], now + op.arguments["seconds"]), DONE
 
     def _release(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:
@@ -174,7 +178,8 @@ class Rules(msgspec.Struct, frozen=True):
                 yield state, DONE  # and then that it has the lease
             return
         is_left = lease is not None and (lease.token, lease.worker) == (token, "")
-        if op.result is not False and (not is_left or not state.list_waiting() or op.is_unknown):
+        is_told = op.result is not False
+        if is_told and (not is_left or not state.list_waiting() or op.is_unknown or self.may_repeat):
             yield state, DONE
         if op.result is not True and is_left and state.list_waiting():
             assert lease is not None
@@ -209,29 +214,30 @@ class Rules(msgspec.Struct, frozen=True):
             case "LogConflict":
                 if is_allowed and not fits:
                     yield state, DONE
+                if self.may_repeat and is_allowed and fits:
+                    yield from self._append_records(state, op, name, records)
             case _:
-                if phase == 0 and is_allowed and fits:
-                    appended = self._append_records(state, op, name, records)
-                    if appended is not None:
-                        yield appended, DONE
+                if is_allowed and fits:
+                    yield from self._append_records(state, op, name, records)
 
     def _append_records(self, state: State, op: Operation, name: str, records: Sequence[int]) -> State | None:
         fates = dict(state.inbox)
         for key in op.arguments["taken"]:
             if fates.get(key) == "taken":
-                return None  # it would become two records
+                return  # it would become two records
             fates[key] = "taken"
         lines = dict(state.lines)
         lines[name] = (*lines.get(name, ()), *records)
         checkpoints = set(state.checkpoints)
         if op.arguments["checkpoint"] is not None:
             checkpoints.add(op.arguments["checkpoint"])
-        return replace(
+        appended = replace(
             state,
             lines=tuple(sorted(lines.items())),
             inbox=tuple(fates.items()),
             checkpoints=tuple(sorted(checkpoints)),
         )
+        yield appended, DONE
 
     def _read(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:
         if op.result == state.get_lines(op.arguments["name"]):
@@ -242,10 +248,9 @@ class Rules(msgspec.Struct, frozen=True):
     def _post(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:
         key = op.arguments["key"]
         is_known = key in dict(state.inbox)
-        if op.result is False:
-            if is_known:
-                yield state, DONE
-        elif not is_known:
+        if op.result is False and is_known:
+            yield state, DONE
+        elif not is_known and (op.result is not False or self.may_repeat):
             yield replace(state, inbox=(*state.inbox, (key, "waits"))), DONE
 
     def _read_inbox(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:

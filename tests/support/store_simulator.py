@@ -29,6 +29,7 @@ from unittest.mock import patch
 
 import msgspec
 from faulty_disk import Dead, Disk, SimulatedOs, SqliteDisk, find_sqlite, rename, unlink
+from faulty_network import Proxy
 from store_histories import NEVER, LeaseState, Operation, Order, Rules, State, Unknown, find_order
 
 from toolchart.engine.log import leases
@@ -169,9 +170,11 @@ class Worker:
                     while not self.world.is_over():
                         self._act()
                 except (Dead, ToolchartError, OSError) as error:
+                    if isinstance(self.world, ServedWorld) and isinstance(error, LogUnavailable):
+                        self._close()
+                        continue  # a look at the log failed: the worker begins anew
                     if not self.is_dead:  # SQLite reports the end of its worker as an error
                         raise
-                    del error
                     self._die()
                     if self.world.has_no_power:
                         break
@@ -518,6 +521,7 @@ class World:
         self.alive: set[int] = set()
         """Ids of the processes that live."""
         self.dead_at: dict[str, int] = {}
+        self._rules = Rules(self.dead_at)
         self.faults: set[str] = set()
         """Kinds of faults that struck."""
         self._skews = [self.rng.choice([0.0, 0.0, 1.0, -1.0, 5.0, -20.0]) for _ in range(2)]
@@ -761,7 +765,7 @@ class World:
                 )
             ]
             self.take_step()
-        order = find_order(ops, Rules(self.dead_at), start, end if lost_power else None)
+        order = find_order(ops, self._rules, start, end if lost_power else None)
         if not order.is_found:
             raise BrokenHistory(describe(ops, order, start, end))
 
@@ -796,6 +800,101 @@ def describe(ops: list[Operation], order: Order, start: State, end: State) -> st
             f"  at the end: {end}",
         ]
     )
+
+
+# -- a store behind a server -------------------------------------------------------------------------
+
+
+class ServedWorld(World):
+    """Workers on a store that a server keeps, at the same time: what fails is the network, and the server.
+
+    Args:
+        open_store: opens the store of one worker.
+    """
+
+    def __init__(self, seed: int, profile: Profile, open_store: Callable[[], StoreBase]) -> None:
+        super().__init__(seed, profile, Path())
+        self._open_store = open_store
+        self._count_lock = threading.Lock()
+
+    def open_store(self) -> StoreBase:
+        """The store of one worker."""
+        return self._open_store()
+
+    def take_step(self) -> int:
+        """The number of the next moment, of all workers together."""
+        with self._count_lock:
+            return super().take_step()
+
+    def take_record(self) -> int:
+        """A number that no other record has."""
+        with self._count_lock:
+            return super().take_record()
+
+    def pass_moment(self, what: str) -> None:
+        """Nothing: the workers really work at the same time."""
+
+    def wait(self, seconds: float) -> None:
+        """Nothing."""
+
+    def hand_on(self) -> None:
+        """Nothing."""
+
+    def run_served(self, become_calm: Callable[[], None]) -> None:
+        """Let the workers work at the same time, and check what they did.
+
+        Args:
+            become_calm: called before the log is looked at.
+        """
+        _current.append(self)
+        try:
+            self.workers = [Worker(self, number) for number in range(self.profile.workers)]
+            threads = [threading.Thread(target=worker.live, daemon=True) for worker in self.workers]
+            for worker, thread in zip(self.workers, threads, strict=True):
+                worker.baton.release()
+                thread.start()
+            for thread in threads:
+                thread.join()
+            if self.failure is not None:
+                raise self.failure
+            become_calm()
+            self._rules = Rules(may_repeat=True, knows_clocks=False)
+            ends = self._look_at_log()
+            for family in FAMILIES:
+                self._check(family, self.history, State(), ends[family], lost_power=False)
+        finally:
+            _current.pop()
+
+
+def run_served_history(seed: int, kind: str, server: int | str, open_at: Callable[[int], StoreBase]) -> World:
+    """The history of a seed on a store behind a proxy that delays and cuts its connections.
+
+    Args:
+        server: where its server listens: a port of the loopback or the path of a socket.
+        open_at: opens the store of one worker by way of a port.
+    """
+    profile = Profile(kind, True, MAX_WORKERS, 40, NO_CHANCES)
+    with Proxy(server, random.Random(f"network {seed}"), cut=0.02) as proxy:
+
+        def open_store() -> StoreBase:
+            for _ in range(20):
+                with contextlib.suppress(LogUnavailable):
+                    return open_at(proxy.port)
+            raise BrokenHistory("no connection in 20 times")
+
+        world = ServedWorld(seed, profile, open_store)
+
+        def become_calm() -> None:
+            proxy.is_calm = True
+
+        try:
+            world.run_served(become_calm)
+        except BaseException as error:
+            error.add_note("\n".join([f"seed {seed}", *world.story]))
+            raise
+        if proxy.cuts:
+            world.faults.add("cut")
+    return world
 
 
 # -- one seed ----------------------------------------------------------------------------------------

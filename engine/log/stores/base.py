@@ -476,6 +476,7 @@ class StoreBase(ABC):
                 break
         if not self._has_entries(conversation):
             return True
+        # It waits in any case: asked once more, this worker would be told that it has no lease to give back.
         return not self._swap_lease(_build_lease_write(released).data, newest)
 
     def find_lease(self, conversation: str) -> Lease | None:
