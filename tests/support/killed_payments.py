@@ -13,6 +13,7 @@ import os
 import signal
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,10 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that run at the same time."""
 
 
+THREADS = Flow(name="threads")
+
 FLOWS = (
-    Flow(name="threads"),
+    THREADS,
     Flow(name="inline", isolation="inline"),
     Flow(name="two at once", parallel=2),
     Flow(name="function"),
@@ -185,7 +188,7 @@ def check_resume(flow: Flow, log: str, ledger: Path) -> Counter[str]:
         and start.
     """
     await_end_of_sessions(log)
-    began_before = _read_ledger(ledger)
+    began_before = read_ledger(ledger)
     engine = make_engine(flow, log, ledger)
     acknowledged_lines = list(engine.store.read_lines("c"))
     assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
@@ -196,15 +199,39 @@ def check_resume(flow: Flow, log: str, ledger: Path) -> Counter[str]:
         result = engine.run("go", conversation="c")
     lines = list(engine.store.read_lines("c"))
     engine.close()
-    assert lines[: len(acknowledged_lines)] == acknowledged_lines
     assert (result.is_over, result.content) == (True, "all done"), result
+    return check_log(flow, acknowledged_lines, lines, began_before, read_ledger(ledger))
+
+
+def check_log(
+    flow: Flow,
+    before: list[bytes],
+    lines: list[bytes],
+    began_before: dict[str, list[str]],
+    began: dict[str, list[str]],
+) -> Counter[str]:
+    """Check the log of a resumed conversation against the payments that began; see `check_resume`.
+
+    Args:
+        before: the records that the killed process left, and `began_before` what had begun then.
+    """
+    assert lines[: len(before)] == before
     *_, last = replay(lines, "c")
-    marked = _list_marked(acknowledged_lines)
+    assert last.step.snapshot.answer == "all done"
+    marked = set(_iterate_marks(before))
     if flow.name == "function":
-        return _check_functions(lines, marked, began_before, _read_ledger(ledger))
+        return _check_functions(lines, marked, began_before, began)
+    # The host may have given no ids: then the core has, and the arguments name the payment.
+    payments = {
+        open_call.call.id: open_call.call.arguments["id"]
+        for entry in replay(lines, "c")
+        for open_call in entry.step.snapshot.calls
+        if open_call.call.arguments
+    }
+    marked_payments = {payments[call_id] for call_id in marked}
     outcomes = {call.params["id"]: call.outcome for call in last.step.snapshot.tracked_calls if call.params}
     assert len(outcomes) == ROUNDS * (PAYMENTS + 1), outcomes
-    return _check_calls(outcomes, marked, began_before, _read_ledger(ledger))
+    return _check_calls(outcomes, marked_payments, began_before, began)
 
 
 def _check_calls(
@@ -251,17 +278,15 @@ def _check_functions(
     return counts
 
 
-def _list_marked(lines: list[bytes]) -> set[str]:
-    """The calls, and the effects that call functions, with a start mark."""
-    marked: set[str] = set()
+def _iterate_marks(lines: list[bytes]) -> Iterator[str]:
+    """The calls with a start mark, and the effects that call functions."""
     for line in lines:
         event = json.loads(line)["event"]
         if event["type"] == "calls_started":
-            marked.update(event.get("calls") or [f"effect {event['effect']}"])
-    return marked
+            yield from event.get("calls") or [f"effect {event['effect']}"]
 
 
-def _read_ledger(ledger: Path) -> dict[str, list[str]]:
+def read_ledger(ledger: Path) -> dict[str, list[str]]:
     """The keys of each payment that began."""
     keys: dict[str, list[str]] = defaultdict(list)
     for line in ledger.read_text().splitlines() if ledger.exists() else ():
