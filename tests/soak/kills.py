@@ -3,16 +3,16 @@
     PYTHONPATH=tests/support python tests/soak/kills.py FLOWS COUNT [FIRST_SEED] [--results FILE]
 
 Each seed is one conversation in a process that is killed and resumed. With `--results` the outcome of each
-seed is kept, and a later call goes on after those that are in the file, so a run may be cut at any time. `FLOWS`
-is one of:
+seed is kept, and a later call goes on after those that are in the file, so a run may be cut at any time.
+`FLOWS` is one of:
 
 - `payments`: a forked process pays side by side, and dies at a commit, in a payment or at any instant
 - `commands`: the same with `toolchart run` and `toolchart resume`, killed at any instant
 - `calls`: one call after the other, killed at any instant
 - `deadlines`: each call waits for an approval that comes in time or too late
 
-SQLite, JSONL, PostgreSQL and NATS (if its test packages are installed) take turns. The script ends at the first
-fault.
+SQLite, JSONL, PostgreSQL and NATS (if its test packages are installed) take turns. The script ends at the
+first fault.
 """
 
 from __future__ import annotations

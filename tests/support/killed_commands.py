@@ -69,18 +69,8 @@ def run_and_kill(log: str, folder: Path, chance: random.Random) -> Counter[str]:
     with _serve_model() as address:
         (folder / "payments.py").write_text(_TOOLS)
         (folder / "agent.yaml").write_text(_SPEC.format(address=address))
-        run = [
-            sys.executable,
-            "-m",
-            "toolchart",
-            "run",
-            "agent.yaml",
-            "go",
-            "--conversation",
-            "c",
-            "--log",
-            log,
-        ]
+        toolchart = [sys.executable, "-m", "toolchart"]
+        run = [*toolchart, "run", "agent.yaml", "go", "--conversation", "c", "--log", log]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *filter(None, sys.path)))}
         process = subprocess.Popen(
             run, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
