@@ -256,6 +256,6 @@ def _draw_outcome(draw: st.DrawFn, effect: RunTools, snapshot: Snapshot) -> Tool
         return make_empty_outcome()
     open_call = draw(st.sampled_from(pending_calls))
     outcomes = list_outcomes(effect, open_call)
-    others = ("timed_out", "cancelled") if "succeeded" in outcomes else ()
+    others: tuple[str, ...] = ("timed_out", "cancelled") if "succeeded" in outcomes else ()
     others += ("interrupted",) if others and open_call.has_begun else ()
     return make_tool_finished(open_call, draw(st.sampled_from((*outcomes, *others))))

@@ -295,7 +295,8 @@ def test_a_tool_that_became_idempotent_is_not_run_again(tmp_path: Path) -> None:
         make_engine([reply_with_calls(("work", {})), "Done."], log=store, functions=[began]).run(
             "Go.", conversation="c"
         )
-        begun = copy_until(store, b'"reviewed"')
+        # The record after which the call runs: that of its start, which an idempotent one has not.
+        begun = copy_until(store, b'"reviewed"' if was_idempotent else b'"calls_started"')
         result = make_engine(["Done."], log=begun, functions=[idempotent]).resume("c")
         assert result.tool_calls[0].outcome == outcome
         assert len(runs) == 1 + was_idempotent

@@ -293,15 +293,15 @@ class ToolExecutor:
         self,
         call: ToolCall,
         allowed_tools: Sequence[str],
+        starts: CallStarts | None = None,
         context: CallContext = NO_CONVERSATION,
         owner: ConversationExecutor | None = None,
-        starts: CallStarts | None = None,
     ) -> ToolFinished:
         """Run one call within its time, and return how it ended.
 
         Args:
-            owner: whose limiter admits the call; None: that of this executor.
             starts: when it may begin, beside its siblings; None where nothing has to be known of that.
+            owner: whose limiter admits the call; None: that of this executor.
 
         Raises:
             ToolPending: its outcome comes later, from outside.
@@ -338,9 +338,9 @@ class ToolExecutor:
         self,
         call: ToolCall,
         allowed_tools: Sequence[str],
-        context: CallContext,
-        owner: ConversationExecutor,
         starts: CallStarts | None = None,
+        context: CallContext = NO_CONVERSATION,
+        owner: ConversationExecutor | None = None,
     ) -> ToolFinished | None:
         """How an interrupted call ended, as the `status` of its tool says; None where nobody knows.
 
@@ -355,7 +355,7 @@ class ToolExecutor:
         own_context = self._complete_context(tool, call, context)
         status = await ask_status(tool, own_context)
         if status.state == "not_begun":
-            event = await self.run(call, allowed_tools, context, owner, starts)
+            event = await self.run(call, allowed_tools, starts, context, owner)
             return replace(event, notes=(*event.notes, RUN_AFTER_STATUS))
         if status.state != "done":
             return None
@@ -435,7 +435,7 @@ class ConversationExecutor:
         self, call: ToolCall, allowed_tools: Sequence[str], starts: CallStarts | None = None
     ) -> Coroutine[Any, Any, ToolFinished]:
         """As `ToolExecutor.run`, with the call's context."""
-        return self._executor.run(call, allowed_tools, self._contexts.build_context(call), self, starts)
+        return self._executor.run(call, allowed_tools, starts, self._contexts.build_context(call), self)
 
     async def resolve(
         self, call: ToolCall, allowed_tools: Sequence[str], starts: CallStarts | None = None
@@ -446,7 +446,7 @@ class ConversationExecutor:
         # another key there.
         if not context.effect or context.began_under != context.effect:
             return None
-        return await self._executor.resolve(call, allowed_tools, context, self, starts)
+        return await self._executor.resolve(call, allowed_tools, starts, context, self)
 
 
 def shorten_name(name: str) -> str:
