@@ -12,7 +12,6 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.open_turns import build_user_said
-from toolchart.engine.runtime.waiting import build_open_turn_error
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Cancelled, Decided
 
@@ -55,7 +54,6 @@ class DurableClient:
             The id of the conversation.
 
         Raises:
-            SpecError: a turn of the conversation is open, and waits for no person.
             DurableHostUnavailable: the host cannot be reached.
         """
         stretch = await self.begin_turn(
@@ -76,8 +74,6 @@ class DurableClient:
         name = conversation or key or generate_conversation_id()
         loaded = load_conversation(self._engine.store, name)
         if loaded is not None and key is None and not loaded.snapshot.is_over:
-            if not self._engine.waits_for_person(name):
-                raise build_open_turn_error(loaded.snapshot, name)
             attachments = decode_turn_options(options or {}).get("attachments", ())
             return await self.wake(
                 await self._engine.apost(name, await build_user_said(message, attachments))

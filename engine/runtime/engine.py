@@ -23,7 +23,6 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
-from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.stores import open_store
@@ -196,17 +195,17 @@ class Engine:
     async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run one turn, from a user message to a state in which the chart rests.
 
-        Where a turn of the conversation waits for a person, no other one begins. The message is kept for that
-        turn: a row of the chart takes it at once, or its next request has it. The result is that of the open
-        turn, with a warning that says what the message waits for (`TurnResult.waiting_messages`).
+        Where a turn of the conversation is open, no other one begins. The message is for that turn: a row of
+        the chart takes it at once, or its next request has it. Where that turn runs or waits, the result is
+        that of the open turn as it stands, with a warning that says what the message waits for
+        (`TurnResult.waiting_messages`); one that a crash has left goes on.
 
         Args:
             options: `conversation`, `handler`, `variables`, `history`, `attachments`, `llm`, `model`,
                 `output_type`, `observer`, `on_delta`; `TurnOptions` describes them.
 
         Raises:
-            SpecError: there is no handler, prompt or provider for this turn, or a turn of the conversation
-                runs, or was left in the middle of its work by a crash.
+            SpecError: there is no handler, prompt or provider for this turn.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         return await self._begin_turn(
@@ -221,8 +220,8 @@ class Engine:
         Args:
             is_first: whether the conversation must have no turn yet.
         """
-        if not is_first and (drivers := self._agent.list_running_drivers(name)):
-            kept = await self._open_turns.say_to_waiting_driver(drivers, name, message, options)
+        if not is_first:
+            kept = await self._open_turns.say_to_busy_turn(name, message, options)
             if kept is not None:
                 return kept
         hooks, conversations, driver = build_hooks(options), self.conversations, None
@@ -524,47 +523,26 @@ class Engine:
         attachments: Sequence[Attachment] = (),
         key: str | None = None,
     ) -> None:
-        """Send a message of the user to a turn that runs now, in this engine or in another worker, or that
-        waits for a person.
+        """Send a message of the user to a conversation, whatever state its turn is in.
 
-        The event is `user_said`. Where the chart takes it, the message is part of the next model request;
-        otherwise it waits for the next turn. A child that has taken the conversation over gets it too.
+        An open turn gets it as the event `user_said`, in this engine or in another worker: a row of the chart
+        takes it at once, or the next request has it. A child that has taken the conversation over gets it
+        too. Where no turn is open, the message begins the next one.
 
         Args:
             key: idempotency key: another worker gets a message with it once.
 
         Raises:
-            SpecError: no turn of this conversation runs or waits, or an attachment cannot be read.
+            SpecError: there is no such conversation, or it has no turn yet; or an attachment cannot be read.
         """
         from toolchart.engine.runtime.open_turns import build_user_said
-        from toolchart.engine.runtime.ownership import Message
 
         event = await build_user_said(message, attachments)
-        driver = self.conversations.find_running_driver(conversation)
-        if driver is None:
-            if not self._is_held(conversation):
-                if not await self._say_at_rest(conversation, event):
-                    raise SpecError(f"no turn of conversation {conversation!r} runs now")
-                return
-            unique = key or generate_conversation_id()
-            posted = Message(conversation=conversation, event=event)
-            await self._ownership.post(find_root(self.store, conversation), posted, f"user_said/{unique}")
-            return
-        await driver.post_event(event)
-        await self._agent.say_to_children(driver, message)
+        await self._open_turns.say(conversation, event, key or generate_conversation_id())
 
-    async def _say_at_rest(self, conversation: str, event: UserSaid) -> bool:
-        """Give a message to an open turn that rests; false where no turn is open."""
-        return await self._open_turns.say_at_rest(conversation, event)
-
-    def _is_held(self, conversation: str) -> bool:
-        """Whether some worker holds a conversation now."""
-        root = find_root(self.store, conversation)
-        return root in [lease.conversation for lease in self.store.list_leases()]
-
-    def waits_for_person(self, conversation: str) -> bool:
-        """Whether a turn of the conversation, or of a child of it, waits for a decision or an answer."""
-        return self._open_turns.waits_for_person(conversation)
+    def has_open_turn(self, conversation: str) -> bool:
+        """Whether a message to the conversation is for its open turn, as the log has it, and begins none."""
+        return self._open_turns.has_open_turn(conversation)
 
     def describe_turn(self, conversation: str) -> TurnResult:
         """The result of the newest turn as the log has it, and what it waits for; nothing runs.
@@ -638,10 +616,6 @@ class Engine:
         Raises:
             SpecError: no turn of this conversation is open.
         """
-        driver = self.conversations.find_running_driver(conversation)
-        if driver is not None:
-            await driver.post_event(Cancelled(reason=reason))
-            return None
         return await self._open_turns.cancel(conversation, reason)
 
     @check_arguments()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,7 @@ from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, bui
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
 from toolchart.engine.runtime.waiting import (
-    build_open_turn_error,
+    awaits_review,
     describe_people_wait,
     find_earliest_due,
     find_question,
@@ -37,8 +38,9 @@ from toolchart.engine.runtime.witnessing import TurnWitness
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.content import add_text
 from toolchart.states.core.encoding import read_json
+from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import LeaseHeld, LogConflict, SpecError
+from toolchart.states.errors import IllegalEvent, LeaseHeld, LogConflict, SpecError
 from toolchart.states.events import (
     Answered,
     Answering,
@@ -64,8 +66,14 @@ HANDED_OVER = "another worker works on the conversation: it gets this, and goes 
 """Warning in a result where what a person said was left for the worker that holds the conversation."""
 
 
+_LOOK_S = 0.01
+"""Seconds between two looks at a turn that begins or is given back."""
+
+TURN_THAT_RUNS = "the turn that runs"
+"""What a message waits for where nobody has to do anything."""
+
 MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
-"""Warning in the result of a turn that waits for a person, where the user has said something meanwhile."""
+"""Warning in the result of an open turn, where the user has said something that no request has had."""
 
 Begin = Callable[[], Awaitable[TurnResult]]
 """Begins the first turn of the conversation."""
@@ -94,9 +102,7 @@ class OpenTurns:
         self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = NO_HOOKS
     ) -> TurnResult:
         """See `Engine.aresume`."""
-        snapshot = self._load_conversation(conversation).snapshot
-        if snapshot.settings is None:
-            raise SpecError(f"conversation {conversation!r} has no turn yet")
+        snapshot = self._load_turn(conversation).snapshot
         root = find_root(self._store, conversation)
         if decision is None and not self._has_work(root):
             await self.ownership.compare(root)
@@ -115,22 +121,34 @@ class OpenTurns:
 
     def describe_turn(self, conversation: str) -> TurnResult:
         """See `Engine.describe_turn`."""
-        snapshot = self._load_conversation(conversation).snapshot
-        if snapshot.settings is None:
-            raise SpecError(f"conversation {conversation!r} has no turn yet")
-        return self.build_result(snapshot, conversation)
+        return self.build_result(self._load_turn(conversation).snapshot, conversation)
 
     async def decide_running(self, conversation: str, decision: Decided) -> bool:
         """Put a decision into a turn that runs in this engine; false where none runs.
 
+        One about a call of a child that rests meanwhile is left in the inbox of the turn.
+
         Raises:
             IllegalEvent: no call of the turn waits for it; nothing was written.
         """
-        drivers = self._agent.list_running_drivers(conversation)
-        if not drivers:
-            return False
+        while True:
+            root = find_root(self._store, conversation)
+            drivers = await self._find_running_drivers(conversation)
+            others = [] if drivers else self._agent.list_running_drivers(root)
+            if not (drivers or others):
+                return False
+            if not any(awaits_review(decision.call_id, driver.snapshot) for driver in drivers):
+                break
+            await asyncio.sleep(_LOOK_S)  # the review is about to say whether the call waits
         waiting = [driver for driver in drivers if waits_for_decision(decision.call_id, driver.snapshot)]
-        driver = waiting[0] if waiting else drivers[0]
+        if not waiting:
+            loaded = self._load_conversation(conversation)
+            name, snapshot = self._find_decided(conversation, loaded.snapshot, decision)
+            if name not in [driver.conversation for driver in (*drivers, *others)]:
+                desk = self._find_agent(name).decisions
+                await self._post(name, desk.complete_decision(decision, name, snapshot), name)
+                return True
+        driver = (waiting or drivers or others)[0]
         desk = self._find_agent(driver.conversation).decisions
         await driver.post_event(desk.complete_decision(decision, driver.conversation, driver.snapshot))
         return True
@@ -148,29 +166,30 @@ class OpenTurns:
         """Give a message of the user to an open turn at rest; this engine holds its conversation.
 
         Where a row of the chart leaves a state for it, the turn goes on at once. Otherwise the next request
-        of the conversation has it.
+        of the conversation has it. Work that a crash has left, and timers that have run out, come before it.
 
         Args:
             entry: number of the inbox entry that it comes from; 0 for none.
 
         Returns:
-            The result, with a warning that says what the message waits for. None where a timer that had run
-            out has ended the turn: the message begins the next one.
+            The result, with a warning that says what the message waits for. None where the turn has ended
+            before the message: it begins the next one.
 
         Raises:
-            SpecError: the conversation is a child, or a crash has left work of its turn. An entry of the
-                inbox is kept all the same.
+            SpecError: the conversation is a child.
         """
         refuse_child(loaded.configured, conversation)
-        if self._has_overdue_timer(conversation, loaded.snapshot):
+        conversations = self._agent.conversations
+        # Who takes an entry of the inbox gives the conversation back: somebody else goes on with its work.
+        is_left = not entry and self._describe_wait(conversation, loaded.snapshot) is None
+        if is_left and conversations.resume_driver(conversation, loaded).can_interrupt():
+            is_left = False
+        if is_left or self._has_overdue_timer(conversation, loaded.snapshot):
             await self.go_on(conversation, loaded, None, hooks)
             loaded = self._load_conversation(conversation)
             if loaded.snapshot.is_over:
                 return None
         wait = self._describe_wait(conversation, loaded.snapshot)
-        if wait is None and not entry:
-            raise build_open_turn_error(loaded.snapshot, conversation)
-        conversations = self._agent.conversations
         driver = conversations.resume_driver(conversation, loaded)
         driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
         if driver.can_interrupt():
@@ -180,7 +199,8 @@ class OpenTurns:
             driver.add_taken_entry(entry)
         said = await driver.record_event(event)
         has_child_moved = await self._say_to_resting_children(self._agent, driver, event)
-        if wait is not None and (said.effects or said.cancels):
+        is_taken = bool(said.effects or said.cancels)
+        if is_taken and (wait is not None or not entry):
             snapshot = await conversations.run_driver(conversation, driver)
             return self.build_result(snapshot, conversation, hooks)
         if wait is not None and has_child_moved:
@@ -206,22 +226,54 @@ class OpenTurns:
             has_moved |= await self._say_to_resting_children(child, child_driver, event)
         return has_moved
 
-    async def say_at_rest(self, conversation: str, event: UserSaid) -> bool:
-        """Give a message to an open turn that rests; false where no turn is open.
+    async def say(self, conversation: str, event: UserSaid, key: str) -> None:
+        """See `Engine.asay`."""
+        if await self._say_to_running_turn(conversation, event) is not None:
+            return
+        try:
+            await self.say_at_rest(conversation, event)
+        except LeaseHeld:
+            await self._post(conversation, event, key)
+
+    async def _say_to_running_turn(self, conversation: str, event: UserSaid) -> Step | None:
+        """Give a message to a turn that runs in this engine, and to the children that have taken it over.
+
+        Returns:
+            The step of the message; None where no turn runs here.
+        """
+        while drivers := await self._find_running_drivers(conversation):
+            try:
+                said = await drivers[0].post_event(event)
+            except IllegalEvent:  # it has ended meanwhile, on the event loop of another thread
+                continue
+            await self._agent.say_to_children(drivers[0], event.message)
+            return said
+        return None
+
+    async def _find_running_drivers(self, conversation: str) -> list[Driver]:
+        """The drivers of a turn that runs in this engine, when it has begun; none where none runs here."""
+        root = find_root(self._store, conversation)
+        while True:
+            drivers = self._agent.list_running_drivers(conversation)
+            is_child_at_rest = root != conversation and self._agent.list_running_drivers(root)
+            if drivers or is_child_at_rest or not self.ownership.is_working_on(root):
+                return drivers
+            # It begins, or has ended and is being given back: the next look sees one that runs, or none.
+            await asyncio.sleep(_LOOK_S)
+
+    async def say_at_rest(self, conversation: str, event: UserSaid) -> None:
+        """Give a message to a conversation whose turn rests: to its open turn, else as its next turn.
 
         Raises:
             LeaseHeld: another worker holds the conversation.
-            SpecError: as `keep_message`.
+            SpecError: there is no such conversation, it has no turn yet, or it is a child.
         """
-        if self._agent.conversations.find_open_turn(conversation) is None:
-            return False
+        self._load_turn(conversation)
         async with self.ownership.work_on(conversation) as hold:
-            loaded = self._agent.conversations.find_open_turn(conversation)
-            if loaded is None:
-                return False
-            result = await self.keep_message(conversation, loaded, event)
-            hold.note(result or await self._begin_next_turn(conversation, event))
-        return True
+            loaded, kept = self._agent.conversations.find_open_turn(conversation), None
+            if loaded is not None:
+                kept = await self.keep_message(conversation, loaded, event)
+            hold.note(kept or await self._begin_next_turn(conversation, event))
 
     async def say_to_open_turn(
         self, conversation: str, loaded: ReplayedConversation, message: str, options: TurnOptions
@@ -236,45 +288,40 @@ class OpenTurns:
         result = await self.keep_message(conversation, loaded, event, build_hooks(options))
         return None if result is None else _add_unused_options(result, options)
 
-    async def say_to_waiting_driver(
-        self, drivers: Sequence[Driver], conversation: str, message: str, options: TurnOptions
+    async def say_to_busy_turn(
+        self, conversation: str, message: str, options: TurnOptions
     ) -> TurnResult | None:
-        """Give a message to a turn that runs in this engine and waits for a person; None where it does not.
-
-        Args:
-            drivers: that of the conversation, and those of its children.
-        """
-        waits = [describe_people_wait(driver.snapshot) for driver in drivers]
-        wait = next((wait for wait in waits if wait is not None), None)
-        if wait is None:
+        """Give a message to a turn that runs in this engine; None where none does."""
+        if not await self._find_running_drivers(conversation):
             return None
         event = await build_user_said(message, options.get("attachments", ()))
-        await drivers[0].post_event(event)
-        await self._agent.say_to_children(drivers[0], message)
-        log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
-        result = self.build_result(drivers[0].snapshot, conversation)
+        said = await self._say_to_running_turn(conversation, event)
+        if said is None:  # it has ended meanwhile
+            return None
+        drivers = self._agent.list_running_drivers(conversation)
+        snapshot = drivers[0].snapshot if drivers else said.snapshot
+        result = self.build_result(snapshot, conversation)
+        if not (said.effects or said.cancels or result.is_over):
+            waits = [describe_people_wait(driver.snapshot) for driver in drivers]
+            wait = next((wait for wait in waits if wait is not None), TURN_THAT_RUNS)
+            result = _add_wait_warning(result, wait)
         return _add_unused_options(result, options)
 
-    def waits_for_person(self, conversation: str) -> bool:
-        """See `Engine.waits_for_person`."""
-        return self._find_people_wait(conversation) is not None
-
-    def _find_people_wait(self, conversation: str) -> str | None:
-        """What a person does before the newest turn in the log goes on; None where nobody has to."""
+    def has_open_turn(self, conversation: str) -> bool:
+        """See `Engine.has_open_turn`."""
         loaded = load_conversation(self._store, conversation)
-        return None if loaded is None else self._describe_people(conversation, loaded.snapshot)
+        return loaded is not None and loaded.snapshot.settings is not None and not loaded.snapshot.is_over
 
     async def say_elsewhere(self, conversation: str, message: str, options: TurnOptions) -> TurnResult | None:
-        """Leave a message for the worker that holds a conversation, where its turn waits for a person; None
-        where it does not."""
-        wait = self._find_people_wait(conversation)
-        if wait is None:
+        """Leave a message for the worker that holds a conversation; None where that has no turn yet."""
+        loaded = load_conversation(self._store, conversation)
+        if loaded is None or loaded.snapshot.settings is None:
             return None
+        wait = self._describe_people(conversation, loaded.snapshot) or TURN_THAT_RUNS
         event = await build_user_said(message, options.get("attachments", ()))
         result = await self._hand_over(conversation, conversation, event, generate_conversation_id())
         if not result.is_over and not result.waiting_messages:  # it is in the inbox still
-            log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
-            result = replace(result, warnings=(*result.warnings, MESSAGE_WAITS.format(wait=wait)))
+            result = _add_wait_warning(result, wait)
         return _add_unused_options(result, options)
 
     async def _begin_next_turn(self, conversation: str, event: UserSaid, entry: int = 0) -> TurnResult:
@@ -356,10 +403,11 @@ class OpenTurns:
             waiting, snapshot = self._find_decided(conversation, snapshot, event)
             event = self._find_agent(waiting).decisions.complete_decision(event, waiting, snapshot)
             return await self._post(waiting, event, waiting)
+        if isinstance(event, UserSaid):
+            self._load_turn(conversation)
+            return await self._post(conversation, event, key or generate_conversation_id())
         if snapshot.is_over:
             raise SpecError(f"no turn of conversation {conversation!r} is open")
-        if isinstance(event, UserSaid):
-            return await self._post(conversation, event, key or generate_conversation_id())
         return await self._post(conversation, event, f"{conversation}/{snapshot.turn}")
 
     async def post_answer(
@@ -376,10 +424,13 @@ class OpenTurns:
         return root
 
     async def cancel(self, conversation: str, reason: str | None) -> TurnResult | None:
-        """See `Engine.acancel`, for a turn that does not run in this engine."""
+        """See `Engine.acancel`."""
+        event = Cancelled(reason=reason)
+        for driver in (await self._find_running_drivers(conversation))[:1]:
+            await driver.post_event(event)
+            return None
         snapshot = self._load_conversation(conversation).snapshot
         root = find_root(self._store, conversation)
-        event = Cancelled(reason=reason)
         try:
             async with self.ownership.work_on(root, is_brief=True) as hold:
                 hold.note(await self._cancel_held(root, event, 0))
@@ -445,7 +496,7 @@ class OpenTurns:
         self, conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
     ) -> TurnResult | None:
         """See `Engine.aanswer`."""
-        drivers = self._agent.list_running_drivers(conversation)
+        drivers = await self._find_running_drivers(conversation)
         if drivers:
             asking = [driver for driver in drivers if waits_for_answer(question, driver.snapshot)]
             driver = asking[0] if asking else drivers[0]
@@ -521,6 +572,13 @@ class OpenTurns:
         if loaded_conversation is None:
             raise SpecError(f"there is no conversation {conversation!r} in this log")
         return loaded_conversation
+
+    def _load_turn(self, conversation: str) -> ReplayedConversation:
+        """A conversation that has a turn."""
+        loaded = self._load_conversation(conversation)
+        if loaded.snapshot.settings is None:
+            raise SpecError(f"conversation {conversation!r} has no turn yet")
+        return loaded
 
     def _find_agent(self, conversation: str) -> Agent:
         """The agent of a conversation: this one, or the one that its parents run for it."""
@@ -668,6 +726,13 @@ async def build_user_said(message: str, attachments: Sequence[Attachment]) -> Us
     from toolchart.tools.sources.attachments import load_attachments
 
     return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
+
+
+def _add_wait_warning(result: TurnResult, wait: str) -> TurnResult:
+    """The result, with a warning that says what the message waits for; once."""
+    warning = MESSAGE_WAITS.format(wait=wait)
+    log_warning(result.conversation, warning)
+    return replace(result, warnings=tuple(dict.fromkeys((*result.warnings, warning))))
 
 
 def _add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:

@@ -23,9 +23,10 @@ from toolchart.engine.event_loops import Signal
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.waiting import awaits_review
 from toolchart.engine.runtime.witnessing import TurnWitness
 from toolchart.states.core.encoding import decode_event, encode_event_json, read_json
-from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
+from toolchart.states.errors import IllegalEvent, LogDamaged, MissingKey, SpecError, ToolchartError
 from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
 from toolchart.states.ports import InboxEntry, Store
 
@@ -152,6 +153,10 @@ class Ownership:
         twice does not wait for that."""
         return conversation in self._claimed or self._log.leases.find(conversation) is not None
 
+    def is_working_on(self, conversation: str) -> bool:
+        """Whether a turn of a conversation begins, runs or is given back in this engine now."""
+        return conversation in self._claimed and conversation not in self._ends
+
     @asynccontextmanager
     async def work_on(self, conversation: str, *, is_brief: bool = False) -> AsyncIterator[Hold]:
         """Hold a conversation within the block.
@@ -274,7 +279,13 @@ class Ownership:
                 self._seen.add(key)
                 task = asyncio.ensure_future(self._post_to_turn(entry))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._finish_task)
+
+    def _finish_task(self, task: asyncio.Task[Any]) -> None:
+        """Let go of a task that nobody awaits; a fault of it is logged, and not left for the interpreter."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an entry of an inbox could not be given to its turn", exc_info=error)
 
     async def _post_to_turn(self, entry: InboxEntry) -> None:
         """Apply an entry to a running turn; where it cannot be, a later reading finds it again."""
@@ -293,16 +304,34 @@ class Ownership:
                     await self._agent.say_to_children(targets[0], event.message)
         except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
             # A message of the user that comes when the turn has just ended is not lost: at the end of the
-            # hold it begins the next turn.
-            if is_taken or (isinstance(error, IllegalEvent) and error.event == UserSaid.TYPE):
-                log.info("conversation %s: a message waits for the next turn", entry.conversation)
-            else:
+            # hold it begins the next turn. A decision may come before the review has let its call wait.
+            if not (is_taken or self._may_fit_later(entry, error)):
                 await self._drop(entry, error)
         except ToolchartError as error:
             log.warning("conversation %s: its inbox waits: %s", entry.conversation, error)
         finally:
             if not is_taken:
                 self._seen.discard((entry.conversation, entry.number))
+
+    async def take_cancellation(self, conversation: str, hold: Hold) -> bool:
+        """Take a cancellation that waits in the inbox of a turn, before anything more of it is performed."""
+        for entry in await self._read_inbox(conversation):
+            with contextlib.suppress(LogDamaged, MissingKey):  # reported where all entries are taken
+                if isinstance(decode_message(entry).event, Cancelled):
+                    await self._take_entry(conversation, entry, hold)
+                    return True
+        return False
+
+    def _may_fit_later(self, entry: InboxEntry, error: Exception) -> bool:
+        """Whether an entry that a running turn refused has a place in it, or after it, by and by."""
+        if not isinstance(error, IllegalEvent):
+            return False
+        event = decode_message(entry).event
+        drivers = self._agent.list_running_drivers(entry.conversation)
+        is_early = isinstance(event, Decided) and any(
+            awaits_review(event.call_id, driver.snapshot) for driver in drivers
+        )
+        return is_early or isinstance(event, UserSaid)
 
     async def _take_entry(self, conversation: str, entry: InboxEntry, hold: Hold) -> None:
         """Apply an entry to a conversation whose turn rests."""

@@ -227,5 +227,6 @@ class Recovery:
             hold.note(self._open_turns.build_result(snapshot, conversation))
             hold.is_parked = True
             return False
-        hold.note(await self._open_turns.go_on(conversation, loaded))
+        if not await self._ownership.take_cancellation(conversation, hold):
+            hold.note(await self._open_turns.go_on(conversation, loaded))
         return True

@@ -218,6 +218,12 @@ def waits_for_decision(call_id: str, snapshot: Snapshot) -> bool:
     return call_id in [call.call.id for call in list_undecided_calls(snapshot)]
 
 
+def awaits_review(call_id: str, snapshot: Snapshot) -> bool:
+    """Whether a call is open of which the review has not said yet whether it waits for a decision."""
+    calls = () if snapshot.is_over else snapshot.calls
+    return any(call.call.id == call_id and call.ruling is None and call.outcome is None for call in calls)
+
+
 def waits_for_answer(question: str | None, snapshot: Snapshot) -> bool:
     """Whether a question waits for an answer; None is any question."""
     names = [effect.name for effect in list_questions(snapshot)]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from child_agents import FunctionModel, make_parent_chart, make_spec
 from paying_agent import make_engine, read_waiting_calls
 
+from toolchart.engine import Engine
 from toolchart.engine.log.group_commit import LogWriter
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.postgres import Channel
-from toolchart.states.errors import LogUnavailable
+from toolchart.states.errors import LogUnavailable, StorageFailure
 from toolchart.states.events import Decided
+from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import RecordBatch
 
 CALLS = [
@@ -250,3 +254,77 @@ def test_a_server_that_vanishes_is_given_up_soon(postgres: str) -> None:
         limits = channel.run(lambda db: db.info.get_parameters())
         channel.close()
         assert (limits["keepalives_idle"], limits["tcp_user_timeout"]) == (seconds, "30000")
+
+
+# -- what a failure leaves behind --------------------------------------------------------------------
+
+
+class FullStore(MemoryStore):
+    """A store whose disk is full from one append on.
+
+    Args:
+        at: number of the first append that fails, from 1.
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self._at = at
+        self.appends = 0
+
+    def append_many(self, batches: Sequence[RecordBatch], *, wait: bool = True) -> Any:
+        """Append, or fail where the disk is full."""
+        self.appends += 1
+        if self.appends >= self._at:
+            raise StorageFailure("no space left on device")
+        return super().append_many(batches, wait=wait)
+
+
+class FullDisk(FullStore):
+    """Has its work done in the writer's thread."""
+
+    commits_at_once = False
+
+
+def make_fan_out_engine(store: MemoryStore) -> Engine:
+    """Four sub-agents at once, each of which calls two tools at once."""
+    child = {"run_agent": {"chart": "tool_loop", "for_each": "items", "at_most": 4, "parallel": 4}}
+    child["run_agent"] |= {"message": "do {{item}}", "as": "outcome"}
+    spec = make_spec(make_parent_chart(), {"work": child, "publish": {"answer": "{{outcome}}"}})
+    spec["responses"][0]["tools"] = {"enabled": True}
+
+    async def look(text: str) -> str:
+        """Look."""
+        await asyncio.sleep(0)
+        return text
+
+    def answer(said: str, request: Request) -> Any:
+        if request.messages[-1].role == "tool":
+            return "done"
+        calls = tuple(ToolCall(name="look", arguments={"text": text}) for text in ("a", "b"))
+        return Reply(tool_calls=calls, finish_reason="tool_calls")
+
+    return Engine(spec, log=store, functions=[look], providers={"model": FunctionModel(answer)})
+
+
+@pytest.mark.parametrize("kind", [FullStore, FullDisk])
+async def test_a_full_disk_during_a_fan_out_leaves_no_failure_unread(kind: type[FullStore]) -> None:
+    """Wherever the disk becomes full, the turn ends with one error, and no task or future of it is left with
+    an error that nobody reads: Python would print its traceback behind the message."""
+    unread: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: unread.append(str(context)))
+    at, has_failed = 0, True
+    while has_failed:
+        at += 1
+        store = kind(at)
+        engine = make_fan_out_engine(store)
+        turn = engine.arun("go", conversation="c", variables={"items": ["1", "2", "3", "4"]})
+        (error,) = await asyncio.gather(turn, return_exceptions=True)
+        has_failed = store.appends >= at
+        assert not has_failed or isinstance(error, StorageFailure), error
+        await engine.aclose()
+        del engine, error
+        gc.collect()
+        await asyncio.sleep(0)
+        assert unread == [], at
+    assert at > 8

@@ -13,7 +13,6 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request, Usage
 from toolchart.testing import TurnableClock
 
@@ -227,9 +226,11 @@ async def test_a_message_that_no_row_takes_stays_in_the_inbox_of_a_run() -> None
     assert texts == ["hello", "by the way", "again"]
 
 
-async def test_nothing_can_be_said_to_a_conversation_at_rest() -> None:
-    """`asay` is for turns that run; between turns a message is a turn."""
-    engine = make_interview(["Name?"])
+async def test_what_is_said_to_a_conversation_at_rest_is_its_next_turn() -> None:
+    """`asay` between turns begins the next one, as `arun` does: the chart that waits for the user goes on."""
+    engine = make_interview(["Name?", "Age?"])
     await engine.arun("hello", conversation="c")
-    with pytest.raises(SpecError, match="no turn of conversation 'c' runs"):
-        await engine.asay("c", "hm")
+    await engine.asay("c", "Anna")
+    assert [r["event"]["type"] for r in read_records(engine)].count("turn_started") == 2
+    assert engine.describe_turn("c").content == "Age?"
+    list(replay_conversation(engine.store, "c"))

@@ -172,14 +172,17 @@ async def test_a_streamed_message_yields_its_step_and_the_result() -> None:
 
 async def test_saying_something_to_a_turn_that_waits_keeps_it() -> None:
     """S5.5: `asay` takes a message for a turn at rest as it does for one that runs; where no turn is open it
-    still refuses."""
-    async with make_waiting_engine("done") as engine:
+    begins the next one. A conversation that there is not is refused."""
+    async with make_waiting_engine("done", "next") as engine:
         result = await engine.arun("go", conversation="c")
         await engine.asay("c", "more")
         assert engine.describe_turn("c").waiting_messages == ["more"]
         await engine.aresume("c", approve(result))
-        with pytest.raises(SpecError, match="no turn of conversation 'c' runs now"):
-            await engine.asay("c", "more")
+        await engine.asay("c", "and then?")
+        assert engine.describe_turn("c").content == "next"
+        assert read_request(engine)[-1] == ("user", "and then?")
+        with pytest.raises(SpecError, match="there is no conversation 'd'"):
+            await engine.asay("d", "more")
 
 
 def test_a_message_while_a_question_waits_is_kept_too() -> None:
@@ -212,8 +215,9 @@ def test_a_message_while_a_question_waits_is_kept_too() -> None:
         list(replay_conversation(engine.store, "c"))
 
 
-def test_a_turn_that_a_crash_left_refuses_a_message() -> None:
-    """A turn that waits for nobody is not open for messages: the error names `resume`, as before."""
+def test_a_message_comes_after_the_work_that_a_crash_has_left() -> None:
+    """S5.5: a message to a conversation whose turn a crash has left is accepted: that turn goes on to its
+    end, and the message begins the next one."""
     store = MemoryStore()
 
     class Cut(BaseException):
@@ -231,8 +235,11 @@ def test_a_turn_that_a_crash_left_refuses_a_message() -> None:
     )
     with pytest.raises(Cut):
         asyncio.run(engine.arun("go", conversation="c"))
-    with pytest.raises(SpecError, match="in the middle of a turn"):
-        make_engine(["x"], log=store).run("more", conversation="c")
+    with make_engine(["first", "second"], log=store) as other:
+        assert other.run("more", conversation="c").content == "second"
+        assert read_request(other) == [("user", "go"), ("assistant", "first"), ("user", "more")]
+        assert list_types(other).count("turn_started") == 2
+        list(replay_conversation(store, "c"))
 
 
 # -- while somebody is asked, in this process or in another one --------------------------------------

@@ -102,7 +102,7 @@ async def send_message(request: Request) -> Response:
     """Send a message: a turn begins, or the open one gets it (202)."""
     form = await read_form(request, MessageForm)
     site, name = get_site(request), find_named_conversation(request)
-    if site.engine.is_running(name):
+    if site.live_turns.is_running(name):
         await site.engine.asay(name, form.message, attachments=decode_attachments(form.attachments))
         return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
     return await _run_message(request, name, form, [])

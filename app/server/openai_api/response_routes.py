@@ -252,7 +252,7 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
         pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
         return _OpenResponse(name=name, pieces=pieces)
     conversation = previous.conversation if previous is not None else generate_conversation_id()
-    name = _name_response(site, conversation, is_new_turn=not site.engine.waits_for_person(conversation))
+    name = _name_response(site, conversation, is_new_turn=not site.engine.has_open_turn(conversation))
     options: StreamOptions = {**turn.options, "handler": model.handler, "conversation": conversation}
     if previous is not None:
         options.pop("history", None)

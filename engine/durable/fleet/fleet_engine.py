@@ -17,12 +17,13 @@ from toolchart.engine.log.replay import ReplayState, derive_step, load_conversat
 from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.clock import Clock, generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.open_turns import build_user_said
 from toolchart.engine.runtime.parts import NO_HOOKS, ResumeOptions, TurnHooks, TurnOptions, build_hooks
 from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
-from toolchart.states.events import Decided, UserSaid
+from toolchart.states.events import Decided
 from toolchart.states.ports import Store
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool
+    from toolchart.tools.sources.attachments import Attachment
     from toolchart.tools.sources.registry_entries import Service
 
 
@@ -155,15 +157,27 @@ class FleetEngine(Engine):
         stretch = await self._client.cancel(conversation, reason)
         return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
 
-    async def _say_at_rest(self, conversation: str, event: UserSaid) -> bool:
-        if not self.waits_for_person(conversation):
-            return False
-        await self._client.wake(await self.apost(conversation, event))
-        return True
+    @check_arguments()
+    async def asay(
+        self,
+        conversation: str,
+        message: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        key: str | None = None,
+    ) -> None:
+        """As `Engine.asay`; a worker gets the message, or begins the next turn with it."""
+        event = await build_user_said(message, attachments)
+        await self._client.wake(await self.apost(conversation, event, key=key))
 
     def is_running(self, conversation: str) -> bool:
         """Whether some worker works on the conversation now."""
         return super().is_running(conversation) or self._is_held(conversation)
+
+    def _is_held(self, conversation: str) -> bool:
+        """Whether some worker holds a conversation now."""
+        root = find_root(self.store, conversation)
+        return root in [lease.conversation for lease in self.store.list_leases()]
 
     # -- recovery --------------------------------------------------------------------------------
 

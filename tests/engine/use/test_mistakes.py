@@ -58,9 +58,9 @@ def test_plain_dicts_are_a_history() -> None:
             engine.run("go", history=[{"role": "user", "content": "x"}, {"role": "narrator"}])
 
 
-async def test_a_second_message_is_refused_with_advice_that_harms_nobody() -> None:
-    """Issue 16: a message to a conversation whose turn runs is refused, and `resume` is not the advice: it
-    would take the conversation from the turn that runs."""
+async def test_a_second_message_goes_to_the_turn_that_runs() -> None:
+    """S5.5: a message to a conversation whose turn runs begins no second turn: it is for the turn that runs,
+    and the result at once says so."""
     started, may_end = asyncio.Event(), asyncio.Event()
 
     async def look_up(city: str) -> str:
@@ -73,13 +73,13 @@ async def test_a_second_message_is_refused_with_advice_that_harms_nobody() -> No
     async with make_engine([call, "blue"], functions=[look_up], tools={}) as engine:
         turn = asyncio.create_task(engine.arun("sky?", conversation="c"))
         await asyncio.wait_for(started.wait(), 30)
-        with pytest.raises(SpecError) as caught:
-            await engine.arun("again", conversation="c")
+        kept = await engine.arun("again", conversation="c")
+        assert (kept.is_over, kept.waiting_messages) == (False, ["again"])
+        assert kept.warnings == ("the message waits for the turn that runs; the next request has it",)
         may_end.set()
-        await turn
-    assert "is running" in str(caught.value)
-    assert "asay" in str(caught.value)
-    assert "resume" not in str(caught.value)
+        assert (await turn).content == "blue"
+        request = engine.hosts.providers["model"].requests[-1]  # type: ignore[attr-defined]
+        assert request.messages[-1].content == "again"
 
 
 class Client:
