@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from toolchart.app.cli.chat.commands import ChatCommands, find_open_turn, format
 from toolchart.app.cli.chat.input import LineSource
 from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.chat.state import ChatState
-from toolchart.app.cli.exit_codes import CANCELLED, NEGATIVE, exit_code, find_result_code
+from toolchart.app.cli.exit_codes import CANCELLED, exit_code, find_result_code
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
 from toolchart.app.cli.terminal.forms import FormPrompt
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten
@@ -20,7 +19,7 @@ from toolchart.app.cli.turn_output import format_turn_error
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Answered
 from toolchart.states.messages import Delta, ToolCall
 
@@ -50,8 +49,6 @@ class ChatSession:
         self._pending_answer: asyncio.Future[str | None] | None = None
         """Receives the next line, while a person is asked; None at the end of the input."""
         self._is_leaving = False
-        self._held_messages: deque[str] = deque()
-        """Messages of the user that the open turn did not take; they are sent when it is over."""
         self._commands = ChatCommands(engine, state, self._go_on)
 
     async def run(self) -> int:
@@ -60,14 +57,11 @@ class ChatSession:
             reader = asyncio.ensure_future(self._queue_lines())
             try:
                 while (line := await self._lines.get()) is not None:
-                    await self._send_held_messages()  # the turn may have gone on elsewhere
                     if not await self._handle_line(line):
                         break
-                    await self._send_held_messages()
             finally:
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
-                self._report_unsent_messages()
         if not reader.cancelled():
             reader.result()  # raises what has ended the input, if it was no end of the file
         return self.state.code
@@ -141,20 +135,12 @@ class ChatSession:
             await self._turn
 
     async def _send_message(self, message: str) -> None:
-        """Run the turn of a message; keep the message where a turn is open that does not take it."""
+        """Run the turn of a message, or give it to the turn that is open."""
         state = self.state
         pieces = self.engine.stream(
             message, conversation=state.conversation, llm=state.llm, model=state.model
         )
-        try:
-            await self._show_turn(pieces)
-        except SpecError:
-            open_turn = find_open_turn(self.engine, state.conversation)
-            if open_turn is None or self.engine.is_running(state.conversation):
-                raise
-            self._held_messages.append(message)
-            print_notice(f"(waits until the open turn is over: {shorten(message, 60)})")
-            print_notice(format_waiting(open_turn))
+        await self._show_turn(pieces)
 
     async def _go_on(self, decision: Decided | None) -> None:
         """Go on with the open turn, with a decision if there is one."""
@@ -175,20 +161,6 @@ class ChatSession:
             raise
         finally:
             await pieces.aclose()
-
-    async def _send_held_messages(self) -> None:
-        """Send what waited for the open turn, once that is over."""
-        while self._held_messages and find_open_turn(self.engine, self.state.conversation) is None:
-            message = self._held_messages.popleft()
-            if not self.screen.is_plain:
-                print_notice(f"(sent now: {shorten(message, 60)})")
-            await self._handle_line(message)
-
-    def _report_unsent_messages(self) -> None:
-        """Name the messages that still wait when the chat ends: they stand nowhere else."""
-        for message in self._held_messages:
-            self.state.code = self.state.code or NEGATIVE
-            print_notice(f"(not sent, since the turn is still open: {message})")
 
     def print_waiting(self) -> None:
         """Print what an open turn of the conversation waits for; nothing where none is open."""
