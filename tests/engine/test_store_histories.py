@@ -23,7 +23,7 @@ from toolchart.engine.log.stores.base import StoreBase, ValueCheck
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
-from toolchart.states.errors import LogUnavailable, StorageFailure
+from toolchart.states.errors import LogBusy, LogUnavailable, StorageFailure
 from toolchart.states.ports import Lease, RecordBatch
 
 SEEDS = choose_count(short=200, long=20_000)
@@ -335,3 +335,49 @@ def test_the_write_ahead_log_is_written_again_after_a_failure(
     store.append("c", 2, [build_line(2)])
     assert synced == [os.stat(tmp_path / "log.db-wal").st_ino]
     assert len(list(store.read_lines("c"))) == 3
+
+
+def test_who_goes_on_makes_durable_what_a_dead_worker_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSONL: whoever writes after a line that came with a record of another process waits for that one too,
+    and for the names of the files in the folder: that process may have died before it did."""
+    folder = tmp_path / "log"
+    first = JsonlStore(folder)
+    lease = first.acquire_lease("c", WORKER, 60)
+    first.post("c", "key", b"yes")
+    (entry,) = first.read_inbox(["c"])
+    assert first.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=[entry.number])]) == [None]
+    synced: set[int] = set()
+    monkeypatch.setattr(jsonl, "_sync_file", lambda handle: synced.add(os.fstat(handle).st_ino))
+    monkeypatch.setattr(jsonl, "sync_folder", lambda place: synced.add(os.stat(place).st_ino))
+    second = JsonlStore(folder)
+    assert second.post("c", "other", b"no")
+    files = [folder, folder / "c.jsonl", folder / "c.inbox"]
+    assert synced == {os.stat(path).st_ino for path in files}
+    synced.clear()
+    assert second.post("c", "third", b"no")
+    assert synced == {os.stat(folder / "c.inbox").st_ino}, "once is enough"
+
+
+def test_a_lease_is_kept_for_an_entry_also_where_that_has_to_wait() -> None:
+    """An entry that comes while a lease is given back keeps its worker, though another writer is at work when
+    it takes the lease back: the worker is not told to ask again, when it would have none."""
+    store = MemoryStore()
+    lease = store.acquire_lease("c", WORKER, 60)
+    commit, waits = store.commit, []
+
+    def commit_late(changes: Any, *, wait: bool = True, sync: bool = True) -> Any:
+        waits.append(wait)
+        if len(waits) == 2 and not wait:
+            raise LogBusy("another writer is at work")
+        answers = commit(changes, wait=wait, sync=sync)
+        if len(waits) == 1:
+            waits.append(True)
+            store.post("c", "key", b"yes")
+            waits[:] = waits[:1]
+        return answers
+
+    store.commit = commit_late  # type: ignore[method-assign]
+    assert not store.release_lease(lease, is_open=True, wait=False)
+    assert store.find_lease("c") == lease
