@@ -31,7 +31,6 @@ from toolchart.states.messages import ToolCall
 
 _CHILD = "a child is another log; `check_family` and `verify` compare the two, `replay` reads one"
 _TOLD = "what a person, a host or a tool said: nothing that a record derives depends on it"
-_ARGUMENTS = "asks have ids of calls and no digest of their arguments (issue 28, 1)"
 _RAW = "`replay` decodes it again where the log keeps the raw answer (`log_answers`)"
 _VERSIONS = "it says who wrote the log; `replay --against` an agent compares it"
 _LOST = "it names what the log does not have; the witness has it"
@@ -65,8 +64,7 @@ KNOWN_GAPS = {
     "event/restored/head": _LOST,
     "event/restored/last": _LOST,
     "event/restored/reason": _TOLD,
-    "event/decided/definition": _ARGUMENTS,
-    "event/reviewed/verdicts/*/definition": _ARGUMENTS,
+    "event/reviewed/verdicts/*/definition": "an approval has the one that was shown",
     "event/reviewed/verdicts/order": "verdicts name their calls",
     "event/reviewed/verdicts/*/idempotent": "it says whose start is marked; only what is resumed reads it",
     "event/calls_started/calls/order": "each call is named",
