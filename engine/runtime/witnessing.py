@@ -3,6 +3,9 @@
 Only whoever holds a conversation does so, after it got the lease and before it gives it back. So nobody
 appends between the comparison and the turn. What cannot be sealed is remembered and sealed with the next one;
 what a process that died did not seal, the next turn of the conversation does.
+
+One thread does all of it, so that a slow witness holds up no other work. Conversations that wait at the same
+time share a reading and a seal, as appends share a commit.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from toolchart.engine.log.sealing.log_seals import LostRecords, find_lost_records, read_leaf
 from toolchart.engine.log.sealing.witness import Witness, open_spec_witness, read_seal_interval
 from toolchart.engine.runtime.clock import Clock
 from toolchart.specs.models import AgentSpec
-from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError, ToolchartError
+from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, SpecError, ToolchartError
 from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.engine")
@@ -39,6 +44,12 @@ class TurnWitness:
         self._unsealed: set[str] = set()
         """Conversations with records that the witness has not."""
         self._lock = threading.Lock()
+        self._waiting: set[str] = set()
+        """Conversations of which somebody waits for the seal."""
+        self._reading_count = 0
+        self._failure: ToolchartError | None = None
+        """Why the newest reading failed."""
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="toolchart-witness")
         self._sealed_at = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,21 +77,23 @@ class TurnWitness:
 
         Raises:
             LogDamaged: records are missing, or the witness itself was changed.
+            MissingKey: its newest seal is signed with a key that is not given.
             LogUnavailable: the witness is required, and it cannot be reached.
         """
-        await asyncio.to_thread(self._check, conversation)
+        # A reading that begins later than this has all that was sealed before.
+        await self._do_in_thread(partial(self._check, conversation, self._reading_count))
 
     async def seal(self, conversation: str) -> None:
         """Seal a conversation and its children, now or when it is time; never raises."""
         if not self._interval_s:
             prefix = f"{conversation}."
             with self._lock:
-                names = {name for name in self._unsealed if f"{name}.".startswith(prefix)}
-            await asyncio.to_thread(self._try_to_seal, names)
+                self._waiting |= {name for name in self._unsealed if f"{name}.".startswith(prefix)}
+            await self._do_in_thread(self._seal_waiting)
             return
         wait_s = self._sealed_at + self._interval_s - time.monotonic()
         if wait_s <= 0:
-            await asyncio.to_thread(self._try_to_seal, None)
+            await self._do_in_thread(self._seal_all)
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._seal_later)
 
@@ -88,25 +101,39 @@ class TurnWitness:
         """Seal what is left, and close connections."""
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.to_thread(self._try_to_seal, None)
+        await self._do_in_thread(self._seal_all)
         self._witness.close()
 
     def _seal_later(self) -> None:
         self._timer = None
-        task = asyncio.ensure_future(asyncio.to_thread(self._try_to_seal, None))
+        task = asyncio.ensure_future(self._do_in_thread(self._seal_all))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _check(self, conversation: str) -> None:
+    async def _do_in_thread(self, work: Callable[[], None]) -> None:
+        """Do something in the thread of the witness."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # -- in the thread of the witness --------------------------------------------------------------
+
+    def _check(self, conversation: str, reading_count: int) -> None:
+        """Compare a conversation, by a reading that began after so many others."""
         try:
             if self._is_required and self._unsealed:
                 self._seal(self._list_unsealed())
-            journal = self._witness.read_newest()
+            if self._reading_count <= reading_count:
+                self._reading_count += 1
+                self._read()
+            if self._failure is not None:
+                raise self._failure
+        except MissingKey:  # it can be reached, and nobody knows whether what it says is true
+            raise
         except LogUnavailable as error:
             if self._is_required:
                 raise
             log.warning("conversation %s goes on without a comparison: %s", conversation, error)
             return
+        journal = self._witness.journal
         for name in journal.list_family(conversation):
             if find_lost_records(self._store, journal, name) is not None:
                 # The newest leaf says that records are missing; which ones, only the whole history says.
@@ -114,9 +141,25 @@ class TurnWitness:
                 if lost is not None:
                     raise build_rollback_error(lost, self._witness.address)
 
-    def _try_to_seal(self, names: Iterable[str] | None) -> None:
+    def _read(self) -> None:
         try:
-            self._seal(self._list_unsealed() if names is None else names)
+            self._witness.read_newest()
+            self._failure = None
+        except ToolchartError as error:  # also damage: whoever shares this reading must hear of it
+            self._failure = error
+
+    def _seal_waiting(self) -> None:
+        """Seal all for which somebody waits; nothing where an earlier call has done so."""
+        with self._lock:
+            names, self._waiting = self._waiting, set()
+        self._try_to_seal(names)
+
+    def _seal_all(self) -> None:
+        self._try_to_seal(self._list_unsealed())
+
+    def _try_to_seal(self, names: Iterable[str]) -> None:
+        try:
+            self._seal(names)
         except ToolchartError as error:
             log.warning("the log was not sealed, which is tried again: %s", error)
 

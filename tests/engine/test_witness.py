@@ -19,6 +19,8 @@ from typing import Any
 import agents
 import pytest
 import strangers_verifier as stranger
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -32,7 +34,8 @@ from toolchart.engine.log.sealing.restoring import declare_restore, list_losses
 from toolchart.engine.log.sealing.witness import FilePlace, HttpPlace, Witness
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
+from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, SpecError
+from toolchart.tools.signing_keys import format_public_key
 
 AT = "2026-01-01T00:00:00Z"
 LOGS = ["log.db", "logs/"]
@@ -265,6 +268,34 @@ def test_workers_share_a_witness() -> None:
     store.close()
 
 
+def test_turns_that_end_together_share_a_seal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a slow witness takes one seal, turns that end meanwhile wait for one common entry: twelve turns
+    make a few entries, and all of them are sealed when their results are there."""
+    release = threading.Event()
+    real_append = FilePlace.append
+
+    def append(place: FilePlace, line: bytes, count: int) -> bool:
+        release.wait(20)
+        return real_append(place, line, count)
+
+    async def run_turns_at_once(engine: Engine) -> None:
+        turns = [asyncio.ensure_future(engine.arun("go", conversation=f"c{index}")) for index in range(12)]
+        for _ in range(1000):
+            ends = [engine.store.read_last_line(f"c{index}") or (0, b"") for index in range(12)]
+            if all(seq >= 2 for seq, _ in ends):
+                break
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        release.set()
+        await asyncio.gather(*turns)
+        assert {*stranger.check_journal(read_seals())} == {f"c{index}" for index in range(12)}
+
+    monkeypatch.setattr(FilePlace, "append", append)
+    with agents.make_engine(["ok"] * 12, log="log.db", witness={"to": "seals.jsonl"}) as engine:
+        asyncio.run(run_turns_at_once(engine))
+    assert len(read_seals()) < 12
+
+
 KILLED = """
 import os, signal, sys
 sys.path[:0] = [{support!r}]
@@ -348,6 +379,27 @@ def test_a_changed_witness_is_refused() -> None:
         Path("seals.jsonl").write_bytes(b"".join(changed))
         with make_engine("log.db") as engine, pytest.raises(LogDamaged, match=r"seals\.jsonl"):
             engine.run("go on", conversation="talk")
+
+
+def test_signed_seals_need_their_key(folder: Path) -> None:
+    """Seals that are signed with the spec's key are accepted with it, and by an engine without it nobody goes
+    on; a turn that shares the failed reading neither."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    Path("seal.pem").write_bytes(pem)
+    Path("seal.pem").chmod(0o600)
+    for _ in range(2):
+        with make_engine("log.db", key_file="seal.pem") as engine:
+            engine.run("go", conversation="talk")
+    public_key = format_public_key(key.public_key())
+    stranger.check_journal(Path("seals.jsonl").read_bytes().splitlines(), public_key)
+
+    async def run_two(engine: Engine) -> list[Any]:
+        turns = (engine.arun("go", conversation=name) for name in ("talk", "new"))
+        return await asyncio.gather(*turns, return_exceptions=True)
+
+    with make_engine("log.db") as engine:
+        assert [type(error) for error in asyncio.run(run_two(engine))] == [MissingKey, MissingKey]
 
 
 # -- other places ------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ Source: RFC 9162, sections 2.1.1 (root) and 2.1.3 (inclusion proof).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring_ascii
 
 import msgspec
 
@@ -27,7 +27,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """The bytes of the leaf: JSON in ASCII without spaces."""
-        return json.dumps([self.conversation, self.records, self.head], separators=(",", ":")).encode()
+        name, head = encode_basestring_ascii(self.conversation), encode_basestring_ascii(self.head)
+        return f"[{name},{self.records},{head}]".encode()
 
 
 class MerkleTree:

@@ -464,6 +464,11 @@ class Witness:
         self._journal = Journal(keeps_history=False)
         self._lock = threading.Lock()
 
+    @property
+    def journal(self) -> Journal:
+        """The newest leaf of each conversation, as of the newest reading."""
+        return self._journal
+
     def read_newest(self) -> Journal:
         """The newest leaf of each conversation, with what other writers have added meanwhile.
 
