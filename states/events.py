@@ -39,9 +39,7 @@ FAILURE_KINDS = (
 or a result breaks its schema. `interrupted`: the work began or was about to when the process stopped, and it
 must not be repeated."""
 
-Outcome = Literal[
-    "succeeded", "failed", "denied", "timed_out", "cancelled", "skipped", "interrupted", "expired"
-]
+Outcome = Literal["succeeded", "failed", "denied", "timed_out", "skipped", "interrupted", "expired"]
 """How one tool call ended. `skipped` never began, `interrupted` began or was about to and has no known
 result, `expired` waited for a decision that did not come."""
 

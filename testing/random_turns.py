@@ -23,6 +23,7 @@ from toolchart.states.events import (
     Decided,
     Failed,
     Limits,
+    Outcome,
     Replied,
     Resumed,
     Reviewed,
@@ -256,6 +257,6 @@ def _draw_outcome(draw: st.DrawFn, effect: RunTools, snapshot: Snapshot) -> Tool
         return make_empty_outcome()
     open_call = draw(st.sampled_from(pending_calls))
     outcomes = list_outcomes(effect, open_call)
-    others: tuple[str, ...] = ("timed_out", "cancelled") if "succeeded" in outcomes else ()
+    others: tuple[Outcome, ...] = ("timed_out",) if "succeeded" in outcomes else ()
     others += ("interrupted",) if others and open_call.has_begun else ()
     return make_tool_finished(open_call, draw(st.sampled_from((*outcomes, *others))))

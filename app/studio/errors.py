@@ -18,8 +18,7 @@ from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal, describe_error, make_error_answer
 from toolchart.app.server.endpoints import SIGN_IN_PATH, find_access
 from toolchart.app.server.site import describe_target, get_request_id, get_site
-from toolchart.app.studio.pages.layout import PAGES
-from toolchart.app.studio.rendering import render_page
+from toolchart.app.studio.rendering import PAGES, render_page
 from toolchart.states.errors import LogDamaged, LogUnavailable
 
 

@@ -1,4 +1,4 @@
-"""Renders the templates of the pages; every value is escaped, and known secrets are struck out."""
+"""The list of pages, and their templates: every value is escaped, and known secrets are struck out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,31 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from toolchart.specs.secrets import strike_secrets
 
 FOLDER = Path(__file__).resolve().parent
+
+
+class PageLink(msgspec.Struct, frozen=True, kw_only=True):
+    """One page in the navigation."""
+
+    path: str
+    title: str
+
+
+PAGES = (
+    PageLink(path="/conversations", title="Conversations"),
+    PageLink(path="/chat", title="Chat"),
+    PageLink(path="/approvals", title="Approvals"),
+    PageLink(path="/tools", title="Tools"),
+    PageLink(path="/charts", title="Charts"),
+    PageLink(path="/models", title="Models"),
+)
+"""The pages, in the order of the navigation. The first one is where `/` leads."""
 
 
 def render_page(template: str, status: int = 200, **values: Any) -> HTMLResponse:

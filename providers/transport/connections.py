@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import Any
+from urllib.request import getproxies
 
 from toolchart.providers.transport.reply_guard import ask_for_known_encodings, guard_response
 from toolchart.specs.models import LLMConfig
@@ -43,6 +45,9 @@ def build_client_options(
         options["limits"] = http.Limits(max_connections=count, max_keepalive_connections=count)
     if config.proxy:
         options["proxy"] = _check_proxy(resolve(config.proxy), http)
+    else:
+        for address in getproxies().values():  # the client takes them from the environment
+            _check_socks(address)
     if config.ca_file or config.client_certificate:
         options["verify"] = _build_ssl_context(config, http)
     return options
@@ -52,16 +57,29 @@ def _check_proxy(address: str, http: Any) -> Any:
     """The proxy of an address, which may hold user and password.
 
     Raises:
-        SpecError: without the address, which may be secret.
+        SpecError: it is none, or its kind needs a package that is not installed; without the address, which
+            may be secret.
     """
     try:
-        return http.Proxy(address)
+        proxy = http.Proxy(address)
     except (ValueError, http.InvalidURL):
         raise SpecError(
             "the proxy is no address",
             path="llms.*.proxy",
             hint="write it as http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT",
         ) from None
+    _check_socks(address)
+    return proxy
+
+
+def _check_socks(address: str) -> None:
+    """Refuse a SOCKS proxy where the package for it is missing; the HTTP libraries raise `ImportError`."""
+    if address.startswith("socks") and find_spec("socksio") is None:
+        raise SpecError(
+            "a SOCKS proxy needs the package socksio, which is not installed",
+            path="llms.*.proxy",
+            hint="pip install socksio; without `proxy` the one of ALL_PROXY or HTTPS_PROXY is used",
+        )
 
 
 def _build_ssl_context(config: LLMConfig, http: Any) -> ssl.SSLContext:

@@ -11,7 +11,16 @@ from itertools import islice, product
 from typing import Any
 
 from toolchart.states.chart.vocabulary import Vocabulary
-from toolchart.states.effects import AskPerson, CallFunction, CallModel, Effect, RunAgent, Wait
+from toolchart.states.effects import (
+    AskPerson,
+    AwaitUser,
+    CallFunction,
+    CallModel,
+    Effect,
+    Perform,
+    RunAgent,
+    Wait,
+)
 from toolchart.states.events import (
     FAILURE_KINDS,
     AgentFailed,
@@ -53,6 +62,11 @@ def list_flow_answers(effect: Effect, terms: GuardTerms) -> Iterator[Answering]:
             yield from _list_child_answers(effect, terms)
         case Wait():
             yield Elapsed()
+        case AwaitUser() | Perform():  # the user goes on, or an event that only another package knows
+            return
+        case _:
+            kind = type(effect).__name__
+            raise TypeError(f"no script answers the effect {kind}: add a case to `list_flow_answers`")
 
 
 def _list_result_replies(effect: CallModel, terms: GuardTerms) -> Iterator[Replied]:

@@ -23,7 +23,7 @@ from wire_requests import QUESTION, make_config
 
 from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
-from toolchart.providers.transport import limits
+from toolchart.providers.transport import connections, limits
 from toolchart.providers.transport.limits import HostLimiter, find_limiter
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, Usage
@@ -234,3 +234,19 @@ def test_wrong_connection_settings_are_spec_errors(entry: str, keys: dict[str, A
         create_provider(config, resolve=str)
     assert caught.value.path == f"llms.*.{path}"
     create_body_builder(config, resolve=str)
+
+
+@pytest.mark.parametrize("place", ["entry", "environment"])
+def test_a_socks_proxy_without_its_package_is_a_spec_error(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A SOCKS proxy, of the entry or of the environment, names the package that it needs; its address, which
+    may hold a password, is not said."""
+    address = "socks5://ada:secret@127.0.0.1:1080"
+    keys = {"proxy": address} if place == "entry" else {}
+    if place == "environment":
+        monkeypatch.setenv("ALL_PROXY", address)
+    monkeypatch.setattr(connections, "find_spec", lambda name: None)
+    with pytest.raises(SpecError, match="socksio") as caught:
+        create_provider(make_config("openai", api_key="k", **keys), resolve=str)
+    assert "secret" not in str(caught.value)

@@ -10,11 +10,11 @@ import msgspec
 
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal
+from toolchart.app.server.conversations.live_turns import require_rest
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
 from toolchart.app.server.site import Site
-from toolchart.app.server.stopped_turns import require_rest
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions

@@ -1,36 +1,17 @@
-"""What all pages have: the list of pages, and who looks at them."""
+"""What all pages have: the navigation, and who looks at them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
-from toolchart.app.studio.rendering import render_page
+from toolchart.app.studio.rendering import PAGES, render_page
 
 ROUTES = RouteGroup()
-
-
-class PageLink(msgspec.Struct, frozen=True, kw_only=True):
-    """One page in the navigation."""
-
-    path: str
-    title: str
-
-
-PAGES = (
-    PageLink(path="/conversations", title="Conversations"),
-    PageLink(path="/chat", title="Chat"),
-    PageLink(path="/approvals", title="Approvals"),
-    PageLink(path="/tools", title="Tools"),
-    PageLink(path="/charts", title="Charts"),
-    PageLink(path="/models", title="Models"),
-)
-"""The pages, in the order of the navigation. The first one is where `/` leads."""
 
 
 def show_page(request: Request, template: str, here: str, **values: Any) -> Response:

@@ -19,7 +19,6 @@ from toolchart.engine.runtime.clock import Clock, generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.open_turns import build_user_said
 from toolchart.engine.runtime.parts import NO_HOOKS, ResumeOptions, TurnHooks, TurnOptions, build_hooks
-from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.runtime.parts import Observer
+    from toolchart.engine.runtime.recovery import RecoveredTurn
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool

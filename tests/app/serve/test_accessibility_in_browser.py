@@ -17,7 +17,7 @@ from effort import IS_LONG
 from served import make_site, make_value, serve
 
 from toolchart.app.server.site import SiteSettings
-from toolchart.app.studio.pages.layout import PAGES
+from toolchart.app.studio.rendering import PAGES
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -29,8 +29,8 @@ from openai import APIError, APIStatusError, OpenAI
 from served import make_site, make_value, serve
 
 from toolchart import Engine, load_spec
+from toolchart.app.server.conversations.live_turns import TurnStopped, require_rest
 from toolchart.app.server.site import Limits
-from toolchart.app.server.stopped_turns import TurnStopped, require_rest
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.result import WaitingCall
 
