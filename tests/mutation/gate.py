@@ -1,0 +1,347 @@
+"""Changes the program in one place at a time and demands that each change is told.
+
+`python tests/mutation/gate.py [--count 60] [--group core ...] [--name TEXT] [--json FILE]`
+
+Mutants are drawn by the hash of their names, so the same ones are drawn as long as their functions keep
+their text, and a longer run has those of a shorter one. A mutant of the core or of an encoder is told by
+`replay` or `verify`: the mutant reads what the program wrote, or the program reads what the mutant writes.
+One of a decoder likewise, where the log keeps raw answers. One of the driver, the executor, the stores or
+approvals is told by a test, which is named. A mutant that nothing tells must stand in `survivors.json` with
+the reason; one that stands there and is told must go from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import judges
+import msgspec
+from judges import Logs, Verdict, call_in_child, iterate_modules
+from mutants import Mutant, NothingToChange, install_mutant, list_mutants
+from named import NAMED, install_named
+
+FOLDER = Path(__file__).resolve().parent
+SURVIVORS = FOLDER / "survivors.json"
+
+Judge = Callable[[Callable[[], None]], str]
+"""What tells a mutant, given the function that puts it into a process; empty where nothing does."""
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Modules whose mutants are told in the same way."""
+
+    modules: tuple[str, ...]
+    share: int
+    """Of a hundred mutants, how many are drawn from it."""
+    judges: tuple[Judge, ...]
+    tests: tuple[str, ...]
+    """Files of tests, below `tests/`, the quickest first."""
+
+
+# -- judges ------------------------------------------------------------------------------------------
+
+
+def judge_golden_logs(install: Callable[[], None]) -> str:
+    """Golden logs, read by the mutant, and then written by it and read by the program."""
+    return _judge_logs(install, judges.read_golden_logs, judges.write_golden_logs, judges.find_refused_log)
+
+
+def judge_bodies(install: Callable[[], None]) -> str:
+    """Conversations with every wire form, likewise."""
+    return _judge_logs(
+        install, read_proved_logs, judges.write_proved_conversations, judges.find_refused_bodies
+    )
+
+
+def _judge_logs(
+    install: Callable[[], None],
+    read_logs: Callable[[], Logs],
+    write_logs: Callable[[], Logs],
+    find_refusal: Callable[[Logs], str],
+) -> str:
+    logs = read_logs()
+
+    def read_changed() -> str:
+        install()
+        return find_refusal(logs) or "accepted"
+
+    def write_changed() -> Logs:
+        install()
+        return write_logs()
+
+    answer = call_in_child(read_changed, judges.SLOWEST_S)
+    if answer != "accepted":
+        return f"a log of the program, replayed by the mutant: {answer or 'it did not end'}"
+    written = call_in_child(write_changed, judges.SLOWEST_S)
+    if written is None:
+        return "the mutant writes no log: it fails or does not end"
+    refusal = call_in_child(lambda: find_refusal(written) or "accepted", judges.SLOWEST_S)
+    return "" if refusal == "accepted" else f"a log of the mutant, replayed by the program: {refusal}"
+
+
+@cache
+def read_proved_logs() -> Logs:
+    """The conversations with every wire form as the program writes them: recorded once."""
+    logs: Logs | None = call_in_child(judges.write_proved_conversations, judges.SLOWEST_S)
+    assert logs is not None
+    return logs
+
+
+def judge_written_logs(install: Callable[[], None]) -> str:
+    """Whether the mutant writes the golden logs, byte for byte: the quickest of the tests."""
+
+    def write_changed() -> str:
+        install()
+        return judges.find_other_log() or "accepted"
+
+    answer = call_in_child(write_changed, judges.SLOWEST_S)
+    test = "golden/test_golden_logs.py::test_the_engine_writes_the_golden_log"
+    return "" if answer == "accepted" else f"a test: {test}[{answer or 'it did not end'}]"
+
+
+def judge_by_tests(install: Callable[[], None], files: tuple[str, ...]) -> str:
+    """The tests of the group. What a test says counts only if it passes without the mutant.
+
+    Raises:
+        SystemExit: it does not pass without the mutant.
+    """
+
+    def run_changed() -> str:
+        install()
+        return judges.find_failing_test(files) or "accepted"
+
+    answer = call_in_child(run_changed, 5 * judges.SLOWEST_S)
+    if answer == "accepted":
+        return ""
+    if (
+        answer
+        and (said := call_in_child(partial(judges.find_failing_test, (answer,)), judges.SLOWEST_S)) != ""
+    ):
+        raise SystemExit(f"{answer} does not pass here without a mutant: {said}")
+    return f"a test: {answer or 'it did not end'}"
+
+
+# -- groups ------------------------------------------------------------------------------------------
+
+GROUPS: dict[str, Group] = {
+    "core": Group(
+        modules=tuple(iterate_modules("states/core/*.py", "states/snapshot.py", "states/message_list.py")),
+        share=30,
+        judges=(judge_golden_logs,),
+        tests=(
+            "states/test_core_effects.py",
+            "states/test_core_counting.py",
+            "states/test_request_digest.py",
+            "states/test_encoding.py",
+            "engine/test_tool_loop.py",
+            "engine/test_effects.py",
+            "engine/test_turn_ends.py",
+            "engine/test_going_on.py",
+            "engine/flows",
+        ),
+    ),
+    "wire": Group(
+        modules=tuple(
+            iterate_modules(
+                "providers/*/wire.py",
+                "providers/*/stream.py",
+                "providers/openai/responses_wire.py",
+                "providers/shared/re*.py",
+                "providers/text_calls/*.py",
+            )
+        ),
+        share=20,
+        judges=(judge_bodies,),
+        tests=(
+            "providers/test_own_corpus.py",
+            "providers/test_wire_bodies.py",
+            "providers/test_reply_details.py",
+            "providers/test_content_parts.py",
+            "providers/test_openai_shapes.py",
+            "providers/test_responses_wire.py",
+            "providers/test_anthropic_messages.py",
+            "providers/test_gemini_ollama_options.py",
+            "providers/test_gemini_ollama_streams.py",
+            "providers/test_bedrock.py",
+            "providers/test_text_calls.py",
+            "providers/test_tool_choice.py",
+            "providers/test_streaming_adapters.py",
+            "providers/test_host_specifics.py",
+            "providers/test_recorded_conversations.py",
+            "providers/test_recorded_streams.py",
+        ),
+    ),
+    "driver": Group(
+        modules=(
+            "engine/runtime/driver.py",
+            "engine/runtime/performers.py",
+            "engine/runtime/recovery.py",
+            "engine/runtime/tool_calls.py",
+            "engine/log/record.py",
+        ),
+        share=15,
+        judges=(judge_written_logs,),
+        tests=(
+            "engine/test_tool_loop.py",
+            "engine/test_effects.py",
+            "engine/test_streaming.py",
+            "engine/test_people.py",
+            "engine/test_crash_resume.py",
+            "engine/test_deadlines.py",
+            "engine/test_failing_logs.py",
+            "engine/test_turn_ends.py",
+            "engine/test_pending_tools.py",
+            "engine/flows",
+        ),
+    ),
+    "executor": Group(
+        modules=tuple(iterate_modules("tools/execution/*.py")),
+        share=15,
+        judges=(judge_written_logs,),
+        tests=(
+            "tools/test_running.py",
+            "tools/test_executor_order.py",
+            "tools/test_repair.py",
+            "tools/test_inline_tools.py",
+            "tools/test_function_tools.py",
+            "tools/test_tool_context.py",
+            "tools/test_worker_threads.py",
+            "tools/test_idempotency_keys.py",
+            "tools/test_tools_in_conversations.py",
+        ),
+    ),
+    "approvals": Group(
+        modules=(
+            "tools/approval.py",
+            "tools/approvers.py",
+            "tools/conditions.py",
+            "engine/runtime/people.py",
+        ),
+        share=8,
+        judges=(judge_written_logs,),
+        tests=("security", "engine/test_people.py"),
+    ),
+    "stores": Group(
+        modules=(
+            *("engine/log/leases.py", "engine/log/group_commit.py", "engine/log/stores/base.py"),
+            *("engine/log/stores/sql.py", "engine/log/stores/sqlite.py", "engine/log/stores/jsonl.py"),
+            *("engine/log/stores/memory.py", "engine/log/stores/encrypted.py", "engine/log/verify.py"),
+        ),
+        share=12,
+        judges=(),
+        tests=(
+            "engine/test_store_conformance.py",
+            "engine/test_stores.py",
+            "engine/test_leases.py",
+            "engine/test_group_commit.py",
+            "engine/test_jsonl_files.py",
+            "engine/test_checkpoints.py",
+            "engine/test_encryption.py",
+            "engine/test_tampering.py",
+            "engine/test_lost_leases.py",
+        ),
+    ),
+}
+
+
+def draw_mutants(count: int, names: list[str], text: str) -> Iterator[tuple[str, Mutant]]:
+    """The mutants of these groups, each group with its share of the count."""
+    total = sum(GROUPS[name].share for name in names)
+    for name in names:
+        found = [mutant for path in GROUPS[name].modules for mutant in list_mutants(path)]
+        found = [mutant for mutant in found if text in mutant.name]
+        found.sort(key=lambda mutant: mutant.rank)
+        for mutant in found[: max(1, round(count * GROUPS[name].share / total))]:
+            yield name, mutant
+
+
+def judge_mutant(group: Group, install: Callable[[], None], name: str) -> Verdict:
+    """What tells a mutant."""
+    for judge in group.judges:
+        if answer := judge(install):
+            return Verdict(mutant=name, told_by=answer)
+    return Verdict(mutant=name, told_by=judge_by_tests(install, group.tests))
+
+
+def main() -> int:
+    """Run the gate; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--count", type=int, default=60, help="how many mutants are drawn (default: 60)")
+    parser.add_argument("--group", nargs="*", choices=list(GROUPS), default=list(GROUPS))
+    parser.add_argument("--name", default="", help="only mutants whose name has this text")
+    parser.add_argument("--json", type=Path, help="write each verdict as a line of JSON")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    drawn = list(draw_mutants(options.count, options.group, options.name))
+    if options.worker:
+        work(drawn, *map(int, options.worker.split("/")))
+        return 0
+    verdicts = run_workers(options.json)
+    return report(verdicts)
+
+
+def work(drawn: list[tuple[str, Mutant]], place: int, workers: int) -> None:
+    """Judge every so-manieth mutant, and print each verdict."""
+    rows: list[tuple[Group, Callable[[], None], str]] = [
+        (GROUPS[group], lambda name=name: install_named(name), f"named::{name}")
+        for name, group in NAMED.items()
+    ]
+    rows += [
+        (GROUPS[group], lambda mutant=mutant: install_mutant(mutant), mutant.name) for group, mutant in drawn
+    ]
+    for row in rows[place::workers]:
+        with contextlib.suppress(NothingToChange):
+            print(msgspec.json.encode(judge_mutant(*row)).decode(), flush=True)
+
+
+def run_workers(file: Path | None) -> list[Verdict]:
+    """Judge all mutants, with a process for each processor."""
+    workers = os.cpu_count() or 1
+    command = [sys.executable, *sys.argv]
+    processes = [
+        subprocess.Popen([*command, f"--worker={place}/{workers}"], stdout=subprocess.PIPE, text=True)
+        for place in range(workers)
+    ]
+    verdicts = []
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(file.open("w")) if file else None
+        for process in processes:
+            assert process.stdout is not None
+            for line in process.stdout:
+                verdicts.append(msgspec.json.decode(line, type=Verdict))
+                if output is not None:
+                    output.write(line)
+            if process.wait():
+                raise SystemExit(f"a worker of the gate failed with {process.returncode}")
+    return verdicts
+
+
+def report(verdicts: list[Verdict]) -> int:
+    """Say what told how many, and what survives; 1 where that is not as listed."""
+    known: dict[str, str] = json.loads(SURVIVORS.read_text())
+    counts = Counter(verdict.told_by.split(":")[0] or "nothing" for verdict in verdicts)
+    for told_by, number in counts.most_common():
+        print(f"{number:5} told by {told_by}")
+    survivors = {verdict.mutant for verdict in verdicts if not verdict.told_by}
+    told = {verdict.mutant: verdict.told_by for verdict in verdicts if verdict.told_by}
+    new = sorted(survivors - set(known))
+    stale = sorted(set(known) & set(told))
+    for name in new:
+        print(f"nothing tells: {name}")
+    for name in stale:
+        print(f"listed as a survivor, and told by {told[name]}: {name}")
+    print(f"{len(verdicts)} mutants, {len(survivors)} survivors, {len(survivors) - len(new)} of them listed")
+    return 1 if new or stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
