@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "support"), str(TESTS)]
+sys.path[:0] = [str(TESTS / folder) for folder in ("support", "engine", "golden")]
 
 import adopt_checkout  # noqa: E402, F401
+import test_answer_mutations  # noqa: E402
 from golden_logs import (  # noqa: E402
     list_golden_logs,
     load_golden_store,
@@ -29,7 +30,8 @@ from golden_logs import (  # noqa: E402
 )
 from golden_scenarios import KEYS, SCENARIOS  # noqa: E402
 from mutants import NothingToChange  # noqa: E402
-from proved_conversations import HOSTS, record_conversations  # noqa: E402
+from proved_conversations import record_conversations  # noqa: E402
+from test_answer_mutations import NAMES as ANSWERED  # noqa: E402
 
 from toolchart.engine.log.replay import replay_conversation  # noqa: E402
 from toolchart.engine.log.stores.encrypted import EncryptedStore  # noqa: E402
@@ -40,7 +42,6 @@ from toolchart.states.errors import LogDamaged  # noqa: E402
 Logs = dict[str, dict[str, list[bytes]]]
 """Conversations by the name of what wrote them."""
 
-PROVED = ("scripted", "early leave", "text fallback", *(f"{name}, forked" for name in HOSTS), *HOSTS)
 SLOWEST_S = 60
 """Seconds after which a mutant that has not ended counts as one that never ends."""
 
@@ -90,15 +91,18 @@ def find_refused_log(logs: Logs) -> str:
 
 
 def write_proved_conversations() -> Logs:
-    """Conversations with all wire forms over loopback, as this process writes them."""
-    store = record_conversations()
-    return {name: {name: list(store.read_lines(name))} for name in store.list_conversations()}
+    """Conversations with all wire forms over loopback, whole and streamed, as this process writes them."""
+    return {
+        name: {name: list(store.read_lines(name))}
+        for store in (record_conversations(), test_answer_mutations.record_conversations(ANSWERED))
+        for name in store.list_conversations()
+    }
 
 
 def find_refused_bodies(logs: Logs) -> str:
     """What replay says where it builds the bodies of requests again, and decodes the answers."""
     store = load_golden_store({key: list(lines) for log in logs.values() for key, lines in log.items()})
-    for name in PROVED:
+    for name in logs:
         try:
             for _ in WireComparison().compare_steps(replay_conversation(store, name)):
                 pass

@@ -63,6 +63,7 @@ def make_spec(llms: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "chart": "full",
         "llms": llms,
         "retry": {"first_wait_s": 0.001, "max_wait_s": 0.001},
+        "log_answers": True,
         "tools": {"max_iterations": 2, "registry": REGISTRY},
         "responses": [
             {"name": "main", "llm": name, "prompt": prompt, "tools": {"enabled": True}, **options},
