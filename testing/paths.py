@@ -252,6 +252,7 @@ def find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
 
     Numbers above the largest one that a guard compares with count as equal, the tokens of a conversation too:
     whether it is too long is decided by the start of the turn, and telling it apart later doubles the search.
+    So does a strict policy, which is told apart until the first reply was reviewed.
     """
     snapshot = turn.snapshot
     bounds = [name for name in terms.facts if name.startswith("max_")]
@@ -269,6 +270,7 @@ def find_equivalence_key(turn: ManualTurn, terms: GuardTerms) -> Any:
         count_list_items(turn.machine.vocabulary, snapshot),
         _read_remaining_budget(snapshot),
         bool(snapshot.offered_tools),
+        snapshot.settings is not None and snapshot.settings.strict and snapshot.replies <= 1,
     )
 
 

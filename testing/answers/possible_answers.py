@@ -140,7 +140,7 @@ def _list_answers(effect: Effect, turn: ManualTurn, terms: GuardTerms) -> Iterat
             yield from (Replied(reply=reply) for reply in _list_replies(snapshot, terms))
             yield from list_failures(terms)
         case ReviewCalls() if effect.id not in turn.reviewed_effects:
-            yield from _list_reviews(effect)
+            yield from _list_reviews(effect, snapshot)
         case ReviewCalls() | AskApproval():
             yield from _list_decisions(snapshot)
         case RunTools():
@@ -186,7 +186,7 @@ def _list_call_groups(snapshot: Snapshot, terms: GuardTerms) -> Iterator[tuple[T
         yield tuple(replace(same, arguments={"place": first + n}) for n in range(size))
 
 
-def _list_reviews(effect: ReviewCalls) -> Iterator[Reviewed]:
+def _list_reviews(effect: ReviewCalls, snapshot: Snapshot) -> Iterator[Reviewed]:
     rulings: tuple[Ruling, ...] = ("run", "needs_approval", "denied", "invalid")
     for first in rulings if effect.calls else rulings[:1]:
         for rest in ("run", first) if len(effect.calls) > 1 and first != "run" else (first,):
@@ -196,6 +196,9 @@ def _list_reviews(effect: ReviewCalls) -> Iterator[Reviewed]:
                     for place, call in enumerate(effect.calls)
                 )
             )
+    if effect.calls and snapshot.settings is not None and snapshot.settings.strict:
+        repaired = (Verdict(call_id=call.id, ruling="run", is_repaired=True) for call in effect.calls)
+        yield Reviewed(verdicts=tuple(repaired))
 
 
 def _list_decisions(snapshot: Snapshot) -> Iterator[Decided]:

@@ -17,8 +17,8 @@ NEVER_DECIDED_THERE = {("awaiting_tools", 2), ("awaiting_tools", 3)}
 """In a chart that sends undecided calls to a state of their own, the inherited rows for `decided`
 in awaiting_tools stay behind."""
 
-NEVER_TAKEN_IN_FULL = {("awaiting_tools", 4), ("awaiting_tools", 5), ("answering", 9)}
-"""`full` has two such rows too, and a row of `answering` for warnings, which end a strict turn before."""
+NEVER_TAKEN_IN_FULL = {("awaiting_tools", 5), ("awaiting_tools", 6)}
+"""`full` has two such rows too."""
 
 IMPOSSIBLE = {"approval": NEVER_DECIDED_THERE, "full": NEVER_TAKEN_IN_FULL, "compacting": NEVER_TAKEN_IN_FULL}
 
