@@ -79,6 +79,8 @@ class InvariantMonitor:
         for effect in result.effects:
             if isinstance(effect, CallModel):
                 check_calls_answered_once(effect.request.messages)
+            elif isinstance(effect, RunTools) and isinstance(event, Resumed):
+                self._check_calls_begun_once(effect, event)
             elif isinstance(effect, RunTools):
                 self._check_calls_run_once(effect, result)
         if after.snapshot.is_over and not before.snapshot.is_over:
@@ -163,6 +165,11 @@ class InvariantMonitor:
             f"invariant 1: the call {repeats[0]!r} is run a second time after {result.source!r}; a row that "
             f"enters {result.target!r} again while calls are open should stay instead (leave `target` out)"
         )
+
+    def _check_calls_begun_once(self, effect: RunTools, event: Resumed) -> None:
+        repeatable = self._idempotent_ids | {*event.repeatable}
+        begun_again = [call.id for call in effect.calls if call.id in self._begun_ids - repeatable]
+        assert not begun_again, f"invariant 5: the call {begun_again[0]!r} began, and is run again"
 
     def _check_turn_end(self, after: ManualTurn, result: Step) -> None:
         snapshot = after.snapshot
