@@ -25,7 +25,7 @@ from web import serve_web
 
 from toolchart.app.cli import cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
-from toolchart.engine.exchange.messages import import_recording
+from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores import open_store
 from toolchart.states.core.encoding import read_json
 
@@ -273,7 +273,7 @@ def test_reading_a_log_strikes_what_it_holds(
     """Of a log that was written where the key was not known, what is printed has it struck; the log stays."""
     monkeypatch.chdir(tmp_path)
     messages = [{"role": "user", "content": f"use {KEY}"}, {"role": "assistant", "content": KEY}]
-    lines = import_recording(messages, "a", "2026-01-01T00:00:00Z", "chat.json")
+    lines = import_messages(messages, "a", "2026-01-01T00:00:00Z", "chat.json")
     store = open_store("log.jsonl")
     store.append("a", 0, lines)
     store.close()
