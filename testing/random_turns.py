@@ -257,6 +257,7 @@ def _draw_outcome(draw: st.DrawFn, effect: RunTools, snapshot: Snapshot) -> Tool
         return make_empty_outcome()
     open_call = draw(st.sampled_from(pending_calls))
     outcomes = list_outcomes(effect, open_call)
-    others: tuple[Outcome, ...] = ("timed_out",) if "succeeded" in outcomes else ()
-    others += ("interrupted",) if others and open_call.has_begun else ()
+    others: list[Outcome] = ["timed_out"] if "succeeded" in outcomes else []
+    if others and open_call.has_begun:
+        others.append("interrupted")
     return make_tool_finished(open_call, draw(st.sampled_from((*outcomes, *others))))

@@ -97,7 +97,7 @@ class _SequenceReader:
             ):
                 self._add_note(record, name + marks)
             case "calls_started":
-                names = [self._call_names.get(call_id, call_id) for call_id in event.get("calls") or ()]
+                names = [str(self._call_names.get(call_id, call_id)) for call_id in event.get("calls") or ()]
                 self._add_note(record, f"starts {_join(names)}{marks}" if names else f"starts{marks}")
             case "turn_started":
                 self.entries.append(Divider(text=f"turn {record.turn}"))
