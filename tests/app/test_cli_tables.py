@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import pytest
+from golden_logs import read_golden_log, split_conversations
 from jsonschema import Draft202012Validator
 
 import toolchart
@@ -288,6 +289,11 @@ def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: 
     seen = set()
     for agent in (*OFFLINE, "forked", "told", "stopped", "flow", "moved", "triage", "plan"):
         for line in run_cli("show", agent, "--json").out.splitlines():
+            record = json.loads(line)
+            seen.add(record["event"]["type"])
+            assert [error.message for error in build_record_validator().iter_errors(record)] == []
+    for conversation in split_conversations(read_golden_log("restored")).values():
+        for line in conversation:
             record = json.loads(line)
             seen.add(record["event"]["type"])
             assert [error.message for error in build_record_validator().iter_errors(record)] == []
