@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.hosts import find_host
+from toolchart.providers.shared.host_rows import HostRow, find_row
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.descriptors import load_row_reference
@@ -40,12 +41,43 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
     Raises:
         SpecError: a variable in `base_url` is not set.
     """
-    host = find_host(config.provider)
-    default_address = os.environ.get(host.address_variable) or host.default_address
-    address = resolve(config.base_url) if config.base_url else default_address
+    host, named = find_host(config.provider), find_named_row(config)
+    if config.base_url:
+        address = resolve(config.base_url)
+    elif named is not None:
+        address = get_own_address(named)
+    else:
+        address = os.environ.get(host.address_variable) or host.default_address
+    _refuse_ended_host(named or find_row(urlsplit(address).netloc))
     if address and host.complete_address:
         address = load_row_reference(host, host.complete_address)(address)
     return address.rstrip("/") or None
+
+
+def find_named_row(config: LLMConfig) -> HostRow | None:
+    """The row that `host_profile` of an entry names, where it has an address; None for other entries."""
+    name = config.extra_options().get("host_profile")
+    row = find_row(name) if isinstance(name, str) and config.provider == "openai" else None
+    return row if row is not None and (get_own_address(row) or row.ended_on) else None
+
+
+def get_own_address(row: HostRow) -> str:
+    """The address of a row's chat completions or Responses; empty where each user has one of their own."""
+    return row.chat_url or row.base_url if "chat" in row.wires else ""
+
+
+def _refuse_ended_host(row: HostRow) -> None:
+    """Refuse a host that was switched off.
+
+    Raises:
+        SpecError: it was.
+    """
+    if row.ended_on:
+        raise SpecError(
+            f"{row.title} was switched off on {row.ended_on}",
+            path="llms.*",
+            hint=f"name another host; source: {row.source}",
+        )
 
 
 def is_local_address(address: str) -> bool:
@@ -118,17 +150,34 @@ def find_api_key(config: LLMConfig, resolve: Callable[[str], str]) -> str | None
     Raises:
         SpecError: a variable in `api_key` is not set.
     """
-    host = find_host(config.provider)
-    names = host.key_variables or ()
     if config.api_key:
         key: str | None = resolve(config.api_key)
-    elif config.base_url and not host.owns_address(resolve(config.base_url)):
-        key = None
     else:
+        names = _list_own_variables(config, resolve)
         key = next((os.environ[name] for name in names if os.environ.get(name)), None)
     if key:
         remember_secret(key)
     return key
+
+
+def _list_own_variables(config: LLMConfig, resolve: Callable[[str], str]) -> tuple[str, ...]:
+    """The variables whose value may go to the host of an entry as its key, the first one first."""
+    host = find_host(config.provider)
+    if config.base_url:
+        return _list_address_variables(host, config.provider, resolve(config.base_url))
+    named = find_named_row(config)
+    return (host.key_variables or ()) if named is None else named.key_variables
+
+
+def _list_address_variables(host: HostDescriptor, provider: str, address: str) -> tuple[str, ...]:
+    """The variables of the host that an address belongs to; none for a stranger's, and none over plain HTTP,
+    where the name of a host says nothing."""
+    if host.owns_address(address):
+        return host.key_variables or ()
+    parts = urlsplit(address)
+    row = find_row(parts.netloc)
+    is_own = provider == "openai" and parts.scheme == "https" and parts.hostname in row.domains
+    return row.key_variables if is_own and row.provider == provider else ()
 
 
 # -- settings of one adapter -----------------------------------------------------------------------
@@ -250,8 +299,9 @@ def list_recording_starts(row: HostDescriptor, name: str, config: LLMConfig, fol
 def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> Iterator[Start]:
     """The host at its address, and the variable that gives the address."""
     purpose = f"model host {name} ({row.name})"
-    address = config.base_url or row.default_address
-    if not config.base_url and row.address_variable:
+    named = find_named_row(config)
+    address = config.base_url or (get_own_address(named) if named else row.default_address)
+    if not config.base_url and named is None and row.address_variable:
         address = os.environ.get(row.address_variable) or row.default_address
         use = f"is the address of {purpose}"
         yield Start(kind="variable", subject=row.address_variable, purpose=use)
@@ -261,10 +311,15 @@ def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> I
 
 def _list_key_variables(row: HostDescriptor, config: LLMConfig) -> Iterator[Start]:
     """The variables whose value goes to the host as its key; see `find_api_key`."""
-    is_other_host = config.base_url and "${" not in config.base_url and not row.owns_address(config.base_url)
-    for variable in () if is_other_host else row.key_variables or ():
-        purpose = f"is sent to the host as the key of {row.name}"
-        yield Start(kind="variable", subject=variable, purpose=purpose)
+    named = find_named_row(config)
+    variables, title = row.key_variables or (), row.name
+    if config.base_url and "${" not in config.base_url:
+        variables = _list_address_variables(row, config.provider, config.base_url)
+        title = row.name if row.owns_address(config.base_url) else urlsplit(config.base_url).netloc
+    elif not config.base_url and named is not None:
+        variables, title = named.key_variables, named.title
+    for variable in variables:
+        yield Start(kind="variable", subject=variable, purpose=f"is sent to the host as the key of {title}")
 
 
 def _list_connection_starts(config: LLMConfig, folder: Path) -> Iterator[Start]:

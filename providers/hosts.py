@@ -14,7 +14,7 @@ from toolchart.states.descriptors import Registry
 from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI
 
 # Compatible hosts (DeepSeek, Mistral, OpenRouter, ...) are entries of `provider: openai` with a `base_url`;
-# what differs in them stands in `openai/compatible_hosts.yaml`.
+# what differs in them stands in `shared/host_rows.py`.
 
 _OPENAI_CODE = "toolchart.providers.openai"
 

@@ -15,9 +15,9 @@ from toolchart.providers.openai.client import (
     OpenAISettings,
     ResponsesProvider,
     check_profile_name,
-    find_profile,
 )
 from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.host_rows import find_profile
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret

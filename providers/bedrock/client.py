@@ -26,8 +26,8 @@ from toolchart.providers.bedrock.wire import (
 from toolchart.providers.catalogs import HostClient, OfferedModel, read_rows, read_token_count
 from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.hosts import find_host
+from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_request
 from toolchart.providers.shared.failures import convert_exceptions
-from toolchart.providers.shared.model_rules import AdaptedRequest, adapt_request
 from toolchart.providers.shared.requests import (
     ToolChoice,
     find_foreign_data,

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from functools import cache
-from importlib.resources import files
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import httpx2
-import yaml
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import (
@@ -31,18 +27,13 @@ from toolchart.providers.openai.responses_wire import encode_request as encode_r
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import (
     SUPPORTED_OPTIONS,
-    EchoReasoning,
     decode_reply,
     encode_request,
     find_bridge_warnings,
 )
+from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_request
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
-from toolchart.providers.shared.model_rules import (
-    AdaptedRequest,
-    adapt_request,
-    find_rules,
-    list_profile_names,
-)
+from toolchart.providers.shared.host_rows import EchoReasoning, find_profile, find_rules, list_profile_names
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
@@ -92,30 +83,6 @@ class OpenAISettings(AdapterSettings):
     """More HTTP headers; `${VARIABLE}` is replaced."""
 
 
-# -- profiles of compatible hosts ------------------------------------------------------------------
-
-
-_METADATA_KEYS = ("host", "source")
-"""Keys of a row in the file that are no settings."""
-
-
-def find_profile(host: str | None) -> Mapping[str, Any]:
-    """The default settings of a host, by the end of its name; empty for an unknown host.
-
-    Args:
-        host: name, or name and port, or the name of a profile.
-
-    >>> find_profile("api.mistral.ai:443")["seed_name"]
-    'random_seed'
-    """
-    whole = (host or "").lower()
-    name = whole.partition(":")[0].rstrip(".")
-    for suffix, settings in _load_profiles().items():
-        if whole == suffix or name == suffix or name.endswith(f".{suffix}"):
-            return settings
-    return MappingProxyType({})
-
-
 def check_profile_name(config: LLMConfig) -> str | None:
     """The `host_profile` of an entry; None where it has none.
 
@@ -123,7 +90,7 @@ def check_profile_name(config: LLMConfig) -> str | None:
         SpecError: no host of that name is known.
     """
     name = config.extra_options().get("host_profile")
-    known_names = sorted({name for name in _load_profiles() if ":" not in name} | set(list_profile_names()))
+    known_names = list_profile_names()
     if name is not None and name not in known_names:
         raise SpecError(
             f"there is no profile of a host {name!r}",
@@ -131,16 +98,6 @@ def check_profile_name(config: LLMConfig) -> str | None:
             hint=f"known are: {', '.join(known_names)}",
         )
     return name
-
-
-@cache
-def _load_profiles() -> Mapping[str, Mapping[str, Any]]:
-    """Settings by the end of a host's name."""
-    text = files("toolchart.providers.openai").joinpath("compatible_hosts.yaml").read_text("utf-8")
-    return {
-        row["host"]: MappingProxyType({k: v for k, v in row.items() if k not in _METADATA_KEYS})
-        for row in yaml.safe_load(text)["profiles"]
-    }
 
 
 # -- sending ---------------------------------------------------------------------------------------

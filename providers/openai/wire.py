@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.host_rows import EchoReasoning
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
@@ -265,9 +266,6 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 """OpenAI chat completions and compatible hosts (some send `end_turn`, `eos` or `tool_use`).
 Sources: openai 3.52.0, `chat_completion.py`; docs.mistral.ai, Chat; api-docs.deepseek.com, Create chat
 completion; docs.bigmodel.cn, Chat completion; TGI, `FinishReason`; SGLang and vLLM, `FinishReason`."""
-
-EchoReasoning = Literal["always", "tool_turns", "never"]
-"""When reasoning is sent back: with every message, only with messages that have calls, or never."""
 
 _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 """Message keys that hold reasoning. Source: DeepSeek, vLLM and xAI use `reasoning_content`; OpenRouter, Groq

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from recorded_traffic import find_recording, list_cassette_paths
 from reply_comparison import drop_digest
 
-from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings, _load_profiles, find_profile
+from toolchart.providers.openai.client import OpenAIProvider, OpenAISettings
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.providers.registry import create_provider
+from toolchart.providers.shared.host_rows import HOST_ROWS, find_profile
 from toolchart.providers.transport.limits import read_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError, SpecError
@@ -43,7 +44,15 @@ def get_settings(provider: OpenAIProvider) -> OpenAISettings:
     return provider._settings
 
 
-@pytest.mark.parametrize("host", sorted(_load_profiles()))
+DOMAINS = sorted(
+    domain
+    for row in HOST_ROWS
+    for domain in row.domains
+    if row.provider in ("openai", "azure", "ollama") and row.list_settings() and not row.ended_on
+)
+
+
+@pytest.mark.parametrize("host", DOMAINS)
 def test_every_profile_is_settings_of_an_entry(host: str) -> None:
     """S3.8: a host's profile holds for its subdomains too, and an entry's own keys override it."""
     own: Mapping[str, Any] = find_profile(host)

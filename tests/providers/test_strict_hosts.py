@@ -12,11 +12,20 @@ from wire_requests import QUESTION
 from wire_requests import TOOLS as OFFERED
 
 from toolchart.engine.runtime.engine import Engine
-from toolchart.providers.openai.client import find_profile
+from toolchart.providers.entries import find_api_key, get_own_address, resolve_address
 from toolchart.providers.openai.stream import ChatAccumulator
 from toolchart.providers.openai.wire import decode_reply, encode_request
 from toolchart.providers.registry import create_body_builder
-from toolchart.providers.shared.model_rules import MODEL_RULES, THINKING_RULES, list_profile_names
+from toolchart.providers.shared.host_rows import (
+    HOST_ROWS,
+    UNKNOWN_HOST,
+    WIRE_RULES,
+    HostRow,
+    RequestRule,
+    find_profile,
+    find_row,
+    list_profile_names,
+)
 from toolchart.providers.shared.requests import ANTHROPIC_IDS, MISTRAL_IDS, Origin, map_call_ids
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
@@ -700,29 +709,54 @@ def test_an_entry_names_the_host_that_its_address_does_not_show() -> None:
 
 
 def test_the_tables_are_whole() -> None:
-    """Every row has a source, a pattern that compiles and something that it refuses; every profile that an
-    entry can name leads to a row."""
-    for row in MODEL_RULES:
+    """Every row has an address or says how one is made, a name of its own and a source; every rule has a
+    source, patterns that compile and something that it refuses; what an entry can name leads to a row."""
+    empty = RequestRule(source="", evidence="page")
+    scope = {"source", "evidence", "wires", "models", "is_thinking", "has_budget"}
+    facts = [name for name in RequestRule.__struct_fields__ if name not in scope]
+    for row in (*HOST_ROWS, UNKNOWN_HOST):
         assert row.source
-        re.compile(row.models)
-        assert (
-            row.refuses
-            or row.refused_choices
-            or row.id_form
-            or not row.takes_budget
-            or any(
-                (
-                    row.needs_reply_after_results,
-                    row.tools_need_effort_none,
-                    row.needs_call_signatures,
-                    row.is_chat_only,
-                    row.never_thinks,
-                )
-            )
-        )
-    assert all(row.source for row in THINKING_RULES)
-    assert {"lmstudio", "api.openai.com", "api.mistral.ai"} <= set(list_profile_names())
+        assert row.base_url or row.address_form or row.ended_on or row is UNKNOWN_HOST
+        for rule in (*row.rules, *WIRE_RULES):
+            assert rule.source
+            re.compile(rule.models)
+            assert any(getattr(rule, name) != getattr(empty, name) for name in facts)
+        assert all(rule.source and re.compile(rule.models) for rule in row.thinking)
+    names = [name for row in HOST_ROWS for name in (row.name, *row.domains)]
+    assert len(names) == len(set(names))
+    assert {"lmstudio", "api.openai.com", "mistral"} <= set(list_profile_names())
+    assert all(find_row(name).name == row.name for row in HOST_ROWS for name in (row.name, *row.domains))
     assert find_profile("vllm")
+
+
+@pytest.mark.parametrize("row", [row for row in HOST_ROWS if row.base_url], ids=lambda row: row.name)
+def test_a_host_is_reached_by_its_name(row: HostRow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that names a host needs no address, and the key of the host's own variable goes to it; an
+    entry with another address gets no key of the environment."""
+    for variable in row.key_variables:
+        monkeypatch.setenv(variable, f"key-of-{variable}")
+    own_address = get_own_address(row)
+    if not own_address:
+        pytest.skip("it has no chat completions")
+    entry = LLMConfig.model_validate({"provider": "openai", "host_profile": row.name})
+    assert resolve_address(entry, str) == own_address
+    key = find_api_key(entry, str)
+    assert key == (f"key-of-{row.key_variables[0]}" if row.key_variables else None)
+    elsewhere = LLMConfig.model_validate(
+        {"provider": "openai", "host_profile": row.name, "base_url": "https://other.test/v1"}
+    )
+    assert find_api_key(elsewhere, str) is None
+    for domain in (one for one in row.domains if row.name != "openai"):
+        plain = LLMConfig.model_validate({"provider": "openai", "base_url": f"http://{domain}/v1"})
+        assert find_api_key(plain, str) is None
+
+
+def test_a_host_that_was_switched_off_is_refused_by_name() -> None:
+    """An entry of a host that ended says so, with the day, before anything is sent."""
+    for keys in ({"host_profile": "github"}, {"base_url": "https://models.github.ai/inference"}):
+        entry = LLMConfig.model_validate({"provider": "openai", "api_key": "k", **keys})
+        with pytest.raises(SpecError, match="GitHub Models was switched off on 2026-07-30"):
+            create_body_builder(entry, resolve=str)
 
 
 def test_ids_that_a_host_takes_are_never_changed() -> None:

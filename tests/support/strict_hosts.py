@@ -2,7 +2,7 @@
 
 An entry reaches it under the real host's name: `base_url` is the host's address over plain HTTP, and `proxy`
 is the server. A row of `REFUSALS` says what one host refuses, in the words of the real refusals that
-`providers/shared/model_rules.py` names. The rows know nothing of the tables under test.
+`providers/shared/host_rows.py` names. The rows know nothing of the tables under test.
 """
 
 from __future__ import annotations

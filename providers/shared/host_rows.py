@@ -1,0 +1,1235 @@
+"""What is known of each model host, as data: one `HostRow` for each, with its rules about requests.
+
+A row says where a host is, what its requests and answers look like, and what it refuses. The adapters read
+it to send what is taken, `toolchart.testing.emulators` to refuse what is not.
+
+A rule often belongs to a host, a family of models and whether the model thinks, and not to the host alone.
+So a `RequestRule` names all three, its source, and what kind of source that is: what somebody only said is a
+warning of an emulator, and no refusal. Where a line has no other date, it was read on 2026-11-23.
+
+The table is Python and no YAML file: its types are checked, its compiled form loads in about a millisecond,
+and a rule that holds for several hosts is a value with a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+
+from toolchart.providers.shared.requests import (
+    ANTHROPIC_IDS,
+    BEDROCK_IDS,
+    CHAT_IDS,
+    MISTRAL_IDS,
+    RESPONSES_IDS,
+    CallIdForm,
+)
+from toolchart.states.messages import FinishReason
+
+Wire = Literal["chat", "responses", "messages", "converse", "gemini", "ollama"]
+"""The wire formats, by the names of `providers/hosts.py`."""
+
+ChoiceForm = Literal["none", "required", "named", "lists"]
+"""The forms of a tool choice beside `auto`: a word, one tool that must be called, several tools that may be
+called."""
+
+Evidence = Literal["traffic", "types", "page", "code", "thread", "memory"]
+"""Where a fact is from: seen in answers of the host, types of its SDK, its own page, another client's code;
+or only told: a thread that nobody checked, general knowledge."""
+
+CERTAIN: tuple[Evidence, ...] = ("traffic", "types", "page", "code")
+"""The evidence by which an emulator refuses; for the others it warns."""
+
+EchoReasoning = Literal["always", "tool_turns", "never"]
+"""When reasoning is sent back: with every message, only with messages that have calls, or never."""
+
+ErrorForm = Literal[
+    "object", "text", "flat", "list", "code_text", "base_resp", "choice", "google", "anthropic"
+]
+"""The form of an error's body:
+
+- `object`: `{"error": {"message", "type", "code"}}`
+- `text`: `{"error": "words"}`
+- `flat`: `{"object": "error", "message", "type", "code"}`, or `{"message"}` alone
+- `list`: `[{"error": {...}}]`
+- `code_text`: `{"code", "error": "words"}`
+- `base_resp`: status 200 and `{"base_resp": {"status_code", "status_msg"}}`
+- `choice`: status 200, and `error` beside `choices` or in one
+- `google`: `{"error": {"code", "message", "status"}}`
+- `anthropic`: `{"type": "error", "error": {"type", "message"}}`
+"""
+
+Modality = Literal["image", "audio", "file"]
+
+# -- rules about requests ------------------------------------------------------------------------
+
+
+class RefusedOption(msgspec.Struct, frozen=True, kw_only=True):
+    """An option that a model refuses."""
+
+    name: str
+    """One of `MODEL_OPTIONS`."""
+    taken: tuple[float, float] | None = None
+    """Least and greatest number that is taken all the same."""
+    words: tuple[str, ...] = ()
+    """The only values that are refused; empty: every value is."""
+
+    def refuses(self, value: Any) -> bool:
+        """Whether the model refuses a value of this option."""
+        if value is None or value in ("", [], ()):
+            return False
+        if self.words:
+            return value in self.words
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return not (self.taken is not None and is_number and self.taken[0] <= value <= self.taken[1])
+
+
+class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a host refuses in requests, of all its models or of some."""
+
+    source: str
+    evidence: Evidence
+    wires: tuple[Wire, ...] = ()
+    """Wire formats in which it holds; empty: all."""
+    models: str = ""
+    """Regular expression that is searched in the model's name, in lower case and without `MAKER/`; empty:
+    every model."""
+    is_thinking: bool | None = None
+    """Whether it holds while the model thinks, or while it does not; None: both."""
+    has_budget: bool | None = None
+    """Whether it holds while thinking has a budget of tokens; None: with and without."""
+    refuses: tuple[RefusedOption, ...] = ()
+    refused_choices: tuple[ChoiceForm, ...] = ()
+    """The forms of a tool choice that are refused."""
+    refused_keys: tuple[str, ...] = ()
+    """Keys of the body that are refused, whatever their value."""
+    refused_message_keys: tuple[str, ...] = ()
+    """Keys of messages that are refused."""
+    refused_roles: tuple[str, ...] = ()
+    refused_parts: tuple[Modality, ...] = ()
+    """Parts of messages that are refused."""
+    takes_strict: bool = True
+    """Whether a function may have `strict`."""
+    takes_closed_schemas: bool = True
+    """Whether a tool's schema may say `additionalProperties: false`."""
+    takes_tools: bool = True
+    max_tools: int | None = None
+    """Most functions of one request."""
+    max_name_length: int | None = None
+    """Most characters of a function's name."""
+    id_form: CallIdForm | None = None
+    """The form that ids of calls must have."""
+    needs_reply_after_results: bool = False
+    """Whether a message of the user right after a tool's result is refused."""
+    needs_user_message: bool = False
+    """Whether a request without a message of the user is refused."""
+    needs_reasoning: EchoReasoning = "never"
+    """The assistant's messages that are refused without `reasoning_content`."""
+    takes_budget: bool = True
+    """Whether thinking can have a budget of tokens."""
+    tools_need_effort_none: bool = False
+    """Whether tools are refused unless the model is asked not to reason."""
+    needs_call_signatures: bool = False
+    """Whether a call without a thought signature is refused."""
+    never_thinks: bool = False
+    """Whether the models do not think, and refuse to be asked for their reasoning."""
+    is_chat_only: bool = False
+    """Whether only chat completions have the model."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether its source is more than hearsay."""
+        return self.evidence in CERTAIN
+
+
+class ThinkingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """When the models of a family think."""
+
+    source: str
+    models: str
+    """As in `RequestRule`."""
+    default: Literal["always", "on", "off"]
+    """Whether they think if nothing is said; `always`: whatever is said."""
+    switches: tuple[str, ...] = ()
+    """What says whether they think: `reasoning_effort`, `thinking`, `enable_thinking`."""
+
+
+# -- the row of a host ---------------------------------------------------------------------------
+
+
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one host."""
+
+    name: str
+    """The word by which an entry names it: `host_profile: mistral`."""
+    title: str
+    """Its name for people."""
+    source: str
+    """Who says what no rule of the row says."""
+    provider: str = "openai"
+    """The `provider` word of its entries."""
+    wires: tuple[Wire, ...] = ("chat",)
+    """The wire formats that it speaks, the usual one first."""
+    domains: tuple[str, ...] = ()
+    """Ends of the names of its addresses, or name and port where only the port says what it is."""
+    base_url: str = ""
+    """Its address; empty where each user has one of their own."""
+    chat_url: str = ""
+    """The address of its chat completions, where it is another one."""
+    address_form: str = ""
+    """The address with the part of each user in capitals, where `base_url` is empty."""
+    key_variables: tuple[str, ...] = ()
+    """Environment variables of its key; the first one that is set counts. Empty: no key is read."""
+    ended_on: str = ""
+    """The day on which the host was switched off."""
+
+    # what its requests look like
+    api: Literal["chat", "responses"] = "chat"
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] | None = None
+    seed_name: Literal["seed", "random_seed"] = "seed"
+    sends_tool_names: bool = False
+    """Whether a tool's result carries the tool's name."""
+    echo_reasoning: EchoReasoning = "never"
+    """Which reasoning goes back to it."""
+    fill_reasoning: bool = False
+    """Whether a message whose reasoning would go back gets an empty one where it has none."""
+    stream_usage: bool = True
+    """Whether `stream_options` may ask for token counts."""
+    takes_whole_choice: bool = True
+    """Whether `tool_choice` is read at all."""
+    needs_stream: bool = False
+
+    # what its answers look like
+    reasoning_field: str = ""
+    """Key of a message that holds its reasoning; empty: none is known."""
+    finish_words: Mapping[str, FinishReason] = msgspec.field(default_factory=dict)
+    """Finish words that only this host sends, and their meaning."""
+    usage_fields: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Counts that stand in a place of its own, by dotted path, and the field of `Usage` that they are."""
+    has_separate_reasoning: bool = False
+    """Whether its output count leaves reasoning out."""
+    error_forms: tuple[ErrorForm, ...] = ("object",)
+    """Bodies of its errors, the usual one first."""
+    failures: Mapping[str, tuple[str, bool]] = msgspec.field(default_factory=dict)
+    """By code or word of an error, as this host alone means it: the failure's kind, and whether the same
+    request may succeed later."""
+    limit_headers: str = ""
+    """Beginning of the headers that say what is left of its limits; empty: none is known."""
+    price_page: str = ""
+    """Where its prices stand. They are never fetched: the user's price table counts."""
+
+    rules: tuple[RequestRule, ...] = ()
+    thinking: tuple[ThinkingRule, ...] = ()
+    """The first row that fits a model counts. A model without a row thinks if the request says so."""
+
+    def list_settings(self) -> dict[str, Any]:
+        """The settings of an `openai` entry that differ from those of a host that is not known."""
+        settings = {
+            name: value for name in _SETTINGS if (value := getattr(self, name)) != getattr(UNKNOWN_HOST, name)
+        }
+        refused_keys = [
+            key
+            for rule in self.rules
+            if not rule.models and rule.is_thinking is None
+            for key in rule.refused_keys
+        ]
+        return {**settings, **({"refuses": refused_keys} if refused_keys else {})}
+
+
+_SETTINGS = (
+    *("api", "max_tokens_name", "seed_name", "sends_tool_names", "echo_reasoning", "fill_reasoning"),
+    *("finish_words", "stream_usage"),
+)
+"""The fields of a row that are settings of an entry too."""
+
+
+# -- rules of several hosts ----------------------------------------------------------------------
+
+_NEW_CLAUDE = r"claude-(opus|sonnet|haiku)-(4[.-][789]|[5-9])|claude-(fable|mythos)"
+_GROK = r"^grok-(4|3-mini|code)(?!.*non-reasoning)"
+_MISTRAL = r"mistral|mixtral|ministral|codestral|devstral|magistral|pixtral"
+
+_FORCED: tuple[ChoiceForm, ...] = ("required", "named")
+_SAMPLING = ("temperature", "top_p", "top_k")
+_PENALTIES = ("presence_penalty", "frequency_penalty")
+
+
+def _refuse(*names: str) -> tuple[RefusedOption, ...]:
+    """Options that are refused at every value."""
+    return tuple(RefusedOption(name=name) for name in names)
+
+
+def _refuse_choices(*forms: ChoiceForm, source: str, evidence: Evidence, **scope: Any) -> RequestRule:
+    """A rule that refuses forms of a tool choice."""
+    return RequestRule(refused_choices=forms, source=source, evidence=evidence, **scope)
+
+
+_NO_LISTS = _refuse_choices(
+    "lists",
+    wires=("chat", "responses"),
+    source="openai 3.54.0, chat_completion_allowed_tool_choice_param.py; no page of another host has it",
+    evidence="page",
+)
+
+_NO_DEVELOPER = RequestRule(
+    wires=("chat",),
+    refused_roles=("developer",),
+    source="earendil-works/pi, openai-completions.ts, 2026",
+    evidence="code",
+)
+
+_NO_STRICT = RequestRule(
+    wires=("chat",),
+    takes_strict=False,
+    refuses=(RefusedOption(name="strict_tools"),),
+    source="earendil-works/pi, openai-completions.ts; agentscope-java, openai/compat, 2026-08-22",
+    evidence="code",
+)
+
+_THINKS_WITHOUT_FORCE = _refuse_choices(
+    *_FORCED,
+    is_thinking=True,
+    source="deepseek-ai/DeepSeek-V3#1376 (2026-05-30), BerriAI/litellm#37470 (2026-08-19); Moonshot: "
+    "simstudioai/sim#5716 (2026-07-16), oh-my-pi#1077; Qwen: cloudwego/eino#994 (2026-04-24), "
+    "QwenLM/qwen-code#7659 (2026-07-24)",
+    evidence="traffic",
+)
+
+_MISTRAL_TEMPLATE = RequestRule(
+    wires=("chat",),
+    models=_MISTRAL,
+    id_form=MISTRAL_IDS,
+    needs_reply_after_results=True,
+    source="opencode#1680, hermes-agent#20154: the models' templates refuse it at other hosts too",
+    evidence="traffic",
+)
+"""Of Mistral's models, wherever they are served."""
+
+WIRE_RULES: tuple[RequestRule, ...] = (
+    RequestRule(
+        wires=("messages",),
+        id_form=ANTHROPIC_IDS,
+        source="pydantic-ai, profiles/anthropic.py",
+        evidence="code",
+    ),
+    RequestRule(
+        wires=("converse",),
+        id_form=BEDROCK_IDS,
+        max_name_length=64,
+        source="botocore 1.44.5, shapes ToolUseId and ToolName",
+        evidence="types",
+    ),
+    RequestRule(
+        wires=("messages", "converse"),
+        models=_NEW_CLAUDE,
+        refuses=_refuse(*_SAMPLING),
+        source="modelparams.dev#282 (2026-08-18); API version 2026-10-21 refuses every value "
+        "(platform.claude.com/docs/en/api/migration-2026-10-21)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("messages",),
+        models=_NEW_CLAUDE,
+        takes_budget=False,
+        source="modelparams.dev#282 (2026-08-18)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("messages",),
+        models=r"claude-opus-5",
+        is_thinking=False,
+        refuses=(RefusedOption(name="reasoning_effort", words=("xhigh", "max")),),
+        source="pydantic-ai, profiles/anthropic.py, 2026-08-22",
+        evidence="code",
+    ),
+    _refuse_choices(
+        *_FORCED,
+        wires=("messages", "converse"),
+        models=r"claude-(fable|mythos)",
+        source="pydantic-ai, profiles/anthropic.py, 2026-08-22",
+        evidence="code",
+    ),
+    RequestRule(
+        wires=("messages", "converse"),
+        models=r"claude",
+        is_thinking=True,
+        refuses=(
+            RefusedOption(name="temperature", taken=(1, 1)),
+            RefusedOption(name="top_p", taken=(0.95, 1)),
+            RefusedOption(name="top_k"),
+        ),
+        source="platform.claude.com, Extended thinking",
+        evidence="page",
+    ),
+    _refuse_choices(
+        *_FORCED,
+        wires=("messages", "converse"),
+        models=r"claude",
+        has_budget=True,
+        source="pydantic-ai, profiles/anthropic.py and models/bedrock.py, 2026-08-22",
+        evidence="code",
+    ),
+    RequestRule(
+        wires=("gemini",),
+        models=r"gemini-([3-9]|pro-latest|flash-latest)",
+        needs_call_signatures=True,
+        source="ai.google.dev, Thought signatures; 0xsline/OpenChatCut#6 (2026-07)",
+        evidence="traffic",
+    ),
+    RequestRule(wires=("gemini",), max_tools=512, source="google-genai 3.4.0, types.py", evidence="types"),
+    _MISTRAL_TEMPLATE,
+)
+"""What models refuse at every host that speaks a wire format."""
+
+_CLAUDE_THINKS = ThinkingRule(
+    models=r"claude", default="off", switches=("thinking",), source="platform.claude.com, Extended thinking"
+)
+
+# -- OpenAI and Azure ----------------------------------------------------------------------------
+
+_OPENAI_RULES = (
+    RequestRule(
+        models=r"^(gpt-5|o1|o3|o4)",
+        is_thinking=True,
+        refuses=(
+            RefusedOption(name="temperature", taken=(1, 1)),
+            RefusedOption(name="top_p", taken=(1, 1)),
+            *_refuse(*_PENALTIES, "logprobs"),
+        ),
+        source="openai/openai-openapi#541 (2026-05-18); a temperature of 1 is taken (recorded traffic)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("chat",),
+        models=r"^(gpt-5|o3|o4)(?!\S*-chat)",
+        refuses=_refuse("stop"),
+        source="obot#6595, Flowise#5046; openai 3.54.0, completion_create_params.py (o3, o4-mini)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("chat",),
+        models=r"^gpt-5\.[56](?!\S*-chat)",
+        tools_need_effort_none=True,
+        source="BerriAI/litellm#34569 (2026-07-24), livekit/agents#7169 (2026-09-08)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("responses",),
+        models=r"gpt-3\.5|gpt-4|chatgpt-|gpt-5\S*-chat",
+        never_thinks=True,
+        source='the API\'s own refusal, "Encrypted content is not supported with this model": '
+        "microsoft/agent-framework#7483 (gpt-4.1)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("chat",), id_form=CHAT_IDS, source="earendil-works/pi, openai-completions.ts", evidence="code"
+    ),
+    RequestRule(
+        wires=("responses",),
+        id_form=RESPONSES_IDS,
+        source="earendil-works/pi, openai-completions.ts",
+        evidence="code",
+    ),
+    RequestRule(
+        max_name_length=64, source="openai 3.54.0, shared_params/function_definition.py", evidence="types"
+    ),
+    RequestRule(
+        max_tools=128,
+        source="vishalmysore/Tools4AI#16 (400 array_above_max_length, threads of 2024 and 2025)",
+        evidence="thread",
+    ),
+    RequestRule(
+        refused_keys=("top_k",), source="openai 3.54.0, completion_create_params.py", evidence="types"
+    ),
+)
+
+_OPENAI_THINKING = (
+    ThinkingRule(models=r"^gpt-5\S*-chat", default="off", source="OpenAI's page of the model"),
+    ThinkingRule(
+        models=r"^gpt-5\.\d.*-(codex|pro)|^gpt-5\.[5-9]",
+        default="on",
+        switches=("reasoning_effort",),
+        source="BerriAI/litellm#34569 (2026-07-24), jeffdafoe/llm-memory-api#178 (2026-04-29)",
+    ),
+    ThinkingRule(
+        models=r"^gpt-5\.[1-4]",
+        default="off",
+        switches=("reasoning_effort",),
+        source="openai/openai-openapi#541 (2026-05-18), livekit/agents#7169 (2026-09-08)",
+    ),
+    ThinkingRule(
+        models=r"^(o1|o3|o4|gpt-5)\b",
+        default="always",
+        source="openai 3.54.0, types/shared/reasoning_effort.py (they have no `none`)",
+    ),
+    _CLAUDE_THINKS,
+)
+
+OPENAI_ROW = HostRow(
+    name="openai",
+    title="OpenAI",
+    wires=("responses", "chat"),
+    domains=("api.openai.com",),
+    base_url="https://api.openai.com/v1",
+    key_variables=("OPENAI_API_KEY",),
+    api="responses",
+    max_tokens_name="max_completion_tokens",
+    sends_tool_names=True,
+    limit_headers="x-ratelimit-",
+    price_page="https://openai.com/api/pricing",
+    rules=(
+        *_OPENAI_RULES,
+        RequestRule(
+            models=r"-audio|-search-preview|-search-api",
+            is_chat_only=True,
+            source="openai 3.54.0: the Responses API takes no sound (response_input_content_param.py); "
+            "OpenAI's pages of the models",
+            evidence="types",
+        ),
+    ),
+    thinking=_OPENAI_THINKING,
+    source="openai 3.54.0, completion_create_params.py (max_tokens is deprecated); chat refuses tools while "
+    "gpt-5.5 and 5.6 reason (BerriAI/litellm#34569, 2026-07-24); recorded traffic (tool messages with names)",
+)
+
+AZURE_ROW = HostRow(
+    name="azure",
+    title="Azure OpenAI",
+    provider="azure",
+    wires=("chat", "responses"),
+    domains=("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
+    address_form="https://NAME.openai.azure.com",
+    key_variables=("AZURE_OPENAI_API_KEY",),
+    max_tokens_name="max_completion_tokens",
+    limit_headers="x-ratelimit-",
+    price_page="https://azure.microsoft.com/pricing/details/cognitive-services/openai-service",
+    rules=(
+        *_OPENAI_RULES,
+        RequestRule(
+            wires=("chat",),
+            refused_parts=("file",),
+            source="pydantic-ai, profiles/openai.py, 2026-08-22",
+            evidence="code",
+        ),
+    ),
+    thinking=_OPENAI_THINKING,
+    source="openai 3.52.0, lib/azure.py; the models are OpenAI's",
+)
+
+# -- Anthropic, Gemini, Ollama -------------------------------------------------------------------
+
+ANTHROPIC_ROW = HostRow(
+    name="anthropic",
+    title="Anthropic",
+    provider="anthropic",
+    wires=("messages",),
+    domains=("api.anthropic.com",),
+    base_url="https://api.anthropic.com",
+    key_variables=("ANTHROPIC_API_KEY",),
+    error_forms=("anthropic",),
+    failures={"overloaded_error": ("overloaded", True)},
+    limit_headers="anthropic-ratelimit-",
+    price_page="https://platform.claude.com/docs/en/about-claude/pricing",
+    rules=(
+        RequestRule(
+            max_name_length=64,
+            source="anthropic 2.12.0, types/tool_param.py; platform.claude.com, Tool use",
+            evidence="types",
+        ),
+    ),
+    thinking=(_CLAUDE_THINKS,),
+    source="platform.claude.com, Messages and Errors",
+)
+
+GEMINI_ROW = HostRow(
+    name="gemini",
+    title="Google Gemini",
+    provider="gemini",
+    wires=("gemini", "chat"),
+    domains=("generativelanguage.googleapis.com", "aiplatform.googleapis.com"),
+    base_url="https://generativelanguage.googleapis.com",
+    chat_url="https://generativelanguage.googleapis.com/v1beta/openai",
+    key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    sends_tool_names=True,
+    error_forms=("google", "list"),
+    usage_fields={"usageMetadata.toolUsePromptTokenCount": "input"},
+    has_separate_reasoning=True,
+    price_page="https://ai.google.dev/gemini-api/docs/pricing",
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            wires=("chat",),
+            models=r"gemini-[3-9]",
+            needs_call_signatures=True,
+            source="0xsline/OpenChatCut#6 (2026-07), securo-finance/securo#884 (2026-09-10), ellmer#946",
+            evidence="traffic",
+        ),
+    ),
+    source="google-genai 3.4.0; its compatible endpoint (a functionResponse needs the name of its function)",
+)
+
+OLLAMA_ROW = HostRow(
+    name="ollama",
+    title="Ollama",
+    provider="ollama",
+    wires=("ollama", "chat"),
+    domains=("ollama.com", "localhost:11434", "127.0.0.1:11434"),
+    base_url="http://127.0.0.1:11434",
+    chat_url="http://127.0.0.1:11434/v1",
+    key_variables=("OLLAMA_API_KEY",),
+    echo_reasoning="tool_turns",
+    reasoning_field="reasoning",
+    takes_whole_choice=False,
+    error_forms=("text", "object"),
+    rules=(_NO_LISTS,),
+    source="recorded traffic; docs.ollama.com/api/openai-compatibility (no tool_choice)",
+)
+
+BEDROCK_ROW = HostRow(
+    name="bedrock",
+    title="Amazon Bedrock",
+    provider="bedrock",
+    wires=("converse",),
+    domains=("amazonaws.com",),
+    address_form="https://bedrock-runtime.REGION.amazonaws.com",
+    key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+    error_forms=("flat",),
+    price_page="https://aws.amazon.com/bedrock/pricing",
+    thinking=(_CLAUDE_THINKS,),
+    source="botocore 1.44.5",
+)
+
+# -- hosts with OpenAI's forms -------------------------------------------------------------------
+
+MISTRAL_ROW = HostRow(
+    name="mistral",
+    title="Mistral",
+    domains=("api.mistral.ai",),
+    base_url="https://api.mistral.ai/v1",
+    key_variables=("MISTRAL_API_KEY",),
+    max_tokens_name="max_tokens",
+    seed_name="random_seed",
+    sends_tool_names=True,
+    finish_words={"model_length": "length"},
+    error_forms=("flat",),
+    limit_headers="x-ratelimit-",
+    price_page="https://mistral.ai/pricing",
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            wires=("chat",),
+            id_form=MISTRAL_IDS,
+            needs_reply_after_results=True,
+            source="errors 3280 and 3230: mistral-vibe#1075 (2026-09-10), nearai/ironclaw#1241, "
+            "avante.nvim#2695",
+            evidence="traffic",
+        ),
+    ),
+    source="Mistral's API reference (random_seed, ToolMessage.name); recorded traffic (thinking comes as "
+    "parts of the content)",
+)
+
+GROQ_ROW = HostRow(
+    name="groq",
+    title="Groq",
+    domains=("api.groq.com",),
+    base_url="https://api.groq.com/openai/v1",
+    key_variables=("GROQ_API_KEY",),
+    reasoning_field="reasoning",
+    error_forms=("object",),
+    failures={
+        "rate_limit_exceeded": ("rate_limited", True),
+        "tool_use_failed": ("bad_response", True),
+        "498": ("overloaded", True),
+    },
+    limit_headers="x-ratelimit-",
+    price_page="https://groq.com/pricing",
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            refused_keys=("logprobs", "top_logprobs", "logit_bias", "n"),
+            source="console.groq.com/docs/openai",
+            evidence="page",
+        ),
+        RequestRule(refused_message_keys=("name",), source="console.groq.com/docs/openai", evidence="page"),
+        RequestRule(
+            refused_message_keys=("reasoning_content",),
+            source="gptel#774, jan#8136 (400: property 'reasoning_content' is unsupported)",
+            evidence="traffic",
+        ),
+    ),
+    source="console.groq.com/docs/openai; gptel#774 and jan#8136 (400 for reasoning and reasoning_content in "
+    "messages)",
+)
+
+DEEPSEEK_ROW = HostRow(
+    name="deepseek",
+    title="DeepSeek",
+    domains=("api.deepseek.com",),
+    base_url="https://api.deepseek.com",
+    key_variables=("DEEPSEEK_API_KEY",),
+    max_tokens_name="max_tokens",
+    echo_reasoning="always",
+    fill_reasoning=True,
+    reasoning_field="reasoning_content",
+    finish_words={"insufficient_system_resource": "error"},
+    usage_fields={"usage.prompt_cache_hit_tokens": "cached"},
+    failures={"402": ("quota", False)},
+    price_page="https://api-docs.deepseek.com/quick_start/pricing",
+    rules=(
+        _NO_LISTS,
+        _NO_DEVELOPER,
+        _NO_STRICT,
+        _THINKS_WITHOUT_FORCE,
+        RequestRule(
+            models=r"^deepseek-v[4-9]",
+            is_thinking=True,
+            needs_reasoning="always",
+            source="kimi-cli#2141; vercel/ai, 2026-08-22; earendil-works/pi, 2026",
+            evidence="traffic",
+        ),
+    ),
+    thinking=(
+        ThinkingRule(
+            models=r"^deepseek-v[4-9]",
+            default="on",
+            switches=("thinking",),
+            source="deepseek-ai/DeepSeek-V3#1376 (2026-05-30), BerriAI/litellm#37470 (2026-08-19)",
+        ),
+        _CLAUDE_THINKS,
+    ),
+    source="kimi-cli#2141, vercel/ai and earendil-works/pi (2026): V4 wants reasoning_content on every "
+    "assistant message of a conversation with calls; elsewhere it is ignored (api-docs.deepseek.com, "
+    "Thinking mode)",
+)
+
+OPENROUTER_ROW = HostRow(
+    name="openrouter",
+    title="OpenRouter",
+    domains=("openrouter.ai",),
+    base_url="https://openrouter.ai/api/v1",
+    key_variables=("OPENROUTER_API_KEY",),
+    max_tokens_name="max_tokens",
+    echo_reasoning="always",
+    reasoning_field="reasoning",
+    error_forms=("object", "choice"),
+    usage_fields={"usage.cost": "cost"},
+    failures={"402": ("quota", False), "502": ("server", True)},
+    limit_headers="x-ratelimit-",
+    price_page="https://openrouter.ai/models",
+    rules=(_NO_LISTS,),
+    thinking=(_CLAUDE_THINKS,),
+    source="recorded traffic (reasoning_details are sent back with every message); openrouter.ai, Errors",
+)
+
+XAI_ROW = HostRow(
+    name="xai",
+    title="xAI",
+    wires=("chat", "responses"),
+    domains=("api.x.ai",),
+    base_url="https://api.x.ai/v1",
+    key_variables=("XAI_API_KEY",),
+    max_tokens_name="max_completion_tokens",
+    reasoning_field="reasoning_content",
+    has_separate_reasoning=True,
+    usage_fields={"usage.cost_in_usd_ticks": "cost"},
+    error_forms=("code_text", "object"),
+    limit_headers="x-ratelimit-",
+    price_page="https://docs.x.ai/docs/models",
+    rules=(
+        _NO_LISTS,
+        _NO_DEVELOPER,
+        RequestRule(
+            models=_GROK,
+            refuses=_refuse(*_PENALTIES, "stop"),
+            source="vercel/ai, packages/xai, 2026-08-22",
+            evidence="code",
+        ),
+        RequestRule(
+            models=r"^grok-4\.20",
+            refuses=_refuse("reasoning_effort"),
+            source="vercel/ai, packages/xai, 2026-08-22",
+            evidence="code",
+        ),
+        RequestRule(
+            takes_closed_schemas=False, source="vercel/ai, packages/xai, 2026-08-22", evidence="code"
+        ),
+    ),
+    thinking=(
+        ThinkingRule(models=_GROK, default="always", source="vercel/ai, packages/xai, 2026-08-22"),
+        _CLAUDE_THINKS,
+    ),
+    source="vercel/ai, packages/xai, 2026-08-22; docs.x.ai",
+)
+
+VLLM_ROW = HostRow(
+    name="vllm",
+    title="vLLM",
+    base_url="http://127.0.0.1:8000/v1",
+    max_tokens_name="max_tokens",
+    echo_reasoning="tool_turns",
+    reasoning_field="reasoning",
+    finish_words={"repetition": "length", "abort": "error"},
+    error_forms=("flat", "object"),
+    rules=(_NO_LISTS,),
+    source="docs.vllm.ai, Reasoning outputs, page of v0.26",
+)
+
+LM_STUDIO_ROW = HostRow(
+    name="lmstudio",
+    title="LM Studio",
+    domains=("localhost:1234", "127.0.0.1:1234"),
+    base_url="http://127.0.0.1:1234/v1",
+    max_tokens_name="max_tokens",
+    error_forms=("text",),
+    rules=(
+        _NO_LISTS,
+        _refuse_choices(
+            "named", source="lmstudio-bug-tracker#670, oh-my-pi#6925 (2026-07-28)", evidence="traffic"
+        ),
+    ),
+    source="its own port, where nothing else says what is behind it; lmstudio-bug-tracker#189",
+)
+
+_MOONSHOT_ROW = HostRow(
+    name="moonshot",
+    title="Moonshot",
+    domains=("api.moonshot.ai", "api.moonshot.cn", "api.kimi.com"),
+    base_url="https://api.moonshot.ai/v1",
+    key_variables=("MOONSHOT_API_KEY", "MOONSHOTAI_API_KEY"),
+    max_tokens_name="max_completion_tokens",
+    echo_reasoning="tool_turns",
+    fill_reasoning=True,
+    reasoning_field="reasoning_content",
+    usage_fields={"usage.cached_tokens": "cached"},
+    failures={
+        "exceeded_current_quota_error": ("quota", False),
+        "engine_overloaded_error": ("overloaded", True),
+        "rate_limit_reached_error": ("rate_limited", True),
+    },
+    price_page="https://platform.moonshot.ai/docs/pricing/chat",
+    rules=(
+        _NO_LISTS,
+        _NO_DEVELOPER,
+        _NO_STRICT,
+        _THINKS_WITHOUT_FORCE,
+        _refuse_choices(
+            "required",
+            models=r"^kimi-k2",
+            source="vercel/ai, packages/moonshotai, 2026-08-22",
+            evidence="code",
+        ),
+        RequestRule(
+            models=r"^kimi-k(2\.[5-9]|[3-9])",
+            is_thinking=True,
+            refuses=(RefusedOption(name="temperature", taken=(1, 1)),),
+            source="odysseus#3959, nanobot#4962",
+            evidence="traffic",
+        ),
+        RequestRule(
+            models=r"^kimi-k2\.[5-9]",
+            is_thinking=False,
+            refuses=(RefusedOption(name="temperature", taken=(0.6, 0.6)),),
+            source="odysseus#3959, nanobot#4962",
+            evidence="traffic",
+        ),
+        RequestRule(
+            models=r"^kimi-k(2\.[5-9]|[3-9])",
+            is_thinking=True,
+            needs_reasoning="tool_turns",
+            source="continue#11600, n8n#29142 (400 for a message with calls without reasoning_content)",
+            evidence="traffic",
+        ),
+        RequestRule(refused_keys=("seed",), source="platform.moonshot.ai", evidence="page"),
+    ),
+    thinking=(
+        ThinkingRule(
+            models=r"^kimi-(k2\.[7-9]-code|k[3-9]|k2-thinking)",
+            default="always",
+            source="simstudioai/sim#5716 (2026-07-16)",
+        ),
+        ThinkingRule(
+            models=r"^kimi-k2\.[5-9]",
+            default="on",
+            switches=("thinking",),
+            source="simstudioai/sim#5716 (2026-07-16), oh-my-pi#1077",
+        ),
+        _CLAUDE_THINKS,
+    ),
+    source="continue#11600, n8n#29142; platform.moonshot.ai",
+)
+
+_QWEN_ROW = HostRow(
+    name="qwen",
+    title="Qwen (Model Studio)",
+    domains=("dashscope-intl.aliyuncs.com", "dashscope.aliyuncs.com", "dashscope-us.aliyuncs.com"),
+    base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+    key_variables=("DASHSCOPE_API_KEY", "ALIBABA_API_KEY"),
+    reasoning_field="reasoning_content",
+    usage_fields={
+        "usage.prompt_tokens_details.cached_tokens": "cached",
+        "usage.prompt_tokens_details.cache_creation_input_tokens": "cache_write",
+    },
+    failures={
+        "data_inspection_failed": ("content_filter", False),
+        "arrearage": ("quota", False),
+        "insufficient_quota": ("quota", False),
+    },
+    price_page="https://www.alibabacloud.com/help/en/model-studio/models",
+    rules=(
+        _NO_LISTS,
+        _THINKS_WITHOUT_FORCE,
+        _refuse_choices(
+            "required",
+            models=r"^qwen-?3-coder",
+            source="pydantic-ai, profiles/qwen.py, 2026-08-22",
+            evidence="code",
+        ),
+        RequestRule(
+            models=r"^qwen-?3-coder",
+            takes_strict=False,
+            refuses=_refuse("strict_tools"),
+            source="pydantic-ai, profiles/qwen.py, 2026-08-22",
+            evidence="code",
+        ),
+    ),
+    thinking=(
+        ThinkingRule(models=r"^qwq|-thinking", default="always", source="pydantic-ai, profiles/qwen.py"),
+        ThinkingRule(
+            models=r"^qwen3\.[5-9]",
+            default="on",
+            switches=("enable_thinking", "thinking"),
+            source="agentscope-ai/agentscope#1608 (2026-09-07), cloudwego/eino#994 (2026-04-24)",
+        ),
+        ThinkingRule(
+            models=r"",
+            default="off",
+            switches=("enable_thinking", "thinking"),
+            source="QwenLM/qwen-code#7659 (2026-07-24)",
+        ),
+    ),
+    source="pydantic-ai and vercel/ai, packages/alibaba, 2026-08-22",
+)
+
+_ZAI_ROW = HostRow(
+    name="zai",
+    title="Z.AI",
+    domains=("api.z.ai", "open.bigmodel.cn"),
+    base_url="https://api.z.ai/api/paas/v4",
+    key_variables=("ZAI_API_KEY",),
+    max_tokens_name="max_tokens",
+    echo_reasoning="always",
+    reasoning_field="reasoning_content",
+    finish_words={
+        "sensitive": "content_filter",
+        "network_error": "error",
+        "model_context_window_exceeded": "length",
+    },
+    failures={
+        **dict.fromkeys(("1112", "1121"), ("auth", False)),
+        **dict.fromkeys(("1113", "1308", "1309", "1310", "1311"), ("quota", False)),
+        **dict.fromkeys(("1302", "1303"), ("rate_limited", True)),
+        **dict.fromkeys(("1305", "1312"), ("overloaded", True)),
+        "1234": ("server", True),
+        "1261": ("context_length", False),
+        "1301": ("content_filter", False),
+    },
+    price_page="https://docs.z.ai/guides/overview/pricing",
+    rules=(
+        _NO_LISTS,
+        _NO_DEVELOPER,
+        _NO_STRICT,
+        _refuse_choices(
+            "none",
+            *_FORCED,
+            source="agentscope-java, GLMFormatter, 2026-08-22; docs.z.ai, Chat completion",
+            evidence="page",
+        ),
+        RequestRule(
+            refused_message_keys=("name",),
+            source="agentscope-java, GLMFormatter, 2026-08-22",
+            evidence="code",
+        ),
+        RequestRule(
+            needs_user_message=True,
+            max_tools=128,
+            source="docs.z.ai, Chat completion, and error 1214",
+            evidence="page",
+        ),
+        RequestRule(
+            refuses=(
+                RefusedOption(name="temperature", taken=(0, 1)),
+                RefusedOption(name="top_p", taken=(0.01, 1)),
+            ),
+            source="docs.z.ai, Chat completion",
+            evidence="page",
+        ),
+    ),
+    source="docs.z.ai, Thinking mode (complete and unchanged, or dropped by the host), and "
+    "docs.z.ai/api-reference/api-code",
+)
+
+_MINIMAX_ROW = HostRow(
+    name="minimax",
+    title="MiniMax",
+    domains=("api.minimax.io", "api.minimaxi.com"),
+    base_url="https://api.minimax.io/v1",
+    key_variables=("MINIMAX_API_KEY",),
+    max_tokens_name="max_completion_tokens",
+    echo_reasoning="always",
+    reasoning_field="reasoning_details",
+    error_forms=("base_resp", "object"),
+    failures={
+        "1002": ("rate_limited", True),
+        "1004": ("auth", False),
+        "1008": ("quota", False),
+        "1013": ("server", True),
+        **dict.fromkeys(("1026", "1027"), ("content_filter", False)),
+        "2013": ("bad_request", False),
+    },
+    rules=(_NO_LISTS, _NO_STRICT),
+    source="platform.minimax.io (the whole message goes back; error codes)",
+)
+
+_CEREBRAS_ROW = HostRow(
+    name="cerebras",
+    title="Cerebras",
+    domains=("api.cerebras.ai",),
+    base_url="https://api.cerebras.ai/v1",
+    key_variables=("CEREBRAS_API_KEY",),
+    max_tokens_name="max_completion_tokens",
+    echo_reasoning="tool_turns",
+    reasoning_field="reasoning",
+    limit_headers="x-ratelimit-",
+    rules=(
+        _NO_LISTS,
+        _NO_DEVELOPER,
+        RequestRule(
+            refused_keys=("parallel_tool_calls", *reversed(_PENALTIES), "logit_bias", "service_tier"),
+            refused_message_keys=("reasoning_content",),
+            source="pydantic-ai, providers/cerebras.py, 2026-08-22, citing inference-docs.cerebras.ai (400)",
+            evidence="code",
+        ),
+    ),
+    source="pydantic-ai, providers/cerebras.py, 2026-08-22 (reasoning goes back as reasoning)",
+)
+
+_SNOWFLAKE_ROW = HostRow(
+    name="snowflake",
+    title="Snowflake Cortex",
+    domains=("snowflakecomputing.com",),
+    address_form="https://ACCOUNT.snowflakecomputing.com/api/v2/cortex/v1",
+    key_variables=("SNOWFLAKE_TOKEN",),
+    echo_reasoning="tool_turns",
+    reasoning_field="reasoning_details",
+    finish_words={"": "stop"},
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            models=r"^(?!claude|openai-)",
+            takes_tools=False,
+            source="pydantic-ai, providers/snowflake.py, 2026-08-22",
+            evidence="code",
+        ),
+    ),
+    thinking=(_CLAUDE_THINKS,),
+    source="recorded traffic (answers end with an empty word, beside an empty call; reasoning_details go "
+    "back with calls)",
+)
+
+_DATABRICKS_ROW = HostRow(
+    name="databricks",
+    title="Databricks",
+    domains=("databricks.com", "azuredatabricks.net"),
+    address_form="https://WORKSPACE/serving-endpoints",
+    key_variables=("DATABRICKS_TOKEN",),
+    error_forms=("flat",),
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            models=r"claude",
+            refuses=_refuse("reasoning_effort"),
+            source="BerriAI/litellm#36931 (2026-08-14), maximhq/bifrost#6958 (2026-09-07)",
+            evidence="traffic",
+        ),
+        RequestRule(max_tools=32, source="told in threads", evidence="thread"),
+    ),
+    thinking=(_CLAUDE_THINKS,),
+    source="BerriAI/litellm#36931 (2026-08-14)",
+)
+
+_NVIDIA_ROW = HostRow(
+    name="nvidia",
+    title="NVIDIA NIM",
+    domains=("integrate.api.nvidia.com",),
+    base_url="https://integrate.api.nvidia.com/v1",
+    key_variables=("NVIDIA_API_KEY",),
+    rules=(
+        _NO_LISTS,
+        _NO_DEVELOPER,
+        _NO_STRICT,
+        RequestRule(
+            models=_MISTRAL,
+            refused_message_keys=("name",),
+            source="hermes-agent#30662, #12233",
+            evidence="traffic",
+        ),
+    ),
+    source="hermes-agent#30662, NVIDIA/nim-deploy#182",
+)
+
+
+def _describe_plain_host(name: str, title: str, address: str, *variables: str, **fields: Any) -> HostRow:
+    """The row of a host with OpenAI's forms, of which little else is known."""
+    fields.setdefault("source", "pydantic-ai, providers/, and vercel/ai, packages/, 2026-08-22")
+    rules = (_NO_LISTS, *fields.pop("rules", ()))
+    return HostRow(name=name, title=title, base_url=address, key_variables=variables, rules=rules, **fields)
+
+
+HOST_ROWS: tuple[HostRow, ...] = (
+    *(OPENAI_ROW, AZURE_ROW, ANTHROPIC_ROW, GEMINI_ROW, OLLAMA_ROW, BEDROCK_ROW),
+    *(MISTRAL_ROW, GROQ_ROW, DEEPSEEK_ROW, OPENROUTER_ROW, XAI_ROW, VLLM_ROW, LM_STUDIO_ROW),
+    *(_MOONSHOT_ROW, _QWEN_ROW, _ZAI_ROW, _MINIMAX_ROW, _CEREBRAS_ROW, _SNOWFLAKE_ROW, _DATABRICKS_ROW),
+    _NVIDIA_ROW,
+    _describe_plain_host(
+        *("together", "Together", "https://api.together.ai/v1", "TOGETHER_API_KEY"),
+        domains=("api.together.ai", "api.together.xyz"),
+        finish_words={"eos": "stop"},
+        rules=(_NO_DEVELOPER, _NO_STRICT),
+    ),
+    _describe_plain_host(
+        *("fireworks", "Fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+        domains=("api.fireworks.ai",),
+        reasoning_field="reasoning_content",
+    ),
+    _describe_plain_host(
+        *("cohere", "Cohere", "https://api.cohere.ai/compatibility/v1", "CO_API_KEY", "COHERE_API_KEY"),
+        domains=("api.cohere.ai", "api.cohere.com"),
+        error_forms=("flat",),
+    ),
+    _describe_plain_host(
+        *("perplexity", "Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
+        domains=("api.perplexity.ai",),
+        usage_fields={"usage.reasoning_tokens": "reasoning"},
+        rules=(
+            RequestRule(
+                models=r"sonar",
+                takes_tools=False,
+                source="perplexityai/api-discussion#265",
+                evidence="traffic",
+            ),
+        ),
+    ),
+    _describe_plain_host(
+        *("huggingface", "Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN"),
+        domains=("router.huggingface.co",),
+        finish_words={"eos_token": "stop"},
+    ),
+    _describe_plain_host(*("sglang", "SGLang", "http://127.0.0.1:30000/v1"), finish_words={"abort": "error"}),
+    _describe_plain_host(
+        *("llamacpp", "llama.cpp", "http://127.0.0.1:8080/v1"),
+        failures={"exceed_context_size_error": ("context_length", False)},
+        source="llama.cpp, docs/function-calling.md; tools/server",
+    ),
+    _describe_plain_host(
+        *("litellm", "LiteLLM", "http://127.0.0.1:4000/v1"),
+        echo_reasoning="tool_turns",
+        reasoning_field="reasoning_content",
+        source="BerriAI/litellm#15601, opencode#3077 (thinking_blocks go back before calls)",
+    ),
+    _describe_plain_host(
+        *("github", "GitHub Models", ""),
+        domains=("models.github.ai", "models.inference.ai.azure.com"),
+        ended_on="2026-07-30",
+        source="github, orgs/community, discussion 203602",
+    ),
+)
+"""Every host that is known, the twelve with an emulator among them."""
+
+UNKNOWN_HOST = HostRow(
+    name="",
+    title="a host that is not known",
+    rules=(_NO_LISTS,),
+    thinking=(_CLAUDE_THINKS,),
+    source="what every compatible host takes",
+)
+"""What holds for a host without a row: nothing goes to it that some hosts refuse."""
+
+
+# -- finding rows --------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def find_row(host: str | None) -> HostRow:
+    """The row of a host; `UNKNOWN_HOST` for one that nobody described.
+
+    Args:
+        host: name, name and port, or the word of a row.
+
+    >>> find_row("api.mistral.ai:443").name, find_row("mistral").name, find_row("notapi.mistral.ai").name
+    ('mistral', 'mistral', '')
+    """
+    whole = (host or "").lower()
+    name = whole.partition(":")[0].rstrip(".")
+    for row in HOST_ROWS:
+        for domain in (row.name, *row.domains):
+            if whole == domain or name == domain or ("." in domain and name.endswith(f".{domain}")):
+                return row
+    return UNKNOWN_HOST
+
+
+def list_profile_names() -> list[str]:
+    """The words and names by which an entry can name the host whose rules hold."""
+    return sorted({name for row in HOST_ROWS for name in (row.name, *row.domains) if ":" not in name})
+
+
+def find_rules(wire: Wire, host: str, model: str | None) -> tuple[RequestRule, ...]:
+    """The rules for a model at a host, whether it thinks or not.
+
+    Args:
+        host: as in `find_row`.
+    """
+    return _find_rules(wire, host.lower(), shorten_model_name(model))
+
+
+@lru_cache(maxsize=1024)
+def _find_rules(wire: Wire, host: str, name: str) -> tuple[RequestRule, ...]:
+    return tuple(
+        rule
+        for rule in (*find_row(host).rules, *WIRE_RULES)
+        if (not rule.wires or wire in rule.wires) and re.search(rule.models, name)
+    )
+
+
+@lru_cache(maxsize=1024)
+def find_thinking(host: str, name: str) -> ThinkingRule | None:
+    """When a model thinks at a host; None where no row knows it.
+
+    Args:
+        name: as `shorten_model_name` gives it.
+    """
+    return next((rule for rule in find_row(host).thinking if re.search(rule.models, name)), None)
+
+
+def shorten_model_name(model: str | None) -> str:
+    """The model's name in lower case, without `MAKER/`; empty where a stored prompt of the host names it."""
+    return (model or "").lower().rpartition("/")[2]
+
+
+_NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+
+
+@lru_cache(maxsize=1024)
+def find_profile(host: str | None) -> Mapping[str, Any]:
+    """The default settings of a host's entries; empty for an unknown host.
+
+    >>> find_profile("api.mistral.ai:443")["seed_name"]
+    'random_seed'
+    """
+    row = find_row(host)
+    return MappingProxyType(row.list_settings()) if row is not UNKNOWN_HOST else _NO_SETTINGS
