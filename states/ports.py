@@ -133,8 +133,8 @@ class Executor(Protocol):
         outcome comes later, from outside.
 
         Args:
-            starts: when it may begin (`CallStarts` of `tools.execution.starts`), beside its siblings; None
-                where nothing has to be known of that.
+            starts: when it may begin (`CallStarts` of `tools.execution.starts`), beside its siblings: nothing
+                outside the process may hear of the call before; None where no log has to know of it.
         """
         ...
 

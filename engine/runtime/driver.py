@@ -10,7 +10,8 @@ goes around this loop until the chart rests:
 
 Commit comes before perform: whoever finds the log after a crash must find what was asked for, else a tool
 would run a second time. A review calls nothing outside the process, so its record shares a commit with the
-reply before it.
+reply before it. Calls of tools and functions are committed by their performer right before they begin, in one
+commit with their start mark (`begin_calls`).
 
 Where one effect is open, the common case, it is performed in the driver's own task. Where several are open
 (parallel regions, timers beside a model call), each has a task. Events from outside (`post_event`) are
@@ -238,11 +239,16 @@ class Driver:
         `uncancel` takes this one back and says how many others there are. Any other came from outside, from a
         timeout around the turn for instance, and must not be swallowed.
         """
-        if not find_effect_row(effect.kind or effect.name).is_pure:
+        row = find_effect_row(effect.kind or effect.name)
+        # What begins with a start mark is committed with it, by its performer (`begin_calls`).
+        if not row.is_pure and row.start is None:
             await self.journal.commit()
         self._inline_effect = effect.id
         try:
             await self._perform(effect)
+        except EffectRefused:
+            await self.journal.commit()  # what led to it was done and paid for
+            raise
         except asyncio.CancelledError:
             if not self._interrupts_inline:
                 raise

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,7 +26,6 @@ from toolchart.engine.runtime.parts import (
     describe_request,
 )
 from toolchart.engine.runtime.people import check_answer
-from toolchart.engine.runtime.tool_calls import mark_starts, run_tools
 from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.providers.transport.raw_answers import capture_answer
@@ -39,6 +39,7 @@ from toolchart.states.effects import (
     CallModel,
     CountTokens,
     Effect,
+    RefusedCall,
     ReviewCalls,
     RunAgent,
     RunTools,
@@ -51,6 +52,7 @@ from toolchart.states.events import (
     AgentAnswering,
     AgentFinished,
     Answering,
+    CallsStarted,
     Counted,
     Decided,
     Elapsed,
@@ -59,11 +61,12 @@ from toolchart.states.events import (
     Replied,
     Returned,
     Reviewed,
+    ToolFinished,
 )
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
-from toolchart.states.messages import Reply, TextDelta, encode_delta
+from toolchart.states.messages import Reply, TextDelta, ToolCall, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
 from toolchart.states.ports import CountingProvider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -71,6 +74,7 @@ from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.runs import run_tool
+from toolchart.tools.execution.starts import BeginCalls, CallStarts
 from toolchart.tools.schemas.output import check_output
 from toolchart.tools.sources.effect_functions import EffectFunction
 
@@ -361,10 +365,92 @@ class EffectPerformer:
             return _NO_SPAN
         return telemetry.attach(self._driver.conversation, effect, call_id)
 
-    # -- performers of one function --------------------------------------------------------------
+    # -- tool calls ------------------------------------------------------------------------------
 
-    def _run_tools(self, effect: RunTools) -> Coroutine[Any, Any, None]:
-        return run_tools(self._driver, effect, self._enter_span)
+    async def _run_tools(self, effect: RunTools) -> None:
+        """Apply outcomes in the order in which they arrive; outcomes that arrive together share a commit.
+
+        Where the outcomes of the last calls come later, from outside, the effect stays open and waits.
+        """
+        driver = self._driver
+        calls, begin = driver.snapshot.calls, partial(begin_calls, driver, effect)
+        if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
+            (call,) = effect.calls
+            open_call = calls.find(call.id)
+            if open_call is not None and open_call.outcome is None:
+                outcome = await self._run_tool(effect, call, CallStarts((call.id,), begin))
+                if outcome is None:
+                    driver.wait_for_outside(effect)
+                else:
+                    driver.apply_event(_address_outcome(driver, effect, outcome))
+            return
+        unanswered_ids = {entry.call.id for entry in calls if entry.outcome is None}
+        is_empty = True
+        async with aclosing(self._iterate_outcomes(effect, unanswered_ids, begin)) as outcomes:
+            async for outcome in outcomes:
+                is_empty = False
+                if outcome is not None:
+                    driver.apply_event(_address_outcome(driver, effect, outcome))
+                if not driver.is_open(effect):
+                    return
+        if not is_empty:
+            driver.wait_for_outside(effect)
+            return
+        result = {"success": True, "result": None, "tool_name": "", "execution_time_ms": 0.0}
+        driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
+
+    async def _run_tool(self, effect: RunTools, call: ToolCall, starts: CallStarts) -> ToolFinished | None:
+        """Run one call, inside its span where there is telemetry; None where its outcome comes later."""
+        with self._enter_span(effect.id, call.id):
+            try:
+                return await self._driver.dependencies.executor.run(call, effect.allowed, starts)
+            except ToolPending:
+                return None
+            finally:
+                if starts.order is not None:
+                    starts.leave(call.id)
+
+    async def _resolve_call(
+        self, effect: RunTools, refusal: RefusedCall, begin: BeginCalls
+    ) -> ToolFinished | None:
+        """The outcome of an interrupted call: as its tool says when it is asked, else interrupted."""
+        call, executor = refusal.call, self._driver.dependencies.executor
+        await self._driver.commit()  # what is asked outside is on record
+        with self._enter_span(effect.id, call.id):
+            try:
+                resolved = await executor.resolve(call, effect.allowed, CallStarts((call.id,), begin))
+            except ToolPending:
+                return None
+        return resolved or executor.refuse(call, refusal.outcome, refusal.reason)
+
+    async def _iterate_outcomes(
+        self, effect: RunTools, unanswered_ids: set[str], begin: BeginCalls
+    ) -> AsyncGenerator[ToolFinished | None, None]:
+        """Outcomes of refused calls first, then of running calls and of interrupted ones that are asked
+        about, in the order in which they end; None for one that comes later."""
+        executor = self._driver.dependencies.executor
+        interrupted = []
+        for refusal in effect.refused:
+            if refusal.call.id in unanswered_ids and refusal.outcome == "interrupted":
+                interrupted.append(refusal)
+            elif refusal.call.id in unanswered_ids:
+                yield executor.refuse(refusal.call, refusal.outcome, refusal.reason)
+        calls = [call for call in effect.calls if call.id in unanswered_ids]
+        starts = CallStarts([call.id for call in calls], begin)
+        tasks = [asyncio.ensure_future(self._run_tool(effect, call, starts)) for call in calls]
+        tasks += [
+            asyncio.ensure_future(self._resolve_call(effect, refusal, begin)) for refusal in interrupted
+        ]
+        try:
+            for next_outcome in asyncio.as_completed(tasks):
+                yield await next_outcome
+                await self._driver.commit()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- performers of one function --------------------------------------------------------------
 
     def _run_agents(self, effect: RunAgent) -> Coroutine[Any, Any, None]:
         return run_agents(self._driver, effect)
@@ -439,6 +525,41 @@ async def _request_added_answer(effect: Effect) -> Event:
 
 
 # --------------------------------------------------------------------------------------------------
+# Starts of calls.
+
+
+async def begin_calls(driver: DriverPort, effect: RunTools | CallFunction, call_ids: tuple[str, ...]) -> None:
+    """Make durable that calls of an effect begin, in one commit with the record that asks for them.
+
+    A call that is idempotent, or has begun before, needs no start mark.
+
+    Raises:
+        CancelledError: the effect is not open any more, so nothing of it may begin.
+        LogConflict, LogUnavailable: the records could not be written.
+    """
+    # The task that runs the calls is cancelled where an event from outside ends the effect. That reaches the
+    # calls a moment later, and until then they ask here.
+    if not driver.is_open(effect):
+        raise asyncio.CancelledError
+    new_ids: list[str] = []
+    calls = driver.snapshot.calls
+    for call_id in call_ids:
+        call = calls.find(call_id)
+        if call is None or call.began_under != effect.id:
+            new_ids.append(call_id)
+    if new_ids or (isinstance(effect, CallFunction) and not effect.idempotent):
+        driver.apply_event(CallsStarted(effect=effect.id, calls=tuple(new_ids)))
+    await driver.commit()
+    if not driver.is_open(effect):
+        raise asyncio.CancelledError
+
+
+def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
+    """The outcome with its time and the id of the effect that it answers."""
+    return replace(outcome, at=driver.dependencies.clock.now(), effect=effect.id)
+
+
+# --------------------------------------------------------------------------------------------------
 # Counting the tokens of a conversation, as the next request shows it.
 
 
@@ -496,8 +617,7 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
         problem = function.check.describe_problem(effect.arguments)
         if problem:
             return _build_failure(driver, effect, "effect", problem.replace("parameter", "argument"))
-        if not effect.idempotent:
-            await mark_starts(driver, effect, ())
+        await begin_calls(driver, effect, ())
         snapshot = driver.snapshot
         context = CallContext(
             conversation=driver.conversation,

@@ -185,7 +185,6 @@ GROUPS: dict[str, Group] = {
             "engine/runtime/driver.py",
             "engine/runtime/performers.py",
             "engine/runtime/recovery.py",
-            "engine/runtime/tool_calls.py",
             "engine/log/record.py",
         ),
         share=15,

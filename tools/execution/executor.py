@@ -500,15 +500,15 @@ async def _run_call(
     needs_slot = order is not None or limiter.running_calls > 0 or tool.execution_mode != "inline"
     if order is not None:
         assert starts is not None, "they have the order"
-        await starts.wait_for_place(call.id, limiter, not tool.parallel, not tool.idempotent)
+        await starts.wait_for_place(call.id, limiter, not tool.parallel)
     elif needs_slot and not limiter.take_slot(not tool.parallel):
         await limiter.wait_for_slot(not tool.parallel)
     parts: tuple[ContentPart, ...] = ()
     is_raised, size, digest = False, 0, ""
     start = time.perf_counter()
     try:
-        if starts is not None and order is None and not tool.idempotent:
-            await starts.mark((call.id,))
+        if starts is not None and order is None:
+            await starts.begin((call.id,))
             start = time.perf_counter()
         digest = compute_arguments_digest(arguments)  # before it runs: it may change what it gets
         value = await run_tool(tool, arguments, context, order)

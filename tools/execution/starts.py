@@ -1,8 +1,8 @@
 """When calls begin: at most so many at once, in the order of the reply, each with its start on record.
 
-A call that is not idempotent begins only after its start mark is durable, so whoever finds the log after a
-crash knows which calls may have taken effect. Calls that begin together share a mark and its commit. A call
-that waits for its place is not marked.
+A call begins only after the record that asks for it is durable and, where it is not idempotent, its start
+mark too. So whoever finds the log after a crash knows which calls may have taken effect. Both records share a
+commit, and so do calls that begin together. A call that waits for its place is not marked.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from toolchart.tools.execution.runs import StartOrder
 
-MarkStarts = Callable[[tuple[str, ...]], Awaitable[None]]
-"""Makes durable that the calls with these ids begin. Where it raises, none of them may."""
+BeginCalls = Callable[[tuple[str, ...]], Awaitable[None]]
+"""Makes durable that the calls with these ids were asked for and begin. Where it raises, none of them may."""
 
 
 class ConcurrencyLimiter:
@@ -85,13 +85,13 @@ class ConcurrencyLimiter:
 class _Arrival:
     """A call that is ready to begin and waits for its place."""
 
-    def __init__(self, call_id: str, alone: bool, needs_mark: bool) -> None:
-        self.call_id, self.alone, self.needs_mark = call_id, alone, needs_mark
+    def __init__(self, call_id: str, alone: bool) -> None:
+        self.call_id, self.alone = call_id, alone
         loop = asyncio.get_running_loop()
         self.turn: asyncio.Future[bool] = loop.create_future()
         """Set when it is the first that has no place: whether it has got one, or must wait for a slot."""
         self.start: asyncio.Future[list[_Arrival]] = loop.create_future()
-        """Set when it may begin: with the calls that begin together, where it is the one that marks them."""
+        """Set when it may begin: with the calls that begin together, where it is the one that begins them."""
 
 
 class CallStarts:
@@ -99,11 +99,11 @@ class CallStarts:
 
     Args:
         call_ids: in the order of the reply.
-        mark: makes their starts durable.
+        begin: makes their starts durable.
     """
 
-    def __init__(self, call_ids: Sequence[str], mark: MarkStarts) -> None:
-        self.mark = mark
+    def __init__(self, call_ids: Sequence[str], begin: BeginCalls) -> None:
+        self.begin = begin
         self.order = StartOrder() if len(call_ids) > 1 else None
         """The order in which they begin; None where there is one call, which needs none of this."""
         self._placeless_ids = deque(call_ids)
@@ -114,15 +114,13 @@ class CallStarts:
         self._is_starting = False
         """Whether calls are beginning, or will as soon as the event loop has let their siblings arrive."""
 
-    async def wait_for_place(
-        self, call_id: str, limiter: ConcurrencyLimiter, alone: bool, needs_mark: bool
-    ) -> None:
+    async def wait_for_place(self, call_id: str, limiter: ConcurrencyLimiter, alone: bool) -> None:
         """Wait until a call may begin, in a slot that the caller must release.
 
         Calls get their places in the order of the reply. Those that get one at the same time begin together,
-        after one mark for those of them that need one. A cancelled wait leaves nothing to release.
+        with one commit. A cancelled wait leaves nothing to release.
         """
-        arrival = self._arrivals[call_id] = _Arrival(call_id, alone, needs_mark)
+        arrival = self._arrivals[call_id] = _Arrival(call_id, alone)
         self._assign_places(limiter)
         has_slot = False
         try:
@@ -171,7 +169,7 @@ class CallStarts:
             asyncio.get_running_loop().call_soon(self._choose_first)
 
     def _choose_first(self) -> None:
-        """Let the first call that is still wanted mark and start those that begin together."""
+        """Let the first call that is still wanted begin those that begin together."""
         self._together = [arrival for arrival in self._together if not arrival.start.done()]
         together, self._together = self._together, []
         if together:
@@ -180,11 +178,9 @@ class CallStarts:
             self._is_starting = False
 
     async def _start_together(self, together: list[_Arrival]) -> None:
-        """Mark the calls that begin together, and let them begin; the first of them calls this."""
-        marked_ids = tuple(arrival.call_id for arrival in together if arrival.needs_mark)
+        """Let the calls that begin together begin; the first of them calls this."""
         try:
-            if marked_ids:
-                await self.mark(marked_ids)
+            await self.begin(tuple(arrival.call_id for arrival in together))
         except BaseException:
             for arrival in together:
                 arrival.start.cancel()
