@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING, Any
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.descriptor import StreamAccumulator
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.replies import iterate_deltas
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.reply_guard import build_excess_error
-from toolchart.providers.transport.stream_frames import EventFrameReader, FrameReader, read_end
+from toolchart.providers.transport.stream_frames import (
+    EventFrameReader,
+    FrameReader,
+    LineFrameReader,
+    read_end,
+)
 from toolchart.states.messages import Delta, Reply
 
 if TYPE_CHECKING:
@@ -29,6 +35,10 @@ _JSON_HEADERS = {"content-type": "application/json"}
 
 class StreamDecoder:
     """Decodes one streamed answer: takes its bytes as they come, gives deltas, and last the whole reply.
+
+    A gateway may answer with whole JSON although a stream was asked for. The first bytes tell: neither an
+    event nor a frame of Bedrock begins with a brace or a bracket, and the first of JSON lines is a whole
+    value.
 
     Args:
         reader: cuts the bytes into frames.
@@ -43,6 +53,11 @@ class StreamDecoder:
         self._accumulator = accumulator
         self._decode_answer = decode_answer
         self._frames_left = stream_frames.MAX_PIECES
+        self._head = bytearray()
+        """The bytes so far, while they may be whole JSON."""
+        self._is_stream: bool | None = None
+        """Whether the answer comes in frames; None while nothing tells."""
+        self._whole_reply: Reply | None = None
 
     @property
     def is_done(self) -> bool:
@@ -55,6 +70,14 @@ class StreamDecoder:
         Raises:
             ProviderError: a frame is not JSON, or an error; or there are more than `MAX_PIECES`.
         """
+        if self._is_stream:
+            return self._add_frames(self._reader.add_bytes(data))
+        self._head += data
+        if self._is_stream is None:
+            self._is_stream = is_stream(self._head, self._reader)
+        if not self._is_stream:
+            return iter(())
+        data, self._head = bytes(self._head), bytearray()
         return self._add_frames(self._reader.add_bytes(data))
 
     def finish_bytes(self) -> Iterator[Delta]:
@@ -63,7 +86,18 @@ class StreamDecoder:
         Raises:
             ProviderError: as `add_bytes`; the last frame of a cut stream is not JSON.
         """
-        return iter(()) if self.is_done else self._add_frames(self._reader.finish())
+        if self._is_stream:
+            return iter(()) if self.is_done else self._add_frames(self._reader.finish())
+        return self._add_whole(bytes(self._head))
+
+    def _add_whole(self, content: bytes) -> Iterator[Delta]:
+        """The deltas of an answer in one piece."""
+        answer = decode_json(content)
+        if isinstance(answer, list):  # Gemini's frames without `alt=sse`
+            yield from self._add_frames(iter(answer))
+            return
+        self._whole_reply = self._decode_answer(answer)
+        yield from iterate_deltas(self._whole_reply)
 
     def _add_frames(self, frames: Iterator[Any]) -> Iterator[Delta]:
         for frame in frames:
@@ -78,7 +112,44 @@ class StreamDecoder:
         Raises:
             ProviderError: the stream was cut, or is no reply.
         """
+        if self._whole_reply is not None:
+            return self._whole_reply
         return self._decode_answer(self._accumulator.build_body(self.is_done))
+
+
+def is_stream(head: bytes | bytearray, reader: FrameReader) -> bool | None:
+    """Whether an answer that begins so comes in frames; None while nothing tells.
+
+    >>> is_stream(b"data: {", EventFrameReader()), is_stream(b" {", EventFrameReader())
+    (True, False)
+    >>> is_stream(b'{"done":', LineFrameReader()), is_stream(b'{"done":true}\\n', LineFrameReader())
+    (None, True)
+    """
+    start = head.lstrip()
+    if not start:
+        return None
+    if start[:1] not in (b"{", b"["):
+        return True
+    if not isinstance(reader, LineFrameReader):
+        return False
+    line, end, _ = start.partition(b"\n")
+    if not end:
+        return None
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def decode_json(content: bytes) -> Any:
+    """The value of an answer.
+
+    Raises:
+        ProviderError: it is not JSON.
+    """
+    with convert_exceptions(ValueError):
+        return json.loads(content)
 
 
 class WireAdapter(HostAdapter):
@@ -115,9 +186,7 @@ class WireAdapter(HostAdapter):
         Raises:
             ProviderError: they are not JSON, an error, or no reply.
         """
-        with convert_exceptions(ValueError):
-            answer = json.loads(content)
-        return self.decode_answer(answer)
+        return self.decode_answer(decode_json(content))
 
     def make_stream_decoder(self) -> StreamDecoder:
         """A decoder for one streamed answer."""

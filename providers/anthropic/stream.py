@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import decode_streamed_input, join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
@@ -45,12 +45,7 @@ class AnthropicAccumulator:
         Raises:
             ProviderError: the event is an error, or no object.
         """
-        if not isinstance(event, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a piece that is not an object but {type(event).__name__}"
-            )
-        if has_error(event):
-            raise classify_error_body(event)
+        check_object(event, "the stream has a piece that is not an object")
         match event.get("type"):
             case "message_start" if isinstance(event.get("message"), Mapping):
                 self._message = dict(event["message"])

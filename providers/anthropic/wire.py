@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
@@ -351,10 +351,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     Raises:
         ProviderError: an error body inside a success, or a body that is no message.
     """
-    if not isinstance(body, Mapping):
-        raise build_bad_response_error(f"the answer is not a message but {type(body).__name__}")
-    if has_error(body):
-        raise classify_error_body(body)
+    check_object(body, "the answer is not a message")
     content = body.get("content")
     if not isinstance(content, list):
         raise build_bad_response_error("the answer has no content")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.bedrock.wire import classify_stream_error
-from toolchart.providers.shared.failures import build_bad_response_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import decode_streamed_input, join_text
 from toolchart.states.errors import ProviderError, format_install
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
@@ -126,10 +126,7 @@ class ConverseAccumulator:
         Raises:
             ProviderError: the event is an exception, or no object.
         """
-        if not isinstance(event, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a piece that is not an object but {type(event).__name__}"
-            )
+        check_object(event, "the stream has a piece that is not an object")
         for name, value in event.items():
             if name == "error" or name.endswith("Exception"):
                 raise classify_stream_error(name, value)

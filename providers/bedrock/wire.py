@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_http_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object, classify_http_error
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
@@ -415,10 +415,9 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         finish_words: further finish words of this host.
 
     Raises:
-        ProviderError: a body that is no message.
+        ProviderError: an error body inside a success, or a body that is no message.
     """
-    if not isinstance(body, Mapping):
-        raise build_bad_response_error(f"the answer is not a message but {type(body).__name__}")
+    check_object(body, "the answer is not a message")
     output = body.get("output")
     message = output.get("message") if isinstance(output, Mapping) else None
     content = message.get("content") if isinstance(message, Mapping) else None

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
@@ -75,12 +75,7 @@ class GeminiAccumulator:
         return self._add_chunk(chunk)
 
     def _add_chunk(self, chunk: Any) -> list[Delta]:
-        if not isinstance(chunk, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a piece that is not an object but {type(chunk).__name__}"
-            )
-        if has_error(chunk):
-            raise classify_error_body(chunk)
+        check_object(chunk, "the stream has a piece that is not an object")
         self._body |= _drop_nulls(chunk)
         candidates = chunk.get("candidates")
         return [

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
@@ -345,12 +345,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     Raises:
         ProviderError: an error body, or neither a candidate nor a block reason.
     """
-    if not isinstance(body, Mapping):
-        raise build_bad_response_error(
-            f"the answer is not a generateContent response but {type(body).__name__}"
-        )
-    if has_error(body):
-        raise classify_error_body(body)
+    check_object(body, "the answer is not a generateContent response")
     candidates = body.get("candidates")
     if not isinstance(candidates, list) or not candidates:
         return _decode_blocked_reply(body)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
@@ -36,12 +36,7 @@ class OllamaAccumulator:
         Raises:
             ProviderError: the line is an error, or no object.
         """
-        if not isinstance(line, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a line that is not an object but {type(line).__name__}"
-            )
-        if has_error(line):
-            raise classify_error_body(line)
+        check_object(line, "the stream has a line that is not an object")
         self._body |= line
         message = line.get("message")
         return list(self._iterate_deltas(message)) if isinstance(message, Mapping) else []

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
@@ -198,10 +198,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     Raises:
         ProviderError: an error body inside a success, or a body that is no chat answer.
     """
-    if not isinstance(body, Mapping):
-        raise build_bad_response_error(f"the answer is not a chat answer but {type(body).__name__}: {body}")
-    if has_error(body):
-        raise classify_error_body(body)
+    check_object(body, "the answer is not a chat answer")
     message = body.get("message")
     if not isinstance(message, Mapping):
         raise build_bad_response_error("the answer has no message")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.openai.wire import decode_response_parts, encode_response_content
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object, classify_error_body
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
@@ -244,9 +244,8 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     Raises:
         ProviderError: a failed response, an error body, or a body that is no response.
     """
-    if not isinstance(body, Mapping):
-        raise build_bad_response_error(f"the answer is not a response but {type(body).__name__}: {body}")
-    if has_error(body) or body.get("status") == "failed":
+    check_object(body, "the answer is not a response")
+    if body.get("status") == "failed":
         raise classify_error_body(body)
     output = body.get("output")
     if not isinstance(output, list):
@@ -403,12 +402,7 @@ class ResponsesAccumulator:
         Raises:
             ProviderError: the event is an error, or no object.
         """
-        if not isinstance(event, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a piece that is not an object but {type(event).__name__}"
-            )
-        if has_error(event):
-            raise classify_error_body(event)
+        check_object(event, "the stream has a piece that is not an object")
         return list(self._iterate_deltas(event))
 
     def _iterate_deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:

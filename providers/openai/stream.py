@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolchart.providers.openai.wire import CALL_KEYS
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import join_text
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
@@ -197,12 +197,7 @@ class ChatAccumulator:
         Raises:
             ProviderError: the chunk is an error, or no object.
         """
-        if not isinstance(chunk, Mapping):
-            raise build_bad_response_error(
-                f"the stream has a piece that is not an object but {type(chunk).__name__}"
-            )
-        if has_error(chunk):
-            raise classify_error_body(chunk)
+        check_object(chunk, "the stream has a piece that is not an object")
         self._body |= {key: value for key, value in chunk.items() if value and key != "choices"}
         return [
             delta

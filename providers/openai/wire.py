@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 from types import MappingProxyType
 from typing import Any
 
-from toolchart.providers.shared.failures import build_bad_response_error, classify_error_body, has_error
+from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.host_rows import EchoReasoning
 from toolchart.providers.shared.replies import (
     FinishWords,
@@ -511,12 +511,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     Raises:
         ProviderError: an error body inside a success, or a body that is no completion.
     """
-    if not isinstance(body, Mapping):
-        raise build_bad_response_error(
-            f"the answer is not a chat completion but {type(body).__name__}: {body}"
-        )
-    if has_error(body):  # OpenRouter sends one beside the choices
-        raise classify_error_body(body)
+    check_object(body, "the answer is not a chat completion")  # OpenRouter sends an error beside the choices
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise build_bad_response_error("the answer has no choices")

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError
 
@@ -75,6 +77,8 @@ def read_retry_after_s(
 
 def find_retry_info(body: Any) -> str | None:
     """`retryDelay` in the details of a Gemini error. Source: google.rpc.RetryInfo."""
+    if isinstance(body, list) and body:  # the compatible endpoint, and a stream without `alt=sse`
+        body = body[0]
     inner = body.get("error", body) if isinstance(body, Mapping) else None
     details = inner.get("details") if isinstance(inner, Mapping) else None
     for detail in details if isinstance(details, list) else ():
@@ -168,148 +172,263 @@ _SECRETS = re.compile(
     r"|Bearer\s+\S+"
 )
 
-_STATUS_KINDS: dict[int, tuple[str, bool]] = {
-    400: ("bad_request", False),
-    401: ("auth", False),
-    402: ("quota", False),
-    403: ("auth", False),
-    404: ("not_found", False),
-    408: ("timeout", True),
-    409: ("server", True),
-    413: ("context_length", False),
-    422: ("bad_request", False),
-    424: ("server", True),  # Bedrock: the model failed
-    429: ("rate_limited", True),
-    498: ("overloaded", True),  # Groq: no capacity left for its flex tier
-    503: ("overloaded", True),
-    504: ("timeout", True),
-    529: ("overloaded", True),
-}
-"""Failure kind by HTTP status, and whether the same request may succeed later. Other 5xx are `server`."""
-
 _STATUS_KEYS = ("code", "status", "status_code", "http_status_code", "http_code")
 """Keys of an error body that may hold an HTTP status, as a number or as text (LiteLLM's proxy: `"429"`; TGI:
 `http_status_code`; OpenRouter: `code`)."""
 
-_WORD_KEYS = ("code", "type", "status", "error_type", "error_code")
+_WORD_KEYS = ("code", "type", "status", "error_type", "error_code", "reason")
 """Keys of an error body that may hold a word for the error, the most exact one first."""
 
-_EXACT_KINDS: dict[str, tuple[str, bool]] = {
-    "insufficientquota": ("quota", False),
-    "exceededcurrentquotaerror": ("quota", False),  # Moonshot
-    "billingerror": ("quota", False),
-    "insufficientbalance": ("quota", False),
-    "arrearage": ("quota", False),  # Qwen
-    "ratelimitexceeded": ("rate_limited", True),  # Groq: also with status 413, for its limit per minute
-    "ratelimiterror": ("rate_limited", True),
-    "ratelimitreachederror": ("rate_limited", True),  # Moonshot
-    "engineoverloadederror": ("overloaded", True),  # Moonshot, with status 429
-    "overloadederror": ("overloaded", True),
-    "contextlengthexceeded": ("context_length", False),
-    "exceedcontextsizeerror": ("context_length", False),  # llama.cpp
-    "contentfilter": ("content_filter", False),
-    "datainspectionfailed": ("content_filter", False),  # Qwen
-    "tooluseunsupported": ("tools_unsupported", False),
-    "toolusefailed": ("bad_response", True),  # Groq: the model wrote a call that cannot be read
-}
-"""Failure kind by a word that is more exact than the status beside it; `_fold_word` writes the words so.
-
-Sources: openai 3.54.0, `types/responses/response_error.py`; console.groq.com, API error codes;
-platform.moonshot.ai, Errors; help.aliyun.com, Model Studio error codes; llama.cpp, `tools/server`.
-"""
-
-_WORD_STATUSES = {
-    **dict.fromkeys(("invalidrequesterror", "invalidrequest", "invalidargument", "invalidparameter"), 400),
-    **dict.fromkeys(("badrequest", "badrequesterror", "failedprecondition", "validation"), 400),
-    **dict.fromkeys(("invalidprompt", "contextlengthexceeded", "toolusefailed"), 400),
-    **dict.fromkeys(("authenticationerror", "unauthenticated", "invalidapikey"), 401),
-    "billingerror": 402,
-    **dict.fromkeys(("permissionerror", "permissiondenied", "invalidauthenticationerror"), 403),
-    **dict.fromkeys(("notfound", "notfounderror", "modelnotfound", "resourcenotfounderror"), 404),
-    "requesttoolarge": 413,
-    **dict.fromkeys(("ratelimitexceeded", "ratelimiterror", "ratelimitreachederror"), 429),
-    **dict.fromkeys(("ratelimited", "toomanyrequests", "resourceexhausted", "throttlingerror"), 429),
-    **dict.fromkeys(("requestlimitexceeded", "insufficientquota", "exceededcurrentquotaerror"), 429),
-    **dict.fromkeys(("servererror", "internalservererror", "apierror", "internal"), 500),
-    **dict.fromkeys(("overloaded", "unavailable", "serviceunavailable", "temporarilyunavailable"), 503),
-    **dict.fromkeys(("timeout", "timeouterror", "deadlineexceeded"), 504),
-    "overloadederror": 529,
-}
-"""HTTP statuses by word, for errors inside a success, which have no status of their own.
-
-Sources: openai 3.54.0, `types/responses/response_error.py`; platform.claude.com, Errors; google.rpc.Code;
-TGI's `error_type`; Databricks' `error_code`.
-"""
-
-_ZAI_KINDS: dict[str, tuple[str, bool]] = {
-    **dict.fromkeys(("1112", "1121"), ("auth", False)),  # the account is locked
-    **dict.fromkeys(
-        ("1113", "1308", "1309", "1310", "1311"), ("quota", False)
-    ),  # no balance, the plan is over
-    **dict.fromkeys(("1302", "1303"), ("rate_limited", True)),
-    **dict.fromkeys(("1305", "1312"), ("overloaded", True)),
-    "1234": ("server", True),
-    "1261": ("context_length", False),
-    "1301": ("content_filter", False),
-}
-"""Failure kind by `error.code` of Z.AI, which sends status 429 also for an empty balance. Mistral has codes
-of four digits too, but they stand in a flat body. Source: docs.z.ai/api-reference/api-code."""
-
-_MINIMAX_KINDS: dict[str, tuple[str, bool]] = {
-    "1002": ("rate_limited", True),
-    "1004": ("auth", False),
-    "1008": ("quota", False),
-    "1013": ("server", True),
-    "1026": ("content_filter", False),
-    "1027": ("content_filter", False),
-    "2013": ("bad_request", False),
-}
-"""Failure kind by `base_resp.status_code` of MiniMax, which sends every error with status 200; 0 is success.
-Source: platform.minimax.io, Error codes."""
-
-_TEXT_KINDS: tuple[tuple[re.Pattern[str], tuple[str, bool]], ...] = (
-    (
-        re.compile(
-            r"(?i)context_length_exceeded|maximum context length|context window|exceeds max length|"
-            r"input token count.{0,200}exceeds|(?:prompt|input) is too long|exceeds the available context|"
-            r"exceeded model token limit|range of input length|context length of only"
-        ),
-        ("context_length", False),
-    ),
-    (
-        re.compile(
-            r"(?i)does(?: not|n't) support tool|tools? (?:is|are) not supported|"
-            r"tool (?:use|calling) is not supported|tool_use_unsupported"
-        ),
-        ("tools_unsupported", False),
-    ),
-    (
-        re.compile(
-            r"(?i)content_filter|content management policy|responsibleaipolicy|data_inspection_failed"
-        ),
-        ("content_filter", False),
-    ),
-    (re.compile(r"(?i)credit balance is too low|insufficient balance"), ("quota", False)),
-)
-"""Failure kind by the text of the error, where the text is more exact than the status."""
-
-_STATUSLESS_KINDS: tuple[tuple[re.Pattern[str], tuple[str, bool]], ...] = (
-    (re.compile(r"(?i)rate limit|too many requests|resource has been exhausted"), ("rate_limited", True)),
-    (re.compile(r"(?i)overloaded|currently unavailable"), ("overloaded", True)),
-    (re.compile(r"(?i)(?:incorrect|invalid) api[ _]key|not have permission"), ("auth", False)),
-    (re.compile(r"(?i)model\b.{0,200}\bnot found|requested entity was not found"), ("not_found", False)),
-    (re.compile(r"(?i)\binvalid (?:argument|request|parameter|tool_choice)"), ("bad_request", False)),
-)
-"""Failure kind by text, for errors inside a success that have neither a status nor a known word. xAI sends
-sentences as codes; Ollama and LM Studio send text alone."""
-
-_UNKNOWN_KIND = ("server", True)
-"""An error inside a success that says nothing known: the host took the request, and failed at answering."""
-
-_QUOTA = re.compile(r"(?i)insufficient_quota|exceeded your current quota|billing|credit")
+_MESSAGE_KEYS = ("error", "message", "Message", "detail", "msg", "status_msg", "title")
+"""Keys of an error body that may hold its message."""
 
 _MAX_TEXT = 4_000
 """Characters of an error in which kinds are searched."""
+
+_MAX_DEPTH = 5
+"""Errors inside errors that are read."""
+
+
+# -- rows ------------------------------------------------------------------------------------------
+# One list says what errors mean. The first row that fits an error holds, so the order is part of it: the
+# numbers of single hosts, words that are more exact than a status, statuses that leave no doubt, texts, and
+# last statuses and words that say little. A row knows who sends such errors, and fits everybody's: a gateway
+# passes on what another host said.
+
+
+class FailureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Errors that mean the same. A row fits an error for which everything that the row states holds."""
+
+    kind: str
+    """One of `FAILURE_KINDS` in `toolchart.states.events`."""
+    is_retryable: bool = False
+    """Whether the same request may succeed later."""
+    host: str = ""
+    """Who sends such errors; empty for several hosts."""
+    numbers: tuple[str, ...] = ()
+    """Numbers of the host's own, under `number_key`; one of them is there."""
+    number_key: str = "error.code"
+    """`error.code`, or `base_resp.status_code`. A flat body has none: Mistral's codes are as long."""
+    words: tuple[str, ...] = ()
+    """Codes and types in the spelling of `_fold_word`; one of them is there."""
+    text: str = ""
+    """A regular expression; it is found in the error."""
+    statuses: tuple[int, ...] = ()
+    """HTTP statuses; the error has one of them, or states it in its body. 0 is an error inside a success that
+    states none. Empty: every error."""
+    states_wait: bool | None = None
+    """False: the error has no `RetryInfo`."""
+    own_status: int | None = None
+    """The HTTP status that goes with such errors, for those inside a success."""
+
+
+_NO_STATUS = (0,)
+_CLEAR = (401, 402, 403, 408, 413, 425, 429, 498, 503, 504, 524, 529)
+"""Statuses that leave no doubt: a limit that was reached, a wrong key."""
+_UNCLEAR = (*_NO_STATUS, *(status for status in range(400, 600) if status not in _CLEAR))
+"""Statuses beside which the text says more."""
+
+
+def _row(kind: str, is_retryable: bool = False, *words: str, **fields: Any) -> FailureRow:
+    return FailureRow(kind=kind, is_retryable=is_retryable, words=words, **fields)
+
+
+def _build_minimax_row(kind: str, is_retryable: bool, *numbers: str) -> FailureRow:
+    key = "base_resp.status_code"
+    return _row(kind, is_retryable, host="MiniMax", number_key=key, numbers=numbers)
+
+
+FAILURE_ROWS: tuple[FailureRow, ...] = (
+    # Z.AI sends status 429 also for an empty balance. Source: docs.z.ai/api-reference/api-code;
+    # docs.bigmodel.cn/cn/api/api-code.
+    _row(
+        "auth", host="Z.AI", numbers=("1000", "1001", "1002", "1003", "1004", "1110", "1111", "1112", "1121")
+    ),
+    _row("auth", host="Z.AI", numbers=("1220", "1313")),
+    _row("quota", host="Z.AI", numbers=("1113", "1304", "1308", "1309", "1310", "1311")),
+    _row("rate_limited", True, host="Z.AI", numbers=("1302", "1303")),
+    _row("overloaded", True, host="Z.AI", numbers=("1305", "1312")),
+    _row("server", True, host="Z.AI", numbers=("1120", "1230", "1234")),
+    _row("not_found", host="Z.AI", numbers=("1211", "1221", "1222")),
+    _row("bad_request", host="Z.AI", numbers=("1210", "1212", "1213", "1214", "1215")),
+    _row("context_length", host="Z.AI", numbers=("1261",)),
+    _row("content_filter", host="Z.AI", numbers=("1300", "1301")),
+    # MiniMax sends every error with status 200; 0 is success. Source: platform.minimax.io, Error codes.
+    _build_minimax_row("rate_limited", True, "1002"),
+    _build_minimax_row("auth", False, "1004"),
+    _build_minimax_row("quota", False, "1008"),
+    _build_minimax_row("server", True, "1013"),
+    _build_minimax_row("content_filter", False, "1026", "1027"),
+    _build_minimax_row("bad_request", False, "2013"),
+    # Words that are more exact than the status beside them.
+    # Sources: openai 3.54.0, `types/responses/response_error.py`; console.groq.com, API error codes;
+    # platform.moonshot.ai, Errors; help.aliyun.com, Model Studio error codes; llama.cpp, `tools/server`;
+    # docs.litellm.ai, Budgets; ai.google.dev, `google.rpc.ErrorInfo`.
+    _row("quota", False, "insufficientquota", own_status=429),
+    _row("quota", False, "billingerror", "insufficientbalance", own_status=402),
+    _row("quota", False, "exceededcurrentquotaerror", host="Moonshot"),
+    _row("quota", False, "arrearage", host="Qwen"),
+    _row("quota", False, "budgetexceeded", host="LiteLLM"),
+    _row("auth", False, "apikeyinvalid", host="Gemini"),  # with status 400
+    _row(
+        "rate_limited", True, "ratelimitexceeded", own_status=429
+    ),  # Groq: also with status 413, for its limit per minute
+    _row("rate_limited", True, "ratelimiterror", own_status=429),
+    _row("rate_limited", True, "ratelimitreachederror", host="Moonshot", own_status=429),
+    _row("overloaded", True, "engineoverloadederror", host="Moonshot"),  # with status 429
+    _row("overloaded", True, "overloadederror", host="Anthropic", own_status=529),
+    _row("overloaded", True, "overloaded", host="TGI"),  # with status 429
+    _row("context_length", False, "contextlengthexceeded", own_status=400),
+    _row("context_length", False, "exceedcontextsizeerror", host="llama.cpp"),
+    _row("content_filter", False, "contentfilter"),
+    _row("content_filter", False, "datainspectionfailed", host="Qwen"),
+    _row("content_filter", False, "biopolicy", "misalignmentpolicyviolation", host="OpenAI"),
+    _row("content_filter", False, "imagecontentpolicyviolation", host="OpenAI"),
+    _row("tools_unsupported", False, "tooluseunsupported"),
+    # Groq: the model wrote a call, or JSON, that cannot be read.
+    _row("bad_response", True, "toolusefailed", "jsonvalidatefailed", host="Groq"),
+    # OpenRouter, 403: its moderation. Source: openrouter.ai, Errors.
+    _row(
+        "content_filter", host="OpenRouter", statuses=(403,), text=r"\binput was flagged|requires moderation"
+    ),
+    # Together sends 403 for a request that is too long. Source: docs.together.ai, Error codes.
+    _row("context_length", host="Together", statuses=(403,), text=r"token count.{0,200}context length"),
+    # Limits: whose text speaks of money is over until somebody pays, unless the host says when to come back.
+    _row("quota", statuses=(429,), states_wait=False, text=r"exceeded your current quota|billing|credit"),
+    _row("quota", statuses=(429,), states_wait=False, text=r"insufficient_quota"),
+    # Statuses that leave no doubt.
+    _row("auth", statuses=(401, 403)),
+    _row("quota", statuses=(402,)),
+    _row("timeout", True, statuses=(408, 504, 524)),  # 524: Cloudflare
+    _row("context_length", statuses=(413,)),
+    _row("rate_limited", True, statuses=(425, 429)),
+    _row("overloaded", True, host="Groq", statuses=(498,)),  # no capacity left for its flex tier
+    _row("overloaded", True, statuses=(503, 529)),
+    # The same as words, for errors inside a success.
+    # Sources: platform.claude.com, Errors; google.rpc.Code; TGI's `error_type`; Databricks' `error_code`;
+    # help.aliyun.com, Model Studio error codes.
+    _row(
+        "auth",
+        False,
+        "authenticationerror",
+        "unauthenticated",
+        "invalidapikey",
+        statuses=_NO_STATUS,
+        own_status=401,
+    ),
+    _row("auth", False, "permissionerror", "permissiondenied", statuses=_NO_STATUS, own_status=403),
+    _row("auth", False, "invalidauthenticationerror", host="Moonshot", statuses=_NO_STATUS),
+    _row(
+        "quota",
+        statuses=_NO_STATUS,
+        states_wait=False,
+        text=r"insufficient_quota|exceeded your current quota|available credits|billing",
+    ),
+    _row("rate_limited", True, "ratelimited", "toomanyrequests", statuses=_NO_STATUS, own_status=429),
+    _row("rate_limited", True, "toomanyrequestserror", host="Cerebras", statuses=_NO_STATUS, own_status=429),
+    _row("rate_limited", True, "resourceexhausted", host="Gemini", statuses=_NO_STATUS, own_status=429),
+    _row(
+        "rate_limited", True, "throttlingerror", "requestlimitexceeded", statuses=_NO_STATUS, own_status=429
+    ),
+    _row(
+        "rate_limited",
+        True,
+        "throttling",
+        "throttlingratequota",
+        host="Qwen",
+        statuses=_NO_STATUS,
+        own_status=429,
+    ),
+    _row("rate_limited", True, "throttlingallocationquota", host="Qwen", statuses=_NO_STATUS, own_status=429),
+    _row("overloaded", True, "unavailable", "serviceunavailable", statuses=_NO_STATUS, own_status=503),
+    _row("overloaded", True, "temporarilyunavailable", statuses=_NO_STATUS, own_status=503),
+    _row("timeout", True, "timeout", "timeouterror", "deadlineexceeded", statuses=_NO_STATUS, own_status=504),
+    _row("timeout", True, "vectorstoretimeout", host="OpenAI", statuses=_NO_STATUS),
+    _row("context_length", False, "requesttoolarge", host="Anthropic", statuses=_NO_STATUS, own_status=413),
+    # Texts, where the status says little.
+    _row(
+        "context_length",
+        statuses=_UNCLEAR,
+        text=r"context_length_exceeded|maximum (?:context|prompt) length|context window|"
+        r"contextwindowexceeded|exceeds max length|input token count.{0,200}exceeds|"
+        r"(?:prompt|input) is too long|exceeds the (?:available )?context|exceed context limit|"
+        r"model's context length|exceeded model token limit|range of input length|context length of only|"
+        r"too many tokens(?!, please wait)|max_new_tokens`? must be <=|inputs`? must have less than",
+    ),
+    _row(
+        "tools_unsupported",
+        statuses=_UNCLEAR,
+        text=r"(?:does(?: not|n't)|endpoints found that) support (?:tool|function calling)|"
+        r"does not support parameters: \[[^\]]*'tools'|tools? (?:is|are) not supported|"
+        r"(?:tool use|(?:tool|function) calling)`? is not (?:supported|enabled)|"
+        r"requires --enable-auto-tool-choice|tools param requires --jinja|tool_use_unsupported",
+    ),
+    _row(
+        "content_filter",
+        statuses=_UNCLEAR,
+        text=r"content_filter|content management policy|content filtering policy|responsibleaipolicy|"
+        r"data_inspection_failed|flagged as potentially violating",
+    ),
+    _row(
+        "quota",
+        statuses=_UNCLEAR,
+        text=r"credit balance is too low|insufficient balance|spending limit|"
+        r"reached your [a-z ]{0,40}usage limit",
+    ),
+    # What is left of the statuses.
+    _row("not_found", statuses=(404,)),
+    _row("server", True, statuses=(409, 424)),  # 424: Bedrock, the model failed
+    _row("bad_request", statuses=(501,)),  # the server cannot do what is asked
+    # And of errors inside a success: words, then texts. xAI sends sentences as codes; Ollama and LM Studio
+    # send text alone.
+    _row(
+        "not_found", False, "notfound", "notfounderror", "modelnotfound", statuses=_NO_STATUS, own_status=404
+    ),
+    _row("not_found", False, "resourcenotfounderror", host="Moonshot", statuses=_NO_STATUS),
+    _row("bad_request", False, "invalidrequesterror", "invalidrequest", statuses=_NO_STATUS, own_status=400),
+    _row("bad_request", False, "invalidargument", "invalidparameter", statuses=_NO_STATUS, own_status=400),
+    _row("bad_request", False, "invalidparametererror", host="Qwen", statuses=_NO_STATUS),
+    _row(
+        "bad_request",
+        False,
+        "badrequest",
+        "badrequesterror",
+        "failedprecondition",
+        statuses=_NO_STATUS,
+        own_status=400,
+    ),
+    _row("bad_request", False, "validation", host="TGI", statuses=_NO_STATUS),
+    _row("bad_request", False, "invalidprompt", "invalidimage", "invalidimageformat", statuses=_NO_STATUS),
+    _row("bad_request", False, "invalidbase64image", "invalidimageurl", "imagetoolarge", statuses=_NO_STATUS),
+    _row("bad_request", False, "imagetoosmall", "imageparseerror", "invalidimagemode", statuses=_NO_STATUS),
+    _row("bad_request", False, "imagefiletoolarge", "unsupportedimagemediatype", statuses=_NO_STATUS),
+    _row("bad_request", False, "emptyimagefile", "imagefilenotfound", statuses=_NO_STATUS),
+    _row("bad_request", False, "dataresidencymismatch", host="OpenAI", statuses=_NO_STATUS),
+    _row(
+        "server",
+        True,
+        "servererror",
+        "internalservererror",
+        "apierror",
+        "internal",
+        statuses=_NO_STATUS,
+        own_status=500,
+    ),
+    _row(
+        "rate_limited",
+        True,
+        statuses=_NO_STATUS,
+        text=r"rate limit|too many requests|resource has been exhausted",
+    ),
+    _row("overloaded", True, statuses=_NO_STATUS, text=r"overloaded|currently unavailable"),
+    _row("auth", statuses=_NO_STATUS, text=r"(?:incorrect|invalid) api[ _]key|not have permission"),
+    _row("not_found", statuses=_NO_STATUS, text=r"model\b.{0,200}\bnot found|requested entity was not found"),
+    _row("bad_request", statuses=_NO_STATUS, text=r"\binvalid (?:argument|request|parameter|tool_choice)"),
+    # An error inside a success that says nothing known: the host took the request, and failed at answering.
+    _row("server", True, statuses=_NO_STATUS),
+)
+"""What errors mean. An error with a status for which no row is left is `server` from 500 on, else
+`bad_request`."""
 
 
 # -- classification ------------------------------------------------------------------------------
@@ -323,54 +442,60 @@ def classify_http_error(
     Args:
         body: decoded JSON or text.
     """
-    message = _read_error_message(body)
-    words = [_fold_word(word) for word in _list_words(body)]
-    text = f"{message} {body[:_MAX_TEXT] if isinstance(body, str) else ' '.join(_list_words(body))}"
+    parts, message = _list_error_parts(body), _read_error_message(body)
+    words = _list_words(parts, headers or {})
     if status < 400:
-        stated = next((_WORD_STATUSES[word] for word in words if word in _WORD_STATUSES), status)
-        status = _find_status(body) or stated
-    kind, is_retryable = _find_failure_kind(status, body, words, text)
-    is_exact = any(_EXACT_KINDS.get(word) == (kind, is_retryable) for word in words)
-    if kind == "rate_limited" and not is_exact and _QUOTA.search(text) and find_retry_info(body) is None:
-        kind, is_retryable = "quota", False
+        status = _find_status(parts) or 0
+    row = _find_failure_row(
+        status, body, [_fold_word(word) for word in words], f"{message} {' '.join(words)}"
+    )
+    is_retryable = row.is_retryable
     retry_after_s = read_retry_after_s(headers or {}, body) if is_retryable or status == 402 else None
     if status == 402 and retry_after_s is not None:
         # OpenRouter: the budget is taken by calls that still run. Source: openrouter.ai, Errors.
         is_retryable = True
     return ProviderError(
-        kind=kind,
+        kind=row.kind,
         message=message or f"HTTP status {status}",
-        status=status if status >= 400 else None,
+        status=status if status >= 400 else row.own_status,
         retryable=is_retryable,
         retry_after_s=retry_after_s,
     )
 
 
-def _find_failure_kind(status: int, body: Any, words: Sequence[str], text: str) -> tuple[str, bool]:
-    """Failure kind, and whether the same request may succeed later."""
-    own_kind = _find_numbered_kind(body)
-    if own_kind is not None:
-        return own_kind
-    exact = next((_EXACT_KINDS[word] for word in words if word in _EXACT_KINDS), None)
-    if exact is not None:
-        return exact
-    kind, patterns = _UNKNOWN_KIND, (*_TEXT_KINDS, *_STATUSLESS_KINDS)
-    if status >= 400:
-        kind = _STATUS_KINDS.get(status, ("server", True) if status >= 500 else ("bad_request", False))
-        patterns = _TEXT_KINDS
-    if kind[0] not in ("bad_request", "not_found", "server"):
-        return kind
-    return next((text_kind for pattern, text_kind in patterns if pattern.search(text)), kind)
+def _find_failure_row(status: int, body: Any, words: Sequence[str], text: str) -> FailureRow:
+    """The first row that fits an error.
+
+    Args:
+        status: 0 for an error inside a success that states none.
+    """
+    numbers = _find_numbers(body)
+    for row in FAILURE_ROWS:
+        if (
+            (not row.statuses or status in row.statuses)
+            and (not row.numbers or numbers.get(row.number_key) in row.numbers)
+            and (not row.words or any(word in row.words for word in words))
+            and (not row.text or re.search(row.text, text, re.IGNORECASE))
+            and (row.states_wait is None or row.states_wait is (find_retry_info(body) is not None))
+        ):
+            return row
+    return _row("server", True) if status >= 500 else _row("bad_request")
 
 
-def _find_numbered_kind(body: Any) -> tuple[str, bool] | None:
-    """The failure kind by a number that only one host uses."""
-    if not isinstance(body, Mapping):
-        return None
-    error, base = body.get("error"), body.get("base_resp")
-    if isinstance(base, Mapping) and base.get("status_code"):
-        return _MINIMAX_KINDS.get(str(base["status_code"]), _UNKNOWN_KIND)
-    return _ZAI_KINDS.get(str(error.get("code"))) if isinstance(error, Mapping) else None
+def _find_numbers(body: Any) -> dict[str, str]:
+    """The numbers of single hosts in a body, by their keys."""
+    outer = body if isinstance(body, Mapping) else {}
+    error, base = outer.get("error"), outer.get("base_resp")
+    numbers = {"error.code": error.get("code")} if isinstance(error, Mapping) else {}
+    if isinstance(base, Mapping):
+        numbers["base_resp.status_code"] = base.get("status_code")
+    return {key: str(number) for key, number in numbers.items()}
+
+
+_FLAT_ERROR_KEYS = frozenset(
+    (*_WORD_KEYS, *_STATUS_KEYS, *_MESSAGE_KEYS, "object", "param", "request_id", "id", "instance")
+)
+"""Keys of an error that no `error` holds: `{"message": "..."}` of Cohere and Bedrock, `{"detail": ...}`."""
 
 
 def has_error(body: Mapping[str, Any]) -> bool:
@@ -378,6 +503,8 @@ def has_error(body: Mapping[str, Any]) -> bool:
 
     >>> has_error({"error": {"message": "no"}}), has_error({"object": "error", "message": "no"})
     (True, True)
+    >>> has_error({"message": "no"}), has_error({"message": {"content": "yes"}})
+    (True, False)
     >>> has_error({"choices": [], "error": None, "base_resp": {"status_code": 0}})
     False
     """
@@ -391,16 +518,38 @@ def has_error(body: Mapping[str, Any]) -> bool:
         or (isinstance(base, Mapping) and base.get("status_code"))
         or (isinstance(own, Mapping) and own.get("error"))
         or (isinstance(first, Mapping) and first.get("error"))
+        or (_has_message(body) and _FLAT_ERROR_KEYS.issuperset(body))
     )
 
 
-def classify_error_body(body: Mapping[str, Any]) -> ProviderError:
+def _has_message(body: Mapping[str, Any]) -> bool:
+    return any(isinstance(body.get(key), str) and body[key] for key in ("message", "detail"))
+
+
+def classify_error_body(body: Any) -> ProviderError:
     """The error for a body or a piece of a stream for which `has_error` holds.
 
     It has no status of its own: the status, the words and the text inside say what happened, and an error
     that says nothing known may pass.
     """
     return classify_http_error(200, body)
+
+
+def check_object(body: Any, problem: str) -> Mapping[str, Any]:
+    """A body, or a piece of a stream, that came with a success status and is no error.
+
+    Args:
+        problem: what is wrong with anything but an object, without its type: `the answer is no message`.
+
+    Raises:
+        ProviderError: it is an error, a list that begins with one, or no object.
+    """
+    first = body[0] if isinstance(body, list) and body else body
+    if isinstance(first, Mapping) and has_error(first):
+        raise classify_error_body(first)
+    if not isinstance(body, Mapping):
+        raise build_bad_response_error(f"{problem} but {type(body).__name__}")
+    return body
 
 
 def build_bad_response_error(problem: str) -> ProviderError:
@@ -496,33 +645,61 @@ def _find_error_body(error: Exception) -> Any:
 
 def _read_error_message(body: Any) -> str:
     """The host's error message without secrets; empty if the body has none."""
-    if isinstance(body, list) and body:
-        return _read_error_message(body[0])
-    if isinstance(body, Mapping):
-        for part in _list_error_parts(body):
-            for key in ("error", "message", "detail", "msg", "status_msg"):
-                if part.get(key):
-                    return _read_error_message(part[key])
-        return ""
-    return _clean_message(str(body)) if body else ""
+    if isinstance(body, str):
+        title = _TITLE.search(body[:_MAX_TEXT])  # a page of a proxy or of a gateway
+        return _clean_message(title[1] if title else body)
+    for part in _list_error_parts(body):
+        for key in _MESSAGE_KEYS:
+            value = part.get(key)
+            if isinstance(value, list) and value:  # FastAPI: a list of problems
+                value = value[0].get("msg") if isinstance(value[0], Mapping) else value[0]
+            if not value or isinstance(value, (Mapping, list)) or _decode_object(value) is not None:
+                continue  # an error inside this one stood before it
+            metadata = part.get("metadata")
+            raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
+            return _clean_message(f"{value}: {raw}" if isinstance(raw, str) and raw else str(value))
+    return ""
 
 
-def _list_error_parts(body: Any) -> list[Mapping[str, Any]]:
-    """The objects of a body that describe its error, the innermost first."""
+_TITLE = re.compile(r"(?i)^\s*<[^>]*>.*?<title[^>]*>([^<]+)", re.DOTALL)
+
+
+def _list_error_parts(body: Any, depth: int = _MAX_DEPTH) -> list[Mapping[str, Any]]:
+    """The objects of a body that describe its error, the innermost first.
+
+    An error may hold that of another host: as an object, or as JSON in a text (Databricks in `message`,
+    OpenRouter in `metadata.raw`).
+    """
+    if isinstance(body, str):
+        body = _decode_object(body)
     if isinstance(body, list):  # Gemini's compatible endpoint
         body = body[0] if body else None
-    if not isinstance(body, Mapping):
+    if not isinstance(body, Mapping) or not depth:
         return []
-    choices = body.get("choices")
+    choices, metadata, details = body.get("choices"), body.get("metadata"), body.get("details")
     first = choices[0] if isinstance(choices, list) and choices else None
-    nested = [body.get("error"), body.get("base_resp"), body.get("x_groq")]
-    nested += [first.get("error")] if isinstance(first, Mapping) else []
-    return [*(part for part in nested if isinstance(part, Mapping)), body]
+    inner = [metadata.get("raw")] if isinstance(metadata, Mapping) else []
+    inner += [body.get(key) for key in ("error", "message", "base_resp", "x_groq", "external_model_error")]
+    inner += [first.get("error")] if isinstance(first, Mapping) else []
+    parts = [*(part for value in inner for part in _list_error_parts(value, depth - 1)), body]
+    if isinstance(details, list):  # Google's: reasons, waits, links
+        parts += [detail for detail in details if isinstance(detail, Mapping)]
+    return parts
 
 
-def _find_status(body: Any) -> int | None:
+def _decode_object(text: Any) -> Any:
+    """The JSON object that a text is; None where it is none."""
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _find_status(parts: Sequence[Mapping[str, Any]]) -> int | None:
     """The HTTP status that stands in an error body, as a number or as text."""
-    for part in _list_error_parts(body):
+    for part in parts:
         for key in _STATUS_KEYS:
             value = part.get(key)
             text = str(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else ""
@@ -531,10 +708,11 @@ def _find_status(body: Any) -> int | None:
     return None
 
 
-def _list_words(body: Any) -> list[str]:
-    """What the keys for words hold: `["rate_limit_exceeded", "tokens"]`."""
-    parts = _list_error_parts(body)
-    return [str(part[key]) for key in _WORD_KEYS for part in parts if part.get(key)]
+def _list_words(parts: Sequence[Mapping[str, Any]], headers: Mapping[str, str]) -> list[str]:
+    """What the keys for words hold: `["rate_limit_exceeded", "tokens"]`; and AWS's header."""
+    words = [str(part[key]) for key in _WORD_KEYS for part in parts if part.get(key)]
+    own = headers.get("x-amzn-errortype") or headers.get("x-amzn-ErrorType")
+    return [*words, own.partition(":")[0]] if own else words
 
 
 def _fold_word(word: str) -> str:

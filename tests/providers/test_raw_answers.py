@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import zlib
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable
@@ -11,7 +12,14 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from host_answers import FAILURES, answer_request, encode_stream
+from host_answers import (
+    FAILURES,
+    JSON_TYPE,
+    WHOLE_BODIES,
+    answer_request,
+    encode_stream,
+    find_answered_endpoint,
+)
 from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 from web import WebAnswer, serve_web
 from wire_requests import ENTRIES, NETWORK_ENTRIES, REQUESTS, make_config, send_request
@@ -28,7 +36,7 @@ from toolchart.providers.transport.raw_answers import (
 )
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import RawAnswer, Reply, Request
+from toolchart.states.messages import RawAnswer, Reply, Request, TextDelta
 from toolchart.states.ports import AnswerDecoder
 
 PLAIN = REQUESTS["tools"]
@@ -100,6 +108,35 @@ def test_every_host_row_has_the_digest_of_the_answer(name: str, stream: bool, co
     assert capture.is_whole
     assert raw is not None
     assert (read_raw_answer(raw), raw.status, raw.is_streamed, raw.is_cut) == (bodies[-1], 0, stream, False)
+    builder = create_body_builder(make_config(name), resolve=str)
+    assert strip_provider_host(decode_again(builder, PLAIN, raw)) == strip_provider_host(reply)
+
+
+@for_network_entries
+@pytest.mark.parametrize("indent", [None, 2], ids=["line", "lines"])
+def test_a_whole_answer_to_a_stream_request_is_the_reply(name: str, indent: int | None) -> None:
+    """S3.4: a gateway that answers a request for a stream with whole JSON gives the reply that the same JSON
+    gives where no stream was asked for, with its text as deltas, on every wire; kept, it decodes again."""
+
+    def answer(http_request: dict[str, Any]) -> WebAnswer:
+        endpoint, _ = find_answered_endpoint(http_request)
+        return 200, JSON_TYPE, json.dumps(WHOLE_BODIES[endpoint], indent=indent).encode()
+
+    async def collect(address: str) -> list[Any]:
+        provider = create_provider(make_config(name, address, api_key="k"), resolve=str)
+        try:
+            return [item async for item in provider.stream(PLAIN)]
+        finally:
+            await provider.aclose()
+
+    with serve_web(answer) as server:
+        *deltas, streamed = asyncio.run(collect(server.url))
+    whole, _, _ = ask_host(name, answer, stream=False)
+    assert isinstance(streamed, Reply)
+    assert strip_provider_host(streamed) == strip_provider_host(whole)
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "Hello there"
+    reply, _, raw = ask_host(name, answer, stream=True)
+    assert raw is not None
     builder = create_body_builder(make_config(name), resolve=str)
     assert strip_provider_host(decode_again(builder, PLAIN, raw)) == strip_provider_host(reply)
 
