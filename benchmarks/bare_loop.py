@@ -53,24 +53,24 @@ _decode_outcome = msgspec.json.Decoder(ToolFinished).decode
 
 _REPLIED = (
     b'{"seq":%d,"at":"%b","turn":1,"iteration":%d,"event":%b,"source":"prompting","target":"awaiting_tools",'
-    b'"fired":[{"source":"prompting","row":0}],'
+    b'"fired":[{"row":0}],'
     b'"guards":{"finish_reason == \'tool_calls\'":true},'
-    b'"asks":[{"id":%d,"effect":"review_calls","state":"awaiting_tools","digest":"%b"}],"messages":["reply"],'
+    b'"asks":[{"id":%d,"effect":"review_calls","digest":"%b"}],"messages":["reply"],'
     b'"salt":"%b","prev":"%b"}'
 )
 _REVIEWED = (
     b'{"seq":%d,"at":"%b","turn":1,"iteration":%d,'
     b'"event":{"type":"reviewed","effect":%d,"verdicts":[{"call_id":%b,"ruling":"run"}]},'
     b'"source":"awaiting_tools","target":"executing",'
-    b'"fired":[{"source":"awaiting_tools","row":0}],'
+    b'"fired":[{"row":0}],'
     b'"guards":{"undecided_calls == 0":true},'
-    b'"asks":[{"id":%d,"effect":"run_tools","state":"executing","digest":"%b","calls":[%b]}],"salt":"%b","prev":"%b"}'
+    b'"asks":[{"id":%d,"effect":"run_tools","digest":"%b","calls":[%b]}],"salt":"%b","prev":"%b"}'
 )
 _FINISHED = (
     b'{"seq":%d,"at":"%b","turn":1,"iteration":%d,"event":%b,"source":"executing","target":"prompting",'
-    b'"fired":[{"source":"executing","row":2}],'
+    b'"fired":[{"row":2}],'
     b'"guards":{"pending_calls > 0":false,"iteration >= max_iterations":false},'
-    b'"asks":[{"id":%d,"effect":"call_model","state":"prompting","digest":"%b","messages":%d}],'
+    b'"asks":[{"id":%d,"effect":"call_model","digest":"%b","messages":%d}],'
     b'"messages":[{"result":%b}],"salt":"%b","prev":"%b"}'
 )
 

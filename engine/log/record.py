@@ -40,6 +40,7 @@ from toolchart.states.events import (
     CONFIGURATION_TYPES,
     AgentFinished,
     AgentRested,
+    CallsStarted,
     Continued,
     Event,
     TurnStarted,
@@ -60,11 +61,13 @@ CHECKPOINT_EVERY = 1000
 """A checkpoint is written after at most so many records, and a few more where they share a commit."""
 
 
-class TakenRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class TakenRow(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """A transition that fired: a row of a state of the recorded chart, which says where it leads."""
 
-    source: str
-    """The state that has the row."""
+    source: str = ""
+    """The state that has the row; empty where it is the record's `source`."""
     row: int
     """Index of the transition among those of its source state, in document order."""
 
@@ -161,9 +164,18 @@ def describe_turn_end(new_step: Step) -> RecordedEnd | None:
 
 
 @lru_cache(maxsize=1024)  # the machine remembers its answers too, so a chart has few of these
-def list_taken_rows(fired: tuple[FiredTransition, ...]) -> tuple[TakenRow, ...]:
-    """The transitions that fired in a step, as its record names them."""
-    return tuple([TakenRow(source=transition.source, row=transition.row) for transition in fired])
+def list_taken_rows(fired: tuple[FiredTransition, ...], source: str) -> tuple[TakenRow, ...]:
+    """The transitions that fired in a step, as its record names them.
+
+    Args:
+        source: label of the state before the step.
+    """
+    return tuple(
+        [
+            TakenRow(source="" if transition.source == source else transition.source, row=transition.row)
+            for transition in fired
+        ]
+    )
 
 
 def list_message_references(new_step: Step) -> list[Any]:
@@ -223,7 +235,7 @@ def encode_record(
         msgspec.Raw(event),
         step.source,
         step.target,
-        list_taken_rows(step.fired),
+        list_taken_rows(step.fired, step.source),
         step.guards,
         asks,
         step.cancels,
@@ -291,6 +303,8 @@ def seal_line(body: bytes) -> tuple[bytes, str]:
 # Checkpoints name the record that configured the conversation, and the one that named versions last. The
 # journal gets an event as JSON, whose first key is `type`, so the first bytes tell which events these are.
 _CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
+# A start mark has no content that could be erased, and so nothing that a salt would hide.
+_START_MARK = b'{"type":"%b"' % CallsStarted.TYPE.encode()
 _WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
 
 
@@ -365,7 +379,14 @@ class Journal:
                 self._totals.append((seq, build_totals(self._turn_steps, step.snapshot)))
                 self._turn_steps = None
         line, digest = encode_record(
-            seq, at, event, step, self._prev, checkpoint=self._unnamed_digest, sent=sent, salt=generate_salt()
+            seq,
+            at,
+            event,
+            step,
+            self._prev,
+            checkpoint=self._unnamed_digest,
+            sent=sent,
+            salt="" if event.startswith(_START_MARK) else generate_salt(),
         )
         self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
         self._pending_lines.append(line)

@@ -620,7 +620,7 @@ def describe_step(record: Record, new_step: Step) -> dict[str, Any]:
         "source": new_step.source,
         "guards": new_step.guards,
         "target": new_step.target,
-        "fired": [*list_taken_rows(new_step.fired)],
+        "fired": [*list_taken_rows(new_step.fired, new_step.source)],
         "turn": snapshot.turn,
         "iteration": snapshot.iteration,
         "asks": _describe_asks(record, new_step),

@@ -38,7 +38,7 @@ def test_one_record_is_one_step() -> None:
         ("replied", "prompting", "finished"),
     ]
     assert rows[2]["guards"]["finish_reason == 'tool_calls'"] is True
-    assert rows[2]["fired"] == [{"source": "prompting", "row": 0}]
+    assert rows[2]["fired"] == [{"row": 0}]
     assert [[ask["effect"] for ask in row.get("asks", [])] for row in rows] == [
         [],
         ["call_model"],
@@ -47,7 +47,7 @@ def test_one_record_is_one_step() -> None:
         ["call_model"],
         ["answer"],
     ]
-    assert list(rows[4]["asks"][0]) == ["id", "effect", "state", "digest", "messages"]
+    assert list(rows[4]["asks"][0]) == ["id", "effect", "digest", "messages"]
     assert rows[3]["asks"][0]["calls"] == [row["event"]["call_id"] for row in rows[4:5]]
     assert [row["seq"] for row in rows] == list(range(6))
     assert all(now["prev"] == before["hash"] for before, now in pairwise(rows))

@@ -47,7 +47,7 @@ class RecordedAsk(
     effect: str
     """Its name in the chart."""
     state: str = ""
-    """The state that it belongs to."""
+    """The state that it belongs to; empty where it is the record's `target`."""
     digest: str = ""
     """Digest of everything that the effect hands to its performer (`compute_effect_digest`); empty where its
     content was erased."""
@@ -89,7 +89,7 @@ def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | N
     return RecordedAsk(
         id=effect.id,
         effect=effect.name,
-        state=effect.state,
+        state="" if effect.state == snapshot.state else effect.state,
         digest=compute_effect_digest(effect),
         sent=sent.get(effect.id, "") if sent else "",
         result=effect.result,

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
 from toolchart.engine.log.record import Record, RecordedEnd, TakenRow
@@ -31,7 +32,8 @@ class AskedEffect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     id: int
     data: dict[str, Any] = {}
-    """Everything else that the record says about it, for instance `digest`, `seconds` or `content`."""
+    """Everything else that the record says about it, for instance `digest`, `seconds` or `content`; and its
+    `state`, also where that is the record's `target`."""
 
     @property
     def asks_model(self) -> bool:
@@ -208,8 +210,8 @@ def _copy_fields(record: Record) -> ReadRecord:
         source=record.source,
         target=record.target,
         guards=record.guards,
-        asks=tuple(_view_ask(msgspec.to_builtins(ask)) for ask in record.asks),
-        fired=tuple(record.fired),
+        asks=tuple(_view_ask(msgspec.to_builtins(ask), record.target) for ask in record.asks),
+        fired=tuple(row if row.source else replace(row, source=record.source) for row in record.fired),
         cancels=tuple(record.cancels),
         is_late=record.late,
         is_untaken=record.untaken,
@@ -224,12 +226,9 @@ def _copy_fields(record: Record) -> ReadRecord:
     )
 
 
-def _view_ask(data: dict[str, Any]) -> AskedEffect:
-    return AskedEffect(
-        name=data["effect"],
-        id=data["id"],
-        data={key: value for key, value in data.items() if key not in ("id", "effect")},
-    )
+def _view_ask(data: dict[str, Any], target: str) -> AskedEffect:
+    details = {key: value for key, value in data.items() if key not in ("id", "effect")}
+    return AskedEffect(name=data["effect"], id=data["id"], data={"state": target, **details})
 
 
 # -- a conversation ------------------------------------------------------------------------------
