@@ -8,8 +8,9 @@
 transition that none can take. `chart_state_machine` drives the real core with random answers and checks the
 invariants. `measure_coverage` counts what conversations have visited.
 `TurnableClock` is a clock that tests turn. The pytest plugin (`plugin.py`) adds
-the fixtures `scripted_model`, `toolchart_log` and `assert_replays`. The names are imported on first use,
-because pytest imports this package at every start.
+the fixtures `scripted_model`, `emulated_host`, `toolchart_log` and `assert_replays`.
+`toolchart.testing.emulators` serves model hosts that refuse like the real ones.
+The names are imported on first use, because pytest imports this package at every start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures for a scripted model, a temporary log, and a check that logs replay.
+"""The pytest plugin: fixtures for scripted models, emulated hosts, a log, and a check that logs replay.
 
     def test_adds(scripted_model, toolchart_log, assert_replays):
         model = scripted_model(
@@ -14,7 +14,8 @@ the rest of Toolchart only when a fixture is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
     from toolchart.engine.log.replay import ReplayedStep
     from toolchart.providers.scripted.provider import ScriptedProvider
     from toolchart.states.ports import Store
+    from toolchart.testing.emulators import Emulator
+
+
+class EmulatedHost(Protocol):
+    """Serves the emulator of a model host."""
+
+    def __call__(self, name: str, **options: Any) -> Emulator:
+        """Serve the host of this name; the options are those of `emulate_host`."""
 
 
 class ScriptedModel(Protocol):
@@ -48,6 +57,16 @@ def scripted_model() -> ScriptedModel:
         return ScriptedProvider(replies, rules=rules)
 
     return make_model
+
+
+@pytest.fixture
+def emulated_host() -> Iterator[EmulatedHost]:
+    """A function that serves the emulator of a host until the test ends: `emulated_host("mistral").entry` is
+    an `llms` entry that calls it."""
+    from toolchart.testing.emulators import emulate_host
+
+    with ExitStack() as servers:
+        yield lambda name, **options: servers.enter_context(emulate_host(name, **options))
 
 
 @pytest.fixture

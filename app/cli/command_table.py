@@ -67,6 +67,7 @@ _BUILTIN = {
     "agents": ("agents", "List the agents that ship, and those in this folder."),
     "charts": ("charts", "List the charts that ship, and those in this folder."),
     "tools": ("agents", "List the tools of an agent, or run one of them."),
+    "emulate": ("agents", "Serve a model host that refuses like the real one, for tests."),
     "models": ("agents", "List the models of a host, or test one."),
     "init": ("agents", "Write an agent, copied from one that ships."),
     "doctor": ("agents", "Check API keys, hosts, models, packages and the log."),

@@ -20,6 +20,7 @@ from toolchart.providers.catalogs import (
 from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import SUPPORTED_OPTIONS, decode_reply, encode_request
+from toolchart.providers.shared.adapted_requests import adapt_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.requests import (
     find_foreign_data,
@@ -179,6 +180,7 @@ class GeminiProvider(WireAdapter):
 
         A streamed call has the same body and another path.
         """
+        request = adapt_request(request, wire="gemini", host=self.host).request
         body = encode_request(request, self.get_origin(request))
         thinking = self._settings.build_thinking_config()
         if thinking is not None:

@@ -30,6 +30,7 @@ from toolchart.providers.openai.wire import (
     decode_reply,
     encode_request,
     find_bridge_warnings,
+    find_schema_warnings,
 )
 from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_request
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
@@ -376,6 +377,7 @@ class OpenAIProvider(WireAdapter):
             id_form=adapted.id_form,
             needs_reply_after_results=adapted.needs_reply_after_results,
             needs_call_signatures=adapted.needs_call_signatures,
+            takes_closed_schemas=adapted.takes_closed_schemas,
             max_tokens_name=self._choose_max_tokens_name(),
             seed_name=self._settings.seed_name,
             sends_tool_names=self._settings.sends_tool_names,
@@ -415,7 +417,8 @@ class OpenAIProvider(WireAdapter):
         unsupported_options = find_unsupported_options(adapted.request, SUPPORTED_OPTIONS, "the host")
         foreign_data = find_foreign_data(request.messages, self.get_origin(request), "message")
         bridges = find_bridge_warnings(request, adapted.needs_reply_after_results)
-        return [*adapted.warnings, *refused_options, *unsupported_options, *foreign_data, *bridges]
+        schemas = find_schema_warnings(adapted.request, adapted.takes_closed_schemas)
+        return [*adapted.warnings, *refused_options, *unsupported_options, *foreign_data, *bridges, *schemas]
 
     def _adapt_request(self, request: Request) -> AdaptedRequest:
         """The request as its model takes it at this host."""

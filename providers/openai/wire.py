@@ -306,6 +306,7 @@ def encode_request(
     id_form: CallIdForm | None = None,
     needs_reply_after_results: bool = False,
     needs_call_signatures: bool = False,
+    takes_closed_schemas: bool = True,
 ) -> dict[str, Any]:
     """The body of `POST /chat/completions`.
 
@@ -316,6 +317,7 @@ def encode_request(
         id_form: the form of ids of calls; None: they go out as they are.
         needs_reply_after_results: whether the host refuses a message of the user right after a result.
         needs_call_signatures: whether the host refuses a call without a thought signature.
+        takes_closed_schemas: whether a tool's schema may say `additionalProperties: false`.
     """
     kept = find_message_parts(
         *("chat", echo_reasoning, fill_reasoning, sends_tool_names, needs_call_signatures, origin)
@@ -346,6 +348,8 @@ def encode_request(
     if request.tools or own_tools:
         is_strict = request.options.get("strict_tools") is True
         body["tools"] = [*(_encode_tool(tool, is_strict) for tool in request.tools), *own_tools]
+        if not takes_closed_schemas:
+            body["tools"] = open_schemas(body["tools"])
     if request.tools:
         choice = read_tool_choice(request)
         if choice is not None:
@@ -404,6 +408,34 @@ def _encode_tool(tool: ToolDefinition, is_strict: bool) -> dict[str, Any]:
     else:
         function |= {"parameters": parameters, "strict": True}
     return {"type": "function", "function": function}
+
+
+def open_schemas(value: Any) -> Any:
+    """The value without `additionalProperties: false`, at any depth: what it forbids is refused here too."""
+    if isinstance(value, list):
+        return [open_schemas(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: open_schemas(item)
+        for key, item in value.items()
+        if not (key == "additionalProperties" and item is False)
+    }
+
+
+def find_schema_warnings(request: Request, takes_closed_schemas: bool) -> list[str]:
+    """A warning if schemas of tools go out without `additionalProperties: false`."""
+    names = [
+        tool.name
+        for tool in (() if takes_closed_schemas else request.tools)
+        if open_schemas(tool.parameters) != tool.parameters
+    ]
+    if not names:
+        return []
+    return [
+        f"tools: the host refuses `additionalProperties: false`, so it was left out of {', '.join(names)}; "
+        "arguments are checked here all the same"
+    ]
 
 
 def _encode_tool_choice(option: Any, choice: ToolChoice) -> Any:

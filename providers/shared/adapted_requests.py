@@ -13,13 +13,23 @@ from msgspec.structs import replace
 
 from toolchart.providers.shared.host_rows import (
     ChoiceForm,
+    Modality,
     RequestRule,
     Wire,
+    find_row,
     find_rules,
     find_thinking,
     shorten_model_name,
 )
-from toolchart.providers.shared.requests import CallIdForm, ToolChoice, read_tool_choice
+from toolchart.providers.shared.requests import (
+    CallIdForm,
+    ToolChoice,
+    read_file_text,
+    read_tool_choice,
+    refuse_part,
+)
+from toolchart.states.content import AudioPart, FilePart, ImagePart
+from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
 
 # -- whether a model thinks ----------------------------------------------------------------------
@@ -83,6 +93,8 @@ class AdaptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a message of the user must not stand right after a tool's result."""
     needs_call_signatures: bool = False
     """Whether each call needs a thought signature."""
+    takes_closed_schemas: bool = True
+    """Whether a tool's schema may say `additionalProperties: false`."""
     is_thinking: bool | None = None
     """Whether the model thinks; None where nothing says so."""
     may_think: bool = True
@@ -116,7 +128,10 @@ def adapt_request(
     if thinking is not None and not all(rule.takes_budget for rule in rules):
         request, thinking = _replace_budget(request, thinking, warnings)
     switches = read_switches(request.options, {"thinking": thinking} if thinking else None, *bodies)
-    needs_none = bool(request.tools) and any(rule.tools_need_effort_none for rule in rules)
+    needs_none = bool(request.tools) and any(
+        rule.tools_need_effort_none and rule.is_thinking in (None, is_thinking(host, request.model, switches))
+        for rule in rules
+    )
     if needs_none and "reasoning_effort" not in switches:
         switches["reasoning_effort"] = False
         request = _change_options(request, reasoning_effort="none")
@@ -125,11 +140,13 @@ def adapt_request(
             "not to (`none`); with `api: responses` in the llms entry it reasons beside tools"
         )
     thinks = is_thinking(host, request.model, switches)
-    has_budget = _has_budget(thinking, *bodies)
+    budget = has_budget(thinking, *bodies)
     rules = tuple(
-        rule for rule in rules if rule.is_thinking in (None, thinks) and rule.has_budget in (None, has_budget)
+        rule for rule in rules if rule.is_thinking in (None, thinks) and rule.has_budget in (None, budget)
     )
+    _refuse_what_cannot_be_changed(request, rules, find_row(host).title if find_row(host).name else host)
     request = _drop_options(request, rules, warnings)
+    request = _rewrite_format(request, rules, warnings)
     request = _fit_tool_choice(request, rules, host, warnings)
     return AdaptedRequest(
         request=request,
@@ -138,9 +155,59 @@ def adapt_request(
         id_form=next((rule.id_form for rule in rules if rule.id_form is not None), None),
         needs_reply_after_results=any(rule.needs_reply_after_results for rule in rules),
         needs_call_signatures=any(rule.needs_call_signatures for rule in rules),
+        takes_closed_schemas=all(rule.takes_closed_schemas for rule in rules),
         is_thinking=thinks,
         may_think=not any(rule.never_thinks for rule in rules),
     )
+
+
+_PART_TYPES: dict[Modality, type] = {"image": ImagePart, "audio": AudioPart, "file": FilePart}
+
+
+def _refuse_what_cannot_be_changed(request: Request, rules: tuple[RequestRule, ...], title: str) -> None:
+    """Raise for what the host refuses, and what nobody but the author can leave out.
+
+    Raises:
+        ProviderError: too many tools, tools at all, a name that is too long, or a part.
+    """
+    for rule in (rule for rule in rules if rule.is_certain):
+        if rule.max_tools is not None and len(request.tools) > rule.max_tools:
+            raise ProviderError(
+                kind="bad_request",
+                message=f"{title} takes at most {rule.max_tools} tools, not {len(request.tools)}; set "
+                "`max_tools` and `essential_tools` in the llms entry",
+            )
+        most = rule.max_name_length
+        long_name = next((tool.name for tool in request.tools if most and len(tool.name) > most), None)
+        if long_name is not None:
+            raise ProviderError(
+                kind="bad_request",
+                message=f"{title} takes names of at most {most} characters, and the tool {long_name!r} has "
+                f"{len(long_name)}; give it a shorter name",
+            )
+        if not rule.takes_tools and request.tools:
+            raise ProviderError(
+                kind="tools_unsupported",
+                message=f"{title} takes no tools for {request.model}; name another model",
+            )
+        types = tuple(_PART_TYPES[modality] for modality in rule.refused_parts)
+        for message in request.messages if types else ():
+            part = next((part for part in message.parts if isinstance(part, types)), None)
+            if part is not None and read_file_text(part) is None and message.role != "assistant":
+                raise refuse_part(part, title, "send its text, or use another API")  # type: ignore[arg-type]
+
+
+def _rewrite_format(request: Request, rules: tuple[RequestRule, ...], warnings: list[str]) -> Request:
+    """The request with a schema for any object in place of `json_object`, where a host refuses that."""
+    form = request.options.get("response_format")
+    kind = form.get("type") if isinstance(form, Mapping) else None
+    if kind != "json_object" or not any(kind in rule.refused_formats for rule in rules):
+        return request
+    warnings.append(
+        "response_format: the host refuses `json_object`, so a schema that takes any object was sent instead"
+    )
+    schema = {"name": "answer", "schema": {"type": "object"}}
+    return _change_options(request, response_format={"type": "json_schema", "json_schema": schema})
 
 
 def _change_options(request: Request, **changes: Any) -> Request:
@@ -175,7 +242,7 @@ def _replace_budget(
     }
 
 
-def _has_budget(thinking: Mapping[str, Any] | None, *bodies: Mapping[str, Any] | None) -> bool:
+def has_budget(thinking: Mapping[str, Any] | None, *bodies: Mapping[str, Any] | None) -> bool:
     """Whether thinking is switched on with a budget."""
     for body in bodies:
         fields = (body or {}).get("additionalModelRequestFields", body) or {}

@@ -128,6 +128,14 @@ class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a message of the user right after a tool's result is refused."""
     needs_user_message: bool = False
     """Whether a request without a message of the user is refused."""
+    matches_results: bool = False
+    """Whether each call must have its result before the next message, and each result its call."""
+    single_system: bool = False
+    """Whether a message of the system that is not the first message is refused."""
+    has_closed_keys: bool = False
+    """Whether keys of the body are refused that the wire format does not have."""
+    refused_formats: tuple[str, ...] = ()
+    """The types of `response_format` that are refused."""
     needs_reasoning: EchoReasoning = "never"
     """The assistant's messages that are refused without `reasoning_content`."""
     takes_budget: bool = True
@@ -200,9 +208,6 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a message whose reasoning would go back gets an empty one where it has none."""
     stream_usage: bool = True
     """Whether `stream_options` may ask for token counts."""
-    takes_whole_choice: bool = True
-    """Whether `tool_choice` is read at all."""
-    needs_stream: bool = False
 
     # what its answers look like
     reasoning_field: str = ""
@@ -215,9 +220,6 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its output count leaves reasoning out."""
     error_forms: tuple[ErrorForm, ...] = ("object",)
     """Bodies of its errors, the usual one first."""
-    failures: Mapping[str, tuple[str, bool]] = msgspec.field(default_factory=dict)
-    """By code or word of an error, as this host alone means it: the failure's kind, and whether the same
-    request may succeed later."""
     limit_headers: str = ""
     """Beginning of the headers that say what is left of its limits; empty: none is known."""
     price_page: str = ""
@@ -381,6 +383,12 @@ WIRE_RULES: tuple[RequestRule, ...] = (
         source="ai.google.dev, Thought signatures; 0xsline/OpenChatCut#6 (2026-07)",
         evidence="traffic",
     ),
+    RequestRule(
+        wires=("messages",),
+        matches_results=True,
+        source="platform.claude.com, Tool use: results are the first blocks after their calls",
+        evidence="page",
+    ),
     RequestRule(wires=("gemini",), max_tools=512, source="google-genai 3.4.0, types.py", evidence="types"),
     _MISTRAL_TEMPLATE,
 )
@@ -419,6 +427,14 @@ _OPENAI_RULES = (
         evidence="traffic",
     ),
     RequestRule(
+        wires=("chat",),
+        models=r"^gpt-5\.4(?!\S*-chat)",
+        is_thinking=True,
+        tools_need_effort_none=True,
+        source="openai/openai-openapi#541 (2026-05-18)",
+        evidence="traffic",
+    ),
+    RequestRule(
         wires=("responses",),
         models=r"gpt-3\.5|gpt-4|chatgpt-|gpt-5\S*-chat",
         never_thinks=True,
@@ -445,6 +461,15 @@ _OPENAI_RULES = (
     ),
     RequestRule(
         refused_keys=("top_k",), source="openai 3.54.0, completion_create_params.py", evidence="types"
+    ),
+    RequestRule(
+        matches_results=True,
+        source="OpenAI's refusals: each `tool_calls` must be followed by messages that answer each id; "
+        "no tool call found for an output",
+        evidence="traffic",
+    ),
+    RequestRule(
+        has_closed_keys=True, source="OpenAI's refusal of unknown parameters, told", evidence="memory"
     ),
 )
 
@@ -532,16 +557,9 @@ ANTHROPIC_ROW = HostRow(
     base_url="https://api.anthropic.com",
     key_variables=("ANTHROPIC_API_KEY",),
     error_forms=("anthropic",),
-    failures={"overloaded_error": ("overloaded", True)},
     limit_headers="anthropic-ratelimit-",
     price_page="https://platform.claude.com/docs/en/about-claude/pricing",
-    rules=(
-        RequestRule(
-            max_name_length=64,
-            source="anthropic 2.12.0, types/tool_param.py; platform.claude.com, Tool use",
-            evidence="types",
-        ),
-    ),
+    rules=(RequestRule(max_name_length=64, source="not read again", evidence="memory"),),
     thinking=(_CLAUDE_THINKS,),
     source="platform.claude.com, Messages and Errors",
 )
@@ -584,7 +602,6 @@ OLLAMA_ROW = HostRow(
     key_variables=("OLLAMA_API_KEY",),
     echo_reasoning="tool_turns",
     reasoning_field="reasoning",
-    takes_whole_choice=False,
     error_forms=("text", "object"),
     rules=(_NO_LISTS,),
     source="recorded traffic; docs.ollama.com/api/openai-compatibility (no tool_choice)",
@@ -629,6 +646,7 @@ MISTRAL_ROW = HostRow(
             "avante.nvim#2695",
             evidence="traffic",
         ),
+        RequestRule(matches_results=True, source="error 3230, told", evidence="memory"),
     ),
     source="Mistral's API reference (random_seed, ToolMessage.name); recorded traffic (thinking comes as "
     "parts of the content)",
@@ -642,17 +660,13 @@ GROQ_ROW = HostRow(
     key_variables=("GROQ_API_KEY",),
     reasoning_field="reasoning",
     error_forms=("object",),
-    failures={
-        "rate_limit_exceeded": ("rate_limited", True),
-        "tool_use_failed": ("bad_response", True),
-        "498": ("overloaded", True),
-    },
     limit_headers="x-ratelimit-",
     price_page="https://groq.com/pricing",
     rules=(
         _NO_LISTS,
         RequestRule(
-            refused_keys=("logprobs", "top_logprobs", "logit_bias", "n"),
+            refused_keys=("logprobs", "top_logprobs", "logit_bias"),
+            refuses=(RefusedOption(name="n", taken=(1, 1)),),
             source="console.groq.com/docs/openai",
             evidence="page",
         ),
@@ -679,14 +693,13 @@ DEEPSEEK_ROW = HostRow(
     reasoning_field="reasoning_content",
     finish_words={"insufficient_system_resource": "error"},
     usage_fields={"usage.prompt_cache_hit_tokens": "cached"},
-    failures={"402": ("quota", False)},
     price_page="https://api-docs.deepseek.com/quick_start/pricing",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
-        _NO_STRICT,
         _THINKS_WITHOUT_FORCE,
         RequestRule(
+            wires=("chat",),
             models=r"^deepseek-v[4-9]",
             is_thinking=True,
             needs_reasoning="always",
@@ -719,7 +732,6 @@ OPENROUTER_ROW = HostRow(
     reasoning_field="reasoning",
     error_forms=("object", "choice"),
     usage_fields={"usage.cost": "cost"},
-    failures={"402": ("quota", False), "502": ("server", True)},
     limit_headers="x-ratelimit-",
     price_page="https://openrouter.ai/models",
     rules=(_NO_LISTS,),
@@ -757,7 +769,10 @@ XAI_ROW = HostRow(
             evidence="code",
         ),
         RequestRule(
-            takes_closed_schemas=False, source="vercel/ai, packages/xai, 2026-08-22", evidence="code"
+            wires=("chat",),
+            takes_closed_schemas=False,
+            source="vercel/ai, packages/xai, 2026-08-22",
+            evidence="code",
         ),
     ),
     thinking=(
@@ -776,7 +791,15 @@ VLLM_ROW = HostRow(
     reasoning_field="reasoning",
     finish_words={"repetition": "length", "abort": "error"},
     error_forms=("flat", "object"),
-    rules=(_NO_LISTS,),
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            models=r"^qwen3\.[5-9]",
+            single_system=True,
+            source="vllm-project/vllm#49496 (2026-07-23), #41114, BerriAI/litellm#26879",
+            evidence="traffic",
+        ),
+    ),
     source="docs.vllm.ai, Reasoning outputs, page of v0.26",
 )
 
@@ -791,6 +814,9 @@ LM_STUDIO_ROW = HostRow(
         _NO_LISTS,
         _refuse_choices(
             "named", source="lmstudio-bug-tracker#670, oh-my-pi#6925 (2026-07-28)", evidence="traffic"
+        ),
+        RequestRule(
+            refused_formats=("json_object",), source="lmstudio-bug-tracker#189, rig#442", evidence="traffic"
         ),
     ),
     source="its own port, where nothing else says what is behind it; lmstudio-bug-tracker#189",
@@ -807,11 +833,6 @@ _MOONSHOT_ROW = HostRow(
     fill_reasoning=True,
     reasoning_field="reasoning_content",
     usage_fields={"usage.cached_tokens": "cached"},
-    failures={
-        "exceeded_current_quota_error": ("quota", False),
-        "engine_overloaded_error": ("overloaded", True),
-        "rate_limit_reached_error": ("rate_limited", True),
-    },
     price_page="https://platform.moonshot.ai/docs/pricing/chat",
     rules=(
         _NO_LISTS,
@@ -875,11 +896,6 @@ _QWEN_ROW = HostRow(
         "usage.prompt_tokens_details.cached_tokens": "cached",
         "usage.prompt_tokens_details.cache_creation_input_tokens": "cache_write",
     },
-    failures={
-        "data_inspection_failed": ("content_filter", False),
-        "arrearage": ("quota", False),
-        "insufficient_quota": ("quota", False),
-    },
     price_page="https://www.alibabacloud.com/help/en/model-studio/models",
     rules=(
         _NO_LISTS,
@@ -930,15 +946,6 @@ _ZAI_ROW = HostRow(
         "network_error": "error",
         "model_context_window_exceeded": "length",
     },
-    failures={
-        **dict.fromkeys(("1112", "1121"), ("auth", False)),
-        **dict.fromkeys(("1113", "1308", "1309", "1310", "1311"), ("quota", False)),
-        **dict.fromkeys(("1302", "1303"), ("rate_limited", True)),
-        **dict.fromkeys(("1305", "1312"), ("overloaded", True)),
-        "1234": ("server", True),
-        "1261": ("context_length", False),
-        "1301": ("content_filter", False),
-    },
     price_page="https://docs.z.ai/guides/overview/pricing",
     rules=(
         _NO_LISTS,
@@ -984,14 +991,6 @@ _MINIMAX_ROW = HostRow(
     echo_reasoning="always",
     reasoning_field="reasoning_details",
     error_forms=("base_resp", "object"),
-    failures={
-        "1002": ("rate_limited", True),
-        "1004": ("auth", False),
-        "1008": ("quota", False),
-        "1013": ("server", True),
-        **dict.fromkeys(("1026", "1027"), ("content_filter", False)),
-        "2013": ("bad_request", False),
-    },
     rules=(_NO_LISTS, _NO_STRICT),
     source="platform.minimax.io (the whole message goes back; error codes)",
 )
@@ -1133,7 +1132,6 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(*("sglang", "SGLang", "http://127.0.0.1:30000/v1"), finish_words={"abort": "error"}),
     _describe_plain_host(
         *("llamacpp", "llama.cpp", "http://127.0.0.1:8080/v1"),
-        failures={"exceed_context_size_error": ("context_length", False)},
         source="llama.cpp, docs/function-calling.md; tools/server",
     ),
     _describe_plain_host(

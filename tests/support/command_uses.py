@@ -85,6 +85,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("tools", "pin", "agent.yaml"),
     ("models", "list", "agent.yaml"),
     ("models", "validate", "agent.yaml"),
+    ("emulate",),
+    ("emulate", "--json"),
     ("doctor", "agent.yaml"),
     ("doctor", "agent.yaml", "--json"),
     ("schema", "spec"),

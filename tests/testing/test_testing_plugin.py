@@ -53,6 +53,14 @@ def test_rules(scripted_model, toolchart_log):
     assert run(toolchart_log, model).content == "by rule"
 
 
+def test_hosts_are_emulated(emulated_host):
+    first, second = emulated_host("groq"), emulated_host("ollama", model="qwen3:8b")
+    assert first.port != second.port
+    with Engine({**SPEC, "llms": {"model": second.entry}}, log="memory") as engine:
+        assert engine.run("2 + 3?").content == "Done."
+    assert second.bodies[0]["model"] == "qwen3:8b"
+
+
 def test_logs_are_apart(toolchart_log):
     assert not toolchart_log.exists()
 
@@ -119,7 +127,7 @@ def test_the_fixtures_work_in_a_suite(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(SUITE, encoding="utf-8")
     done = run_pytest_in(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_the_state_machine_is_one_line_of_a_suite(tmp_path: Path) -> None:

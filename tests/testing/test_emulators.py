@@ -1,0 +1,522 @@
+"""The emulators of model hosts: our loop against each, what each refuses, what real hosts accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+from recorded_traffic import find_recording, list_cassette_paths, needs_recorded
+
+from toolchart.engine.runtime.engine import Engine
+from toolchart.providers.recording.cassettes import read_cassette
+from toolchart.providers.shared.host_rows import CERTAIN, HOST_ROWS, find_row
+from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.messages import Delta, Reply, TextDelta
+from toolchart.testing.emulators import Emulator, emulate_host, list_emulated_hosts
+from toolchart.testing.emulators.checks import check_request, read_view
+from toolchart.testing.emulators.server import MODELS
+
+TOOL = {
+    "name": "count",
+    "description": "Counts the boats.",
+    "parameters": {
+        "type": "object",
+        "properties": {"what": {"type": "string"}, "most": {"type": "integer", "minimum": 3}},
+        "required": ["what", "most"],
+        "additionalProperties": False,
+    },
+    "implementation": {"type": "mock", "mock_response": 2},
+}
+
+APIS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in MODELS),
+    ("openai", {"api": "chat"}),
+    ("azure", {"api": "responses"}),
+    ("gemini", {"provider": "openai", "base_url": "/v1beta/openai", "host_profile": "gemini"}),
+    ("ollama", {"provider": "openai", "base_url": "/v1", "host_profile": "ollama"}),
+    ("xai", {"api": "responses"}),
+]
+"""The twelve hosts, and the further APIs of some."""
+
+
+def make_spec(host: Emulator, llm: dict[str, Any] | None = None, **handler: Any) -> dict[str, Any]:
+    """An agent with one tool whose model is emulated."""
+    keys = dict(llm or {})
+    if str(keys.get("base_url", "")).startswith("/"):
+        keys["base_url"] = f"http://127.0.0.1:{host.port}{keys['base_url']}"
+    return {
+        "llms": {"main": {**host.entry, **keys}},
+        "tools": {"registry": [TOOL]},
+        "responses": [{"llm": "main", "tools": {"enabled": True}, **handler}],
+    }
+
+
+async def collect(engine: Engine, text: str) -> list[Any]:
+    """The items of a streamed turn."""
+    return [item async for item in engine.stream(text, conversation="c")]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("name", "llm"), APIS, ids=[f"{name} {llm.get('api', llm.get('provider', ''))}" for name, llm in APIS]
+)
+def test_the_loop_runs_at_each_host(name: str, llm: dict[str, Any], is_streamed: bool) -> None:
+    """Two turns of the default chart, each with a call and an answer, are refused by none of the twelve
+    hosts, whole and streamed; the replies arrive as they were said."""
+    with emulate_host(name) as host, Engine(make_spec(host, llm), log="memory") as engine:
+        for text in ("How many?", "And now?"):
+            if is_streamed:
+                items = asyncio.run(collect(engine, text))
+                assert "".join(item.text for item in items if isinstance(item, TextDelta)) == "Done."
+                assert any(isinstance(item, Delta) for item in items)
+                result = items[-1]
+            else:
+                result = engine.run(text, conversation="c")
+            assert (result.state, result.content, result.error) == ("finished", "Done.", None), host.refusals
+            assert result.usage.input > 0
+    assert host.refusals == []
+    assert len(host.bodies) == 4
+    assert json.dumps(host.bodies[-1]).count("count") >= 3
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+USER = {"role": "user", "content": "How many?"}
+FUNCTION = {"type": "function", "function": {"name": "count", "parameters": {"type": "object"}}}
+
+
+def make_call(call_id: str, **keys: Any) -> dict[str, Any]:
+    """A message with a call."""
+    call = {"id": call_id, "type": "function", "function": {"name": "count", "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [call], **keys}
+
+
+def make_result(call_id: str, **keys: Any) -> dict[str, Any]:
+    """The result of a call."""
+    return {"role": "tool", "tool_call_id": call_id, "content": "2", **keys}
+
+
+CHAT = "/chat/completions"
+PDF = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}}
+TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "count", "input": {}}
+CLAUDE_TOOL = {"name": "count", "input_schema": {"type": "object"}}
+CLAUDE = {"model": "claude-opus-5", "max_tokens": 2000, "messages": [USER], "tools": [CLAUDE_TOOL]}
+GEMINI_CALL = {"functionCall": {"name": "count", "args": {}}}
+GEMINI_USER = {"role": "user", "parts": [{"text": "How many?"}]}
+
+REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "gpt-5.5 reasons beside tools": (
+        "openai",
+        CHAT,
+        {"model": "gpt-5.5", "messages": [USER], "tools": [FUNCTION]},
+        "reasoning_effort",
+    ),
+    "gpt-5.4 reasons beside tools if an effort is sent": (
+        "openai",
+        CHAT,
+        {"model": "gpt-5.4", "messages": [USER], "tools": [FUNCTION], "reasoning_effort": "high"},
+        "reasoning_effort",
+    ),
+    "a sampled gpt-5": (
+        "openai",
+        CHAT,
+        {"model": "gpt-5", "messages": [USER], "temperature": 0.2},
+        "temperature",
+    ),
+    "stop at gpt-5": ("openai", CHAT, {"model": "gpt-5", "messages": [USER], "stop": ["#"]}, "stop"),
+    "a call without a result": (
+        "openai",
+        CHAT,
+        {"model": "gpt-4.1", "messages": [USER, make_call("c1"), USER], "tools": [FUNCTION]},
+        "have no result",
+    ),
+    "a result without a call": (
+        "openai",
+        CHAT,
+        {"model": "gpt-4.1", "messages": [USER, make_result("c1")], "tools": [FUNCTION]},
+        "no tool call was found",
+    ),
+    "a long id": (
+        "openai",
+        CHAT,
+        {"model": "gpt-4.1", "messages": [USER, make_call("c" * 41), make_result("c" * 41)]},
+        "must match",
+    ),
+    "an unmatched output of Responses": (
+        "openai",
+        "/responses",
+        {"model": "gpt-4.1", "input": [{"type": "function_call_output", "call_id": "c1", "output": "2"}]},
+        "no tool call was found",
+    ),
+    "encrypted reasoning of gpt-4.1": (
+        "openai",
+        "/responses",
+        {"model": "gpt-4.1", "input": "Hi", "include": ["reasoning.encrypted_content"]},
+        "Encrypted content",
+    ),
+    "a PDF in Azure's chat": (
+        "azure",
+        "/openai/deployments/gpt-4.1/chat/completions",
+        {"model": "gpt-4.1", "messages": [{"role": "user", "content": [PDF]}]},
+        "'file'",
+    ),
+    "a sampled claude-opus-5": ("anthropic", "/v1/messages", {**CLAUDE, "temperature": 0.5}, "temperature"),
+    "a budget at claude-opus-5": (
+        "anthropic",
+        "/v1/messages",
+        {**CLAUDE, "thinking": {"type": "enabled", "budget_tokens": 1024}},
+        "adaptive",
+    ),
+    "a forced claude-fable-5": (
+        "anthropic",
+        "/v1/messages",
+        {**CLAUDE, "model": "claude-fable-5", "tool_choice": {"type": "any"}},
+        "tool_choice",
+    ),
+    "a choice beside a budget": (
+        "anthropic",
+        "/v1/messages",
+        {
+            **CLAUDE,
+            "model": "claude-sonnet-4-5",
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "tool_choice": {"type": "tool", "name": "count"},
+        },
+        "tool_choice",
+    ),
+    "an id with a dot at Anthropic": (
+        "anthropic",
+        "/v1/messages",
+        {
+            **CLAUDE,
+            "messages": [
+                USER,
+                {"role": "assistant", "content": [{**TOOL_USE, "id": "a.b"}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.b", "content": "2"}]},
+            ],
+        },
+        "must match",
+    ),
+    "a tool_use without a result": (
+        "anthropic",
+        "/v1/messages",
+        {**CLAUDE, "messages": [USER, {"role": "assistant", "content": [TOOL_USE]}, USER]},
+        "have no result",
+    ),
+    "no max_tokens at Anthropic": (
+        "anthropic",
+        "/v1/messages",
+        {"model": "claude-opus-5", "messages": [USER]},
+        "max_tokens",
+    ),
+    "an effort of xhigh with thinking off": (
+        "anthropic",
+        "/v1/messages",
+        {**CLAUDE, "thinking": {"type": "disabled"}, "output_config": {"effort": "xhigh"}},
+        "reasoning_effort",
+    ),
+    "513 declarations": (
+        "gemini",
+        "/v1beta/models/gemini-3-pro:generateContent",
+        {
+            "contents": [GEMINI_USER],
+            "tools": [{"functionDeclarations": [{"name": f"f{n}"} for n in range(513)]}],
+        },
+        "maximum length of 512",
+    ),
+    "a call without its signature at Gemini": (
+        "gemini",
+        "/v1beta/models/gemini-3-pro:generateContent",
+        {
+            "contents": [
+                GEMINI_USER,
+                {"role": "model", "parts": [GEMINI_CALL]},
+                {"role": "user", "parts": [{"functionResponse": {"name": "count", "response": {}}}]},
+            ]
+        },
+        "thought_signature",
+    ),
+    "a call without its signature at Gemini's compatible endpoint": (
+        "gemini",
+        "/v1beta/openai/chat/completions",
+        {"model": "gemini-3-pro", "messages": [USER, make_call("c1"), make_result("c1")]},
+        "thought_signature",
+    ),
+    "arguments as text at Ollama": (
+        "ollama",
+        "/api/chat",
+        {"model": "m", "messages": [USER, make_call("c1")]},
+        "unmarshal",
+    ),
+    "a foreign id at Mistral": (
+        "mistral",
+        CHAT,
+        {"model": "mistral-large-latest", "messages": [USER, make_call("call_1"), make_result("call_1")]},
+        "must match",
+    ),
+    "user after tool at Mistral": (
+        "mistral",
+        CHAT,
+        {"model": "m", "messages": [USER, make_call("abcdefgh1"), make_result("abcdefgh1"), USER]},
+        "after role 'tool'",
+    ),
+    "a list of tools at Mistral": (
+        "mistral",
+        CHAT,
+        {
+            "model": "m",
+            "messages": [USER],
+            "tools": [FUNCTION],
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
+        },
+        "lists",
+    ),
+    "a name at Groq": ("groq", CHAT, {"model": "m", "messages": [{**USER, "name": "x"}]}, "'name'"),
+    "logprobs at Groq": ("groq", CHAT, {"model": "m", "messages": [USER], "logprobs": True}, "logprobs"),
+    "two choices at Groq": ("groq", CHAT, {"model": "m", "messages": [USER], "n": 2}, "'n'"),
+    "reasoning_content at Groq": (
+        "groq",
+        CHAT,
+        {"model": "m", "messages": [USER, make_call("c", reasoning_content="x"), make_result("c")]},
+        "reasoning_content",
+    ),
+    "a forced DeepSeek V4": (
+        "deepseek",
+        CHAT,
+        {"model": "deepseek-v4-pro", "messages": [USER], "tools": [FUNCTION], "tool_choice": "required"},
+        "tool_choice",
+    ),
+    "DeepSeek V4 without its reasoning": (
+        "deepseek",
+        CHAT,
+        {"model": "deepseek-v4-pro", "messages": [USER, make_call("c1"), make_result("c1")]},
+        "reasoning_content",
+    ),
+    "developer at DeepSeek": (
+        "deepseek",
+        CHAT,
+        {"model": "deepseek-v4-pro", "messages": [{"role": "developer", "content": "Hi"}, USER]},
+        "'developer'",
+    ),
+    "a torn thought at OpenRouter": (
+        "openrouter",
+        CHAT,
+        {
+            "model": "anthropic/claude-sonnet-4.5",
+            "messages": [
+                USER,
+                make_call(
+                    "c1",
+                    reasoning_details=[
+                        {"type": "reasoning.text", "text": "The", "index": 0},
+                        {"type": "reasoning.text", "signature": "emulated-1", "index": 0},
+                    ],
+                ),
+                make_result("c1"),
+            ],
+        },
+        "Invalid `signature`",
+    ),
+    "stop at grok-4": ("xai", CHAT, {"model": "grok-4", "messages": [USER], "stop": ["#"]}, "stop"),
+    "a penalty at grok-4": (
+        "xai",
+        CHAT,
+        {"model": "grok-4", "messages": [USER], "presence_penalty": 1},
+        "presence_penalty",
+    ),
+    "an effort at grok-4.20": (
+        "xai",
+        CHAT,
+        {"model": "grok-4.20", "messages": [USER], "reasoning_effort": "low"},
+        "reasoning_effort",
+    ),
+    "a closed schema at xAI": (
+        "xai",
+        CHAT,
+        {
+            "model": "grok-4",
+            "messages": [USER],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "f",
+                        "parameters": {"type": "object", "additionalProperties": False},
+                    },
+                }
+            ],
+        },
+        "additionalProperties",
+    ),
+    "a second system message at vLLM": (
+        "vllm",
+        CHAT,
+        {"model": "Qwen/Qwen3.5-32B", "messages": [USER, {"role": "system", "content": "x"}]},
+        "beginning",
+    ),
+    "a named choice at LM Studio": (
+        "lmstudio",
+        CHAT,
+        {
+            "model": "m",
+            "messages": [USER],
+            "tools": [FUNCTION],
+            "tool_choice": {"type": "function", "function": {"name": "count"}},
+        },
+        "tool_choice",
+    ),
+    "json_object at LM Studio": (
+        "lmstudio",
+        CHAT,
+        {"model": "m", "messages": [USER], "response_format": {"type": "json_object"}},
+        "json_object",
+    ),
+}
+"""By case: host, path below its address, a body that the host refuses, and a part of what it says."""
+
+PATHS = {"azure": "", "anthropic": "", "ollama": "", "gemini": ""}
+"""Hosts whose path in a case is the whole one."""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_host_refuses_is_refused(case: str) -> None:
+    """A body of a form that the host is known to refuse gets its status and an error in its own form, and the
+    emulator says who knows it."""
+    name, path, body, words = REFUSED[case]
+    with emulate_host(name) as host:
+        root = f"http://127.0.0.1:{host.port}" if name in PATHS else host.base_url
+        headers = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
+        answer = httpx.post(root + path, json=body, headers=headers)
+    assert answer.status_code == 400
+    assert words in json.dumps(answer.json(), ensure_ascii=False)
+    refusal = next(one for one in host.refusals if words in one.message)
+    assert refusal.source
+    assert refusal.evidence in CERTAIN
+
+
+FITTED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "gpt-5.5 on chat": ("openai", {"api": "chat"}, {}, "reasoning_effort"),
+    "a sampled gpt-5.5": ("openai", {}, {"temperature": 0.2}, "temperature"),
+    "a sampled claude-opus-5": ("anthropic", {}, {"temperature": 0.2, "top_k": 3}, "temperature"),
+    "a budget at claude-opus-5": ("anthropic", {}, {"thinking_budget": 2000}, "thinking"),
+    "a forced claude-fable-5": (
+        "anthropic",
+        {"model": "claude-fable-5"},
+        {"tool_choice": "required"},
+        "tool_choice",
+    ),
+    "a forced DeepSeek V4": ("deepseek", {}, {"tool_choice": "required"}, "tool_choice"),
+    "stop at grok-4": ("xai", {}, {"stop": ["#"]}, "stop"),
+    "a closed schema at xAI": ("xai", {}, {}, "additionalProperties"),
+    "logprobs at Groq": ("groq", {}, {"logprobs": 2}, "logprobs"),
+    "a named choice at LM Studio": ("lmstudio", {}, {"tool_choice": "count"}, "tool_choice"),
+    "json_object at LM Studio": (
+        "lmstudio",
+        {},
+        {"response_format": {"type": "json_object"}},
+        "response_format",
+    ),
+    "a list of tools at Mistral": (
+        "mistral",
+        {},
+        {"tool_choice": {"allowed": ["count"], "mode": "required"}},
+        "tool_choice",
+    ),
+}
+"""By case: host, keys of the entry, options of the handler that the host refuses, and a word of the warning.
+`a closed schema at xAI` and `json_object at LM Studio` were refused before there were rows of hosts."""
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("case", FITTED)
+def test_our_requests_are_not_refused(case: str, is_streamed: bool) -> None:
+    """What a host refuses does not go out, and the result says what was left out or changed."""
+    name, llm, handler, word = FITTED[case]
+    with emulate_host(name) as host, Engine(make_spec(host, llm, **handler), log="memory") as engine:
+        if is_streamed:
+            result = asyncio.run(collect(engine, "How many?"))[-1]
+        else:
+            result = engine.run("How many?", conversation="c")
+    assert host.refusals == []
+    assert (result.state, result.content) == ("finished", "{}" if "json" in case else "Done.")
+    assert any(word in warning for warning in result.warnings), result.warnings
+
+
+# -- what hosts accepted -------------------------------------------------------------------------
+
+
+@needs_recorded
+def test_what_real_hosts_accepted_is_accepted() -> None:
+    """Every recorded request that a host answered passes the checks of the host's row, and so do those of
+    addresses that nobody knows; a refusal here is a rule that is wrong."""
+    counts: Counter[str] = Counter()
+    refused: list[str] = []
+    for path in list_cassette_paths("recorded"):
+        for exchange in read_cassette(find_recording(path)):
+            is_call = exchange.endpoint in ("chat", "responses", "messages", "gemini", "ollama")
+            if not is_call or not isinstance(exchange.request_body, dict) or exchange.status != 200:
+                continue
+            row = find_row(httpx.URL(exchange.uri).netloc.decode() if "://" in exchange.uri else "")
+            model = exchange.uri.partition("/models/")[2].partition(":")[0]
+            view = read_view(exchange.endpoint, exchange.request_body, model or "deployment")
+            counts[row.name] += 1
+            refused += [
+                f"{row.name} {path}: {refusal.message}"
+                for refusal in check_request(row, view)
+                if refusal.is_certain
+            ]
+    assert refused == []
+    assert sum(counts.values()) > 500
+    assert {"openai", "gemini", "mistral", "groq", "deepseek", "openrouter"} <= counts.keys()
+
+
+# -- the emulator itself -------------------------------------------------------------------------
+
+
+def test_replies_follow_the_script_and_then_the_rule() -> None:
+    """Scripted replies and errors come in their order; a refused request uses none of them up."""
+    script = [
+        Reply(content="First.", finish_reason="stop"),
+        ProviderError(kind="server", message="busy", status=503),
+    ]
+    with emulate_host("mistral", script=script) as host:
+        body = {"model": "m", "messages": [USER]}
+        headers = {"authorization": "Bearer k"}
+
+        def post(**keys: Any) -> httpx.Response:
+            return httpx.post(f"{host.base_url}/chat/completions", json={**body, **keys}, headers=headers)
+
+        assert post(messages=[]).status_code == 400
+        assert post().json()["choices"][0]["message"]["content"] == "First."
+        failed = post()
+        assert (failed.status_code, failed.json()["message"]) == (503, "busy")
+        assert post().json()["choices"][0]["message"]["content"] == "Done."
+        assert httpx.post(f"{host.base_url}/chat/completions", json=body).status_code == 401
+        assert httpx.get(f"{host.base_url}/models").json()["data"][0]["id"] == host.model
+
+
+def test_hearsay_is_a_warning_and_no_refusal() -> None:
+    """What somebody only said is answered, and listed as a warning."""
+    tools = [{"type": "function", "function": {"name": f"f{n}"}} for n in range(129)]
+    with emulate_host("openai") as host:
+        answer = httpx.post(
+            f"{host.base_url}/chat/completions",
+            json={"model": "gpt-4.1", "messages": [USER], "tools": tools},
+            headers={"authorization": "Bearer k"},
+        )
+    assert answer.status_code == 200
+    assert [warning.evidence for warning in host.warnings] == ["thread"]
+
+
+def test_every_host_can_be_emulated_or_says_so() -> None:
+    """Each row that is still served and speaks a form that emulators speak has one; another word is refused
+    with the nearest."""
+    names = list_emulated_hosts()
+    assert set(names) == {row.name for row in HOST_ROWS if row.wires != ("converse",) and not row.ended_on}
+    with pytest.raises(SpecError, match="no emulator") as caught, emulate_host("mistrl"):
+        pass
+    assert "mistral" in (caught.value.hint or "")
