@@ -50,6 +50,8 @@ class Price(_PriceModel):
     """Prompt tokens that the host had in its cache; without it they cost as `input` says."""
     cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Prompt tokens that the host wrote to its cache; without it they cost as `input` says."""
+    cache_write_1h: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Those of them that the cache keeps for an hour; without it they cost as `cache_write` says."""
 
     def compute_cost(self, usage: Usage) -> float | None:
         """The cost of these tokens, in the table's currency; None if the host did not count them."""
@@ -59,8 +61,11 @@ class Price(_PriceModel):
         written_tokens = min(usage.cache_write or 0, input_tokens - cached_tokens)
         cached_price = self.input if self.cached is None else self.cached
         write_price = self.input if self.cache_write is None else self.cache_write
+        long_tokens = min(usage.cache_write_1h or 0, written_tokens)
+        long_price = write_price if self.cache_write_1h is None else self.cache_write_1h
         input_cost = (input_tokens - cached_tokens - written_tokens) * self.input
-        input_cost += cached_tokens * cached_price + written_tokens * write_price
+        input_cost += cached_tokens * cached_price + (written_tokens - long_tokens) * write_price
+        input_cost += long_tokens * long_price
         return round((input_cost + (usage.output or 0) * self.output) / _MILLION, _DECIMALS)
 
 

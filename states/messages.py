@@ -197,6 +197,8 @@ class Usage(
     """Prompt tokens that the host read from its cache."""
     cache_write: int | None = None
     """Prompt tokens that the host wrote to its cache; part of `input`, and priced apart."""
+    cache_write_1h: int | None = None
+    """Those of `cache_write` that the cache keeps for an hour, which some hosts price apart."""
     total: int | None = None
     cost: float | None = None
     """Money, if the host reports it or a price table has it; in the currency of the table."""

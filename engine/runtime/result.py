@@ -21,7 +21,7 @@ from toolchart.states.calls import build_tracked_call
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import AskApproval
 from toolchart.states.events import Outcome, Settings
-from toolchart.states.messages import Usage
+from toolchart.states.messages import Reply, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot, TurnError
 from toolchart.states.visible_text import make_visible_line
@@ -174,6 +174,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why a result has no newer value: its newest failure, where no value followed."""
     outputs: dict[str, BaseModel] = {}
     """The results of which the user gave a pydantic class, as instances of it."""
+    combined_text: str = ""
+    """All text of all replies of the turn: `content` is the last, and what the model said beside its calls
+    stands before it, each after an empty line."""
 
     @property
     def ok(self) -> bool:
@@ -216,6 +219,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
             "usage": encode(self.usage),
             "finish_reason": self.finish_reason,
         }
+        if self.combined_text != self.content:
+            data["combined_text"] = self.combined_text
         if self.limit_reached:
             data["limit_reached"] = self.limit_reached
             data["limit_value"] = self.limit_value
@@ -283,6 +288,7 @@ def build_turn_result(
         ended_by=snapshot.ended_by,
         conversation=conversation,
         iterations=snapshot.iteration,
+        combined_text=_combine_texts(snapshot),
         finish_reason=finish_reason,
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
@@ -307,6 +313,29 @@ def build_turn_result(
         if output_classes
         else {},
     )
+
+
+def _combine_texts(snapshot: Snapshot) -> str:
+    """The texts of the turn's replies, and the answer where the chart gave it."""
+    answer, replies_left = snapshot.answer or "", snapshot.replies
+    texts: list[str] = []
+    newest = len(snapshot.messages)
+    for index in range(newest - 1, -1, -1):
+        message = snapshot.messages[index]
+        if message.role != "assistant":
+            continue
+        # The answer at a limit is a message, and no reply.
+        replies_left -= not (snapshot.limit_reached and not texts and message.content == answer)
+        if replies_left < 0:
+            break
+        if texts and newest == index + 1:  # a reply that was paused, and went on
+            texts[-1] = (message.content or "") + texts[-1]
+        elif message.content:
+            texts.append(message.content)
+        newest = index
+    if answer and not (texts and texts[0].endswith(answer)):
+        texts.insert(0, answer)
+    return "\n\n".join(reversed(texts))
 
 
 def _find_limit_value(snapshot: Snapshot) -> float | None:
@@ -391,6 +420,8 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     if reply is not None and reply.finish_reason in _FINISH_WARNINGS:
         word = f" ({reply.native_reason})" if reply.native_reason else ""
         warnings.append(f"{_FINISH_WARNINGS[reply.finish_reason]}{word}")
+    if reply is not None and snapshot.is_over and snapshot.error is None and _is_empty(snapshot, reply):
+        warnings.append("the model's answer is empty: it has neither text nor calls")
     if settings is not None and "response_format" in settings.options:
         warnings += _list_form_warnings(snapshot, settings)
     if snapshot.turn and snapshot.tracked_calls:
@@ -407,6 +438,12 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
             elif cut is not None:
                 warnings.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
     return warnings
+
+
+def _is_empty(snapshot: Snapshot, reply: Reply) -> bool:
+    """Whether a turn ended without an answer although the newest reply ended well."""
+    has_words = bool((snapshot.answer or "").strip() or (reply.content or "").strip() or reply.refusal)
+    return reply.finish_reason == "stop" and not (has_words or reply.tool_calls or reply.parts)
 
 
 def _list_form_warnings(snapshot: Snapshot, settings: Settings) -> list[str]:

@@ -51,6 +51,8 @@ class AnthropicSettings(AdapterSettings):
 
     thinking: dict[str, Any] | None = None
     """The request's `thinking`: `{type: enabled, budget_tokens: 1024}`, `{type: adaptive}`, ..."""
+    citations: bool = False
+    """Whether answers name their places in the documents that they were given (`CitationPart`)."""
     headers: dict[str, str] | None = None
     """More HTTP headers, such as `anthropic-beta`; `${VARIABLE}` is replaced."""
     extra_body: dict[str, Any] | None = None
@@ -102,7 +104,13 @@ class AnthropicProvider(HttpAdapter):
         """The body of `POST /v1/messages`."""
         adapted = self._adapt_request(request)
         origin = self.get_origin(request)
-        body = encode_request(adapted.request, stream=stream, origin=origin, thinking=adapted.thinking)
+        body = encode_request(
+            adapted.request,
+            stream=stream,
+            origin=origin,
+            thinking=adapted.thinking,
+            cites_documents=self._settings.citations,
+        )
         return body | (self._settings.extra_body or {})
 
     def _adapt_request(self, request: Request) -> AdaptedRequest:

@@ -33,6 +33,7 @@ from toolchart.providers.shared.requests import (
     find_call_ids,
     is_failed_result,
     list_sent_parts,
+    read_plain_text,
     read_tool_choice,
     refuse_part,
     select_offered_tools,
@@ -60,27 +61,35 @@ def encode_text(content: str | None) -> dict[str, Any]:
     return {"type": "text", "text": content if content and content.strip() else EMPTY_TEXT}
 
 
-def encode_part(part: SentPart) -> dict[str, Any]:
-    """One block of a user message or of a result. The API takes no sound.
+def encode_part(part: SentPart, *, cites_documents: bool = False) -> dict[str, Any]:
+    """One block of a user message or of a result. The API takes no sound. Text files are documents, as PDF
+    files are, so that the model can cite both.
 
-    Source: the API reference, `ImageBlockParam` and `DocumentBlockParam`.
+    Source: the API reference, `ImageBlockParam` and `DocumentBlockParam`; anthropic 2.12.0,
+    `types/document_block_param.py`, `types/plain_text_source_param.py`.
+
+    Args:
+        cites_documents: whether the answer is to name its places in the documents.
     """
     match part:
         case TextPart():
             return encode_text(part.text)
         case AudioPart():
             raise refuse_part(part, "Anthropic", "send it to a host that takes sound")
-    source = (
-        {"type": "url", "url": part.url}
-        if part.url
-        else {"type": "base64", "media_type": part.media_type, "data": part.data}
-    )
+    text = read_plain_text(part)
+    if part.url:
+        source = {"type": "url", "url": part.url}
+    elif text is not None:
+        source = {"type": "text", "media_type": "text/plain", "data": text if text.strip() else EMPTY_TEXT}
+    else:
+        source = {"type": "base64", "media_type": part.media_type, "data": part.data}
     if isinstance(part, ImagePart):
         return {"type": "image", "source": source}
-    if part.data and part.media_type != "application/pdf":
+    if part.data and text is None and part.media_type != "application/pdf":
         raise refuse_part(part, "Anthropic", "it takes PDF and text files")
     title = {"title": part.name} if part.name else {}
-    return {"type": "document", "source": source, **title}
+    citations = {"citations": {"enabled": True}} if cites_documents else {}
+    return {"type": "document", "source": source, **title, **citations}
 
 
 def decode_parts(blocks: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
@@ -142,12 +151,14 @@ def encode_request(
     stream: bool = False,
     origin: Origin = ANY_HOST,
     thinking: Mapping[str, Any] | None = None,
+    cites_documents: bool = False,
 ) -> dict[str, Any]:
     """The body of `POST /v1/messages`.
 
     Args:
         origin: where the request goes: data of its own replies goes with it.
         thinking: the entry's `thinking`.
+        cites_documents: the entry's `citations`.
 
     Raises:
         ProviderError: `bad_request`; the budget of thinking leaves no tokens for the answer.
@@ -158,7 +169,7 @@ def encode_request(
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": _choose_max_tokens(options.get("max_tokens"), thinking),
-        "messages": encode_messages(request.messages, origin),
+        "messages": encode_messages(request.messages, origin, cites_documents=cites_documents),
         **{wire: options[name] for name, wire in _OPTIONS.items() if options.get(name) is not None},
     }
     if thinking:
@@ -259,29 +270,36 @@ def _encode_response_format(response_format: Any) -> dict[str, Any]:
     return {"format": {"type": "json_schema", "schema": inner["schema"]}}
 
 
-def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
+def encode_messages(
+    messages: Sequence[Message], origin: Origin = ANY_HOST, *, cites_documents: bool = False
+) -> list[EncodedObject]:
     """The conversation without system messages.
 
     Adjacent messages of one role become one: tool results share a user message with the user's next text.
     """
-    kept = find_message_parts(NAME, origin)
+    kept = find_message_parts(NAME, origin, cites_documents)
 
     def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
-        return [_encode_message(message, origin, dict(ids or ()))]
+        return [_encode_message(message, origin, dict(ids or ()), cites_documents)]
 
     sent = [message for message in messages if message.role != "system"]
     parts = kept.collect_parts(sent, encode, find_call_ids(sent, ANTHROPIC_IDS))
     return join_roles((wire for (wire,) in parts), "content")
 
 
-def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) -> dict[str, Any]:
+def _encode_message(
+    message: Message, origin: Origin, ids: Mapping[str, str], cites_documents: bool
+) -> dict[str, Any]:
     """A message.
 
     Args:
         ids: ids of calls that go out in another form.
     """
     is_own = message.role == "assistant"
-    blocks = _encode_reply(message, origin, ids) if is_own else _encode_user_message(message, ids)
+    if is_own:
+        blocks = _encode_reply(message, origin, ids)
+    else:
+        blocks = _encode_user_message(message, ids, cites_documents)
     return {"role": "assistant" if is_own else "user", "content": blocks}
 
 
@@ -316,13 +334,14 @@ def _encode_own_block(block: dict[str, Any], own_ids: Mapping[str, str]) -> dict
     return block
 
 
-def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+def _encode_user_message(
+    message: Message, ids: Mapping[str, str], cites_documents: bool
+) -> list[dict[str, Any]]:
     """The blocks of a user message, or the one of a tool result."""
+    sent = list_sent_parts(message, reads_files=False) if message.parts else []
+    parts = [encode_part(part, cites_documents=cites_documents) for part in sent]
     if message.role != "tool":
-        if message.parts:
-            return list(map(encode_part, list_sent_parts(message)))
-        return [encode_text(message.content)]
-    parts = list(map(encode_part, list_sent_parts(message))) if message.parts else None
+        return parts if message.parts else [encode_text(message.content)]
     block: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
@@ -338,7 +357,7 @@ def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[
 _KNOWN_KEYS = ("id", "type", "role", "model", "content", "stop_reason", "usage", "error")
 _KNOWN_COUNTS = (
     *("input_tokens", "output_tokens", "thinking_tokens"),
-    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"),
 )
 
 
@@ -396,13 +415,18 @@ def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] 
 
 
 def _decode_usage(wire: Any) -> Usage | None:
-    """Token counts. `input_tokens` excludes cached ones, so they are added; output includes thinking."""
+    """Token counts. `input_tokens` excludes cached ones, so they are added; output includes thinking.
+
+    Source: anthropic 2.12.0, `types/usage.py`, `types/cache_creation.py`.
+    """
     if not isinstance(wire, Mapping):
         return None
     uncached = read_token_count(wire.get("input_tokens"))
     output = read_token_count(wire.get("output_tokens"))
     cache_reads = read_token_count(wire.get("cache_read_input_tokens"))
     cache_writes = read_token_count(wire.get("cache_creation_input_tokens"))
+    lifetimes = wire.get("cache_creation")
+    lifetimes = lifetimes if isinstance(lifetimes, Mapping) else {}
     details = wire.get("output_tokens_details")
     thinking = details.get("thinking_tokens") if isinstance(details, Mapping) else None
     total_input = None if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
@@ -412,5 +436,6 @@ def _decode_usage(wire: Any) -> Usage | None:
         reasoning=read_token_count(thinking),
         cached=cache_reads,
         cache_write=cache_writes,
+        cache_write_1h=read_token_count(lifetimes.get("ephemeral_1h_input_tokens")) or None,
         total=None if total_input is None or output is None else total_input + output,
     )

@@ -471,7 +471,8 @@ def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] 
 def _decode_usage(wire: Any) -> Usage | None:
     """Token counts. `inputTokens` excludes cached ones, so they are added.
 
-    Source: docs.aws.amazon.com, Prompt caching: the sum of the three is the whole input.
+    Sources: docs.aws.amazon.com, Prompt caching: the sum of the three is the whole input; botocore 1.44.5,
+    shape `TokenUsage`.
     """
     if not isinstance(wire, Mapping):
         return None
@@ -480,10 +481,12 @@ def _decode_usage(wire: Any) -> Usage | None:
     cache_reads = read_token_count(wire.get("cacheReadInputTokens"))
     cache_writes = read_token_count(wire.get("cacheWriteInputTokens"))
     total_input = None if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
+    details = [row for row in read_mappings(wire.get("cacheDetails")) if row.get("ttl") == "1h"]
     return Usage(
         input=total_input,
         output=output,
         cached=cache_reads,
         cache_write=cache_writes,
+        cache_write_1h=sum(read_token_count(row.get("inputTokens")) or 0 for row in details) or None,
         total=None if total_input is None or output is None else total_input + output,
     )

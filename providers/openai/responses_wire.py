@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.openai.wire import decode_response_parts, encode_response_content
+from toolchart.providers.openai.wire import decode_response_parts, encode_response_content, read_cost
 from toolchart.providers.shared.failures import build_bad_response_error, check_object, classify_error_body
 from toolchart.providers.shared.replies import (
     FinishWords,
@@ -287,7 +287,7 @@ _ECHOED_KEYS = (
 
 _KNOWN_COUNTS = (
     *("input_tokens", "output_tokens", "total_tokens"),
-    *("cached_tokens", "reasoning_tokens", "cache_write_tokens"),
+    *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cost"),
 )
 
 
@@ -374,6 +374,7 @@ def _decode_usage(wire: Any) -> Usage | None:
         cached=read_token_count(input_details.get("cached_tokens")),
         cache_write=read_token_count(input_details.get("cache_write_tokens")),
         total=read_token_count(wire.get("total_tokens")),
+        cost=read_cost(wire),
     )
 
 

@@ -681,6 +681,8 @@ def decode_usage(wire: Any) -> Usage | None:
         return None
     prompt, total = read_token_count(wire.get("prompt_tokens")), read_token_count(wire.get("total_tokens"))
     reasoning = read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens"))
+    if reasoning is None:  # Perplexity. Source: vercel/ai, `packages/perplexity`
+        reasoning = read_token_count(wire.get("reasoning_tokens"))
     output = read_token_count(wire.get("completion_tokens"))
     return Usage(
         input=prompt,
@@ -689,7 +691,7 @@ def decode_usage(wire: Any) -> Usage | None:
         cached=_read_cached_tokens(wire),
         cache_write=_read_written_tokens(wire),
         total=total,
-        cost=_read_amount(wire.get("cost")),
+        cost=read_cost(wire),
     )
 
 
@@ -717,6 +719,22 @@ def _read_written_tokens(wire: Mapping[str, Any]) -> int | None:
     names = ("cache_write_tokens", "cache_creation_input_tokens")
     counts = [read_token_count(_read_detail(wire, "prompt_tokens_details", name)) for name in names]
     return max((count for count in counts if count is not None), default=None)
+
+
+def read_cost(wire: Mapping[str, Any]) -> float | None:
+    """What the host says that a reply costs, in dollars.
+
+    OpenRouter sends the amount; Perplexity its parts and `total_cost`; xAI ten-billionths of a dollar.
+    Sources: openrouter.ai, Usage accounting; docs.perplexity.ai, Chat completions;
+    UKGovernmentBEIS/inspect_ai#5528.
+    """
+    cost = wire.get("cost")
+    amount = _read_amount(cost.get("total_cost") if isinstance(cost, Mapping) else cost)
+    ticks = _read_amount(wire.get("cost_in_usd_ticks")) if amount is None else None
+    return amount if ticks is None else ticks / _TICKS_PER_DOLLAR
+
+
+_TICKS_PER_DOLLAR = 10**10
 
 
 def _read_detail(wire: Mapping[str, Any], key: str, name: str) -> Any:

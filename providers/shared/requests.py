@@ -256,15 +256,20 @@ def describe_reply(message: Message) -> str:
 
 def read_file_text(part: ContentPart) -> str | None:
     """The text of a text file under its name; None for other parts, and for bytes that are no UTF-8."""
+    text = read_plain_text(part)
+    return f"{part.name}:\n{text}" if isinstance(part, FilePart) and part.name and text is not None else text
+
+
+def read_plain_text(part: ContentPart) -> str | None:
+    """The text of a text file; None for other parts, and for bytes that are no UTF-8."""
     if not isinstance(part, FilePart) or not part.data:
         return None
     if not part.media_type.startswith("text/") and part.media_type not in _TEXT_TYPES:
         return None
     try:
-        text = part.read_bytes().decode("utf-8-sig")
+        return part.read_bytes().decode("utf-8-sig")
     except ValueError:
         return None
-    return f"{part.name}:\n{text}" if part.name else text
 
 
 def refuse_part(part: SentPart, host: str, advice: str) -> ProviderError:

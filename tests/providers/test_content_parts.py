@@ -13,6 +13,8 @@ from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
+from toolchart.providers.registry import create_body_builder
+from toolchart.specs.models import LLMConfig
 from toolchart.states.content import (
     AudioPart,
     CitationPart,
@@ -270,3 +272,23 @@ def test_a_reply_of_nothing_but_text_has_no_parts() -> None:
     assert wire_gemini.decode_reply(body).parts == ()
     text = {"role": "assistant", "content": "a"}
     assert wire_openai.decode_reply({"choices": [{"message": text, "finish_reason": "stop"}]}).parts == ()
+
+
+@pytest.mark.parametrize("cites_documents", [False, True])
+def test_text_files_are_documents_that_anthropic_can_cite(cites_documents: bool) -> None:
+    """A text file goes to Anthropic as a document with its name and text, and `citations: true` of the entry
+    asks for citations of every document, as the SDK's type has them; in a tool's result too."""
+    config = LLMConfig.model_validate({"provider": "anthropic", "citations": cites_documents})
+    builder = create_body_builder(config, resolve=str)
+    result = Message(role="tool", tool_call_id="c1", name="draw", content="read", parts=(TEXT_FILE,))
+    called = Message(role="assistant", tool_calls=(CALL,))
+    request = make_request(make_user_message(TEXT_FILE, PDF), called, result)
+    body = builder.build_body(request, stream=False)
+    validate_content("messages", body)
+    user, _, tool = body["messages"]
+    documents = [*user["content"], tool["content"][0]["content"][0]]
+    assert [document["source"]["type"] for document in documents] == ["text", "base64", "text"]
+    assert documents[0]["title"] == "notes.txt"
+    assert documents[0]["source"]["data"] == TEXT_FILE.read_bytes().decode()
+    cited = [document.get("citations") for document in documents]
+    assert cited == [{"enabled": True} if cites_documents else None] * 3

@@ -17,7 +17,7 @@ from toolchart.providers.anthropic.wire import decode_reply as decode_message
 from toolchart.providers.gemini.wire import decode_reply as decode_gemini
 from toolchart.providers.openai.responses_wire import decode_reply as decode_whole_response
 from toolchart.providers.openai.wire import decode_usage
-from toolchart.providers.prices import Price
+from toolchart.providers.prices import Price, PriceTable, add_cost
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
@@ -230,3 +230,67 @@ def test_azure_is_asked_with_the_version_that_it_has(keys: dict[str, Any], path:
     request = server.requests[0]
     assert request["path"] == path
     assert "secret" in str(request["headers"])
+
+
+COSTS: list[tuple[Any, dict[str, Any], Usage]] = [
+    (
+        decode_usage,
+        {
+            **{"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 115},
+            "completion_tokens_details": {"reasoning_tokens": 100},
+            "cost_in_usd_ticks": 37_756_000,
+        },
+        Usage(input=10, output=105, reasoning=100, total=115, cost=0.0037756),
+    ),
+    (
+        decode_usage,
+        {
+            **{"prompt_tokens": 9, "completion_tokens": 8, "total_tokens": 17, "reasoning_tokens": 6},
+            "cost": {"input_tokens_cost": 0.001, "request_cost": 0.005, "total_cost": 0.0065},
+        },
+        Usage(input=9, output=8, reasoning=6, total=17, cost=0.0065),
+    ),
+    (
+        decode_usage,
+        {"prompt_tokens": 9, "completion_tokens": 8, "cached_tokens": 4, "cost": 0.25},
+        Usage(input=9, output=8, cached=4, cost=0.25),
+    ),
+]
+"""What xAI, Perplexity, and Moonshot behind OpenRouter send."""
+
+
+@pytest.mark.parametrize(("decode", "wire", "usage"), COSTS, ids=["xai", "perplexity", "moonshot"])
+def test_counts_and_costs_of_compatible_hosts_are_read(
+    decode: Any, wire: dict[str, Any], usage: Usage
+) -> None:
+    """S3.4: reasoning that a host counts apart is output; what a host charges is the cost, in dollars."""
+    assert decode(wire) == usage
+
+
+def test_a_cost_of_the_host_is_not_computed_again() -> None:
+    """A cost that xAI sends on the Responses API counts, and not the price table's."""
+    body = {"status": "completed", "output": [], "usage": {"input_tokens": 5, "cost_in_usd_ticks": 10**10}}
+    reply = decode_whole_response(body)
+    table = PriceTable(models={"*": PRICE})
+    usage = add_cost(reply, Request(model="m", messages=[]), table, is_limited=True).usage
+    assert usage is not None
+    assert usage.cost == 1.0
+
+
+def test_what_an_hour_of_cache_costs_is_counted_apart() -> None:
+    """Anthropic charges tokens that the cache keeps for an hour apart from those of five minutes; a table
+    without such a price charges both alike."""
+    wire = {
+        **{"input_tokens": 10, "output_tokens": 1, "cache_creation_input_tokens": 50},
+        "cache_creation": {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 30},
+        "server_tool_use": {"web_search_requests": 2},
+    }
+    body = {"content": [{"type": "text", "text": "ok"}], "stop_reason": "end_turn", "usage": wire}
+    reply = decode_message(body)
+    assert reply.usage is not None
+    assert reply.usage == Usage(input=60, output=1, cache_write=50, cache_write_1h=30, total=61)
+    assert reply.details == {"usage": {"server_tool_use": {"web_search_requests": 2}}}
+    prices = {"input": 1.0, "output": 0.0, "cache_write": 1.25}
+    hour = Price(**prices, cache_write_1h=2.0).compute_cost(reply.usage)
+    assert hour == pytest.approx((10 + 20 * 1.25 + 30 * 2.0) / 1_000_000)
+    assert Price(**prices).compute_cost(reply.usage) == pytest.approx((10 + 50 * 1.25) / 1_000_000)
