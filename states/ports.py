@@ -198,8 +198,8 @@ class RecordBatch(msgspec.Struct, frozen=True, gc=False):
     """The lease under which they are appended."""
     checkpoint: tuple[int, bytes] | None = None
     """Number and data of a checkpoint that is kept with them."""
-    taken: Sequence[int] = ()
-    """Numbers of the inbox entries that became these records."""
+    taken: Sequence[str] = ()
+    """Keys of the inbox entries that became these records."""
     totals: Sequence[tuple[int, bytes]] = ()
     """Totals of turns that end with these records, by the number of the record."""
 
@@ -377,7 +377,7 @@ class Store(RecordReader, Protocol):
         """The entries of these conversations that are not taken yet, the oldest first."""
         ...
 
-    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+    def drop_entries(self, conversation: str, keys: Sequence[str]) -> None:
         """Mark entries as taken that become no record."""
         ...
 

@@ -396,11 +396,11 @@ class StoreConformance:
         entries = first.read_inbox(["c", "d"])
         assert [(entry.key, entry.data) for entry in entries] == [("one", b"yes"), ("two", b"no")]
         assert not first.release_lease(lease, is_open=False)
-        assert _append(first, 7, lease, taken=[entries[0].number]) is not None, "a batch that is refused"
+        assert _append(first, 7, lease, taken=[entries[0].key]) is not None, "a batch that is refused"
         assert len(first.read_inbox(["c"])) == 2
-        assert _append(first, 1, lease, taken=[entries[0].number]) is None
+        assert _append(first, 1, lease, taken=[entries[0].key]) is None
         assert [entry.key for entry in second.read_inbox(["c"])] == ["two"]
-        second.drop_entries("c", [entries[1].number])
+        second.drop_entries("c", [entries[1].key])
         assert list(first.read_inbox(["c"])) == []
         assert not second.post("c", "one", b"yes"), "its key stays known"
         assert first.release_lease(lease, is_open=False)
@@ -449,7 +449,7 @@ class StoreConformance:
         lines[1] = b'{"seq":1,"text":"%b","hash":"%064x"}' % (words, 1)
         store.post("c", "key", words)
         (entry,) = store.read_inbox(["c"])
-        batch = RecordBatch("c", 0, lines[:3], lease, (2, words), [entry.number])
+        batch = RecordBatch("c", 0, lines[:3], lease, (2, words), [entry.key])
         assert list(store.append_many([batch])) == [None]
         stand_in = b'{"seq":1,"hash":"%064x"}' % 1
         with pytest.raises(LogConflict):

@@ -451,14 +451,14 @@ class GroupCommit:
         lines: Sequence[bytes],
         *,
         checkpoint: tuple[int, bytes] | None = None,
-        taken: Sequence[int] = (),
+        taken: Sequence[str] = (),
         totals: Sequence[tuple[int, bytes]] = (),
     ) -> None:
         """Append lines, durable on return; an effect that they ask for may begin then.
 
         Args:
             checkpoint: number and data of a checkpoint to keep with them.
-            taken: numbers of the inbox entries that became these records.
+            taken: keys of the inbox entries that became these records.
             totals: those of turns that these records end, by the number of the record.
 
         Raises:

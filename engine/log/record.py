@@ -332,7 +332,7 @@ class Journal:
         self._seq = seq
         self._prev = prev
         self._pending_lines: list[bytes] = []
-        self._taken: list[int] = []
+        self._taken: list[str] = []
         """Numbers of inbox entries that became pending records."""
         self._basis = basis or CheckpointBasis()
         newest = self._basis.newest
@@ -441,9 +441,9 @@ class Journal:
         if self._failure is not None:
             raise self._failure
 
-    def add_taken_entry(self, number: int) -> None:
+    def add_taken_entry(self, key: str) -> None:
         """Mark an entry of the inbox as taken, together with the records of the next commit."""
-        self._taken.append(number)
+        self._taken.append(key)
 
     def _build_checkpoint(self, snapshot: Snapshot, seq: int) -> tuple[int, bytes] | None:
         """Number and data of a checkpoint of the newest record; None where none can be kept."""

@@ -177,7 +177,7 @@ class ChildConversations:
         has_answer = any(f"{name}.".startswith(f"{task.conversation}.") for name in self._answers)
         if not has_answer and not agent.conversations.has_work(loaded.snapshot, task.conversation):
             return None
-        answer, entry = self._answers.pop(task.conversation, (None, 0))
+        answer, entry = self._answers.pop(task.conversation, (None, ""))
         if answer is not None and not answer.effect:
             effect = find_answered_effect(loaded.snapshot, answer)
             answer = replace(answer, effect=effect.id if effect is not None else 0)

@@ -177,14 +177,14 @@ class Conversations:
         loaded_conversation: ReplayedConversation,
         answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
-        entry: int = 0,
+        entry: str = "",
     ) -> tuple[Snapshot, bool]:
         """Go on with an open turn, with the answer of a person if there is one.
 
         Timers that have run out fire first. An answer that a deadline has overtaken is recorded as late.
 
         Args:
-            entry: number of the inbox entry that the answer comes from; 0 for none.
+            entry: key of the inbox entry that the answer comes from; empty for none.
 
         Returns:
             The snapshot, and whether the answer was late.

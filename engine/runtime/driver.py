@@ -384,13 +384,13 @@ class Driver:
 
     # -- events from outside ---------------------------------------------------------------------
 
-    async def post_event(self, event: Event, *, entry: int = 0) -> Step:
+    async def post_event(self, event: Event, *, entry: str = "") -> Step:
         """Apply an event from outside while effects are performed; its record is durable on return.
 
         A cancellation that the chart has no row for suspends the turn: work stops, and it can be resumed.
 
         Args:
-            entry: number of the inbox entry that it comes from; 0 for none.
+            entry: key of the inbox entry that it comes from; empty for none.
 
         Raises:
             IllegalEvent: the event does not fit the conversation; nothing was written.
@@ -431,9 +431,9 @@ class Driver:
         move = self.machine.try_event(snapshot.configuration, UserSaid.TYPE, FactView(snapshot))
         return isinstance(move, Move) and bool(move.reset_states)
 
-    def add_taken_entry(self, number: int) -> None:
+    def add_taken_entry(self, key: str) -> None:
         """Mark an inbox entry as taken, together with the records that the next commit appends."""
-        self.journal.add_taken_entry(number)
+        self.journal.add_taken_entry(key)
 
     def drain(self) -> None:
         """Begin no further effect; what is being performed ends, and the turn is left open."""

@@ -161,7 +161,7 @@ class OpenTurns:
         loaded: ReplayedConversation,
         event: UserSaid,
         hooks: TurnHooks = NO_HOOKS,
-        entry: int = 0,
+        entry: str = "",
     ) -> TurnResult | None:
         """Give a message of the user to an open turn at rest; this engine holds its conversation.
 
@@ -169,7 +169,7 @@ class OpenTurns:
         of the conversation has it. Work that a crash has left, and timers that have run out, come before it.
 
         Args:
-            entry: number of the inbox entry that it comes from; 0 for none.
+            entry: key of the inbox entry that it comes from; empty for none.
 
         Returns:
             The result, with a warning that says what the message waits for. None where the turn has ended
@@ -324,7 +324,7 @@ class OpenTurns:
             result = _add_wait_warning(result, wait)
         return _add_unused_options(result, options)
 
-    async def _begin_next_turn(self, conversation: str, event: UserSaid, entry: int = 0) -> TurnResult:
+    async def _begin_next_turn(self, conversation: str, event: UserSaid, entry: str = "") -> TurnResult:
         """Begin a turn with a message that came too late for the turn before, under the same settings."""
         before = self._load_conversation(conversation).snapshot
         assert before.settings is not None, "the turn before has settings"
@@ -433,14 +433,14 @@ class OpenTurns:
         root = find_root(self._store, conversation)
         try:
             async with self.ownership.work_on(root, is_brief=True) as hold:
-                hold.note(await self._cancel_held(root, event, 0))
+                hold.note(await self._cancel_held(root, event, ""))
             return hold.result
         except LeaseHeld:
             posted = Message(conversation=conversation, event=event)
             await self.ownership.post(root, posted, build_key(event, f"{conversation}/{snapshot.turn}"))
             return None
 
-    async def _cancel_held(self, conversation: str, event: Cancelled, entry: int) -> TurnResult:
+    async def _cancel_held(self, conversation: str, event: Cancelled, entry: str) -> TurnResult:
         loaded = self._load_conversation(conversation)
         if loaded.snapshot.is_over:
             raise SpecError(f"no turn of conversation {conversation!r} is open")
@@ -450,7 +450,7 @@ class OpenTurns:
         await driver.record_cancellation(event.reason or "cancelled")
         return self.build_result(driver.snapshot, conversation)
 
-    async def take_message(self, conversation: str, message: Message, entry: int) -> TurnResult:
+    async def take_message(self, conversation: str, message: Message, entry: str) -> TurnResult:
         """Go on with a conversation at rest that this engine holds, with an entry of its inbox.
 
         Raises:
@@ -509,7 +509,7 @@ class OpenTurns:
         try:
             async with self.ownership.work_on(root) as hold:
                 message = Message(conversation=waiting, event=answer)
-                hold.note(await self.take_message(root, message, 0))
+                hold.note(await self.take_message(root, message, ""))
             return hold.result
         except LeaseHeld:
             return await self._hand_over(root, waiting, answer)
@@ -536,7 +536,7 @@ class OpenTurns:
         loaded_conversation: ReplayedConversation,
         answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
-        entry: int = 0,
+        entry: str = "",
     ) -> TurnResult:
         """Resume a turn of a conversation that this engine holds, with what a person says, if anything."""
         if loaded_conversation.snapshot.has_ended:
@@ -593,7 +593,7 @@ class OpenTurns:
         return self._find_agent(parent).get_child(effect.agent)
 
     async def _go_on_as_child(
-        self, conversation: str, answer: Answering, hooks: TurnHooks = NO_HOOKS, entry: int = 0
+        self, conversation: str, answer: Answering, hooks: TurnHooks = NO_HOOKS, entry: str = ""
     ) -> TurnResult:
         """Resume the root of a child, with an answer for the child."""
         root = find_root(self._store, conversation)

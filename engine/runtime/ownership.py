@@ -81,7 +81,7 @@ MAX_ID_LENGTH = 512
 _RETRY_S = 60.0
 """Seconds after which `recover` tries a conversation again whose turn ended in an exception."""
 
-TakeMessage = Callable[[str, Message, int], Awaitable[TurnResult]]
+TakeMessage = Callable[[str, Message, str], Awaitable[TurnResult]]
 """Goes on with a resting conversation: its id, the message, the number of the entry."""
 
 
@@ -135,7 +135,7 @@ class Ownership:
         self._log = log_
         self._take_message = take_message
         self._witness = witness
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: set[tuple[str, str]] = set()
         """Entries that were taken while their conversation is held: a reading of the inbox may be older."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._claimed: set[str] = set()
@@ -268,13 +268,13 @@ class Ownership:
     async def _drop(self, entry: InboxEntry, problem: object) -> None:
         log.warning("conversation %s: an event from its inbox has no place: %s", entry.conversation, problem)
         await self._log.leases.call_store(
-            lambda wait: self._store.drop_entries(entry.conversation, [entry.number])
+            lambda wait: self._store.drop_entries(entry.conversation, [entry.key])
         )
 
     def _receive_entries(self, entries: Sequence[InboxEntry]) -> None:
         """Take entries for turns that run."""
         for entry in entries:
-            key = (entry.conversation, entry.number)
+            key = (entry.conversation, entry.key)
             if key not in self._seen and self._agent.list_running_drivers(entry.conversation):
                 self._seen.add(key)
                 task = asyncio.ensure_future(self._post_to_turn(entry))
@@ -298,7 +298,7 @@ class Ownership:
                 event, desk = message.event, targets[0].dependencies.decisions
                 if isinstance(event, Decided) and desk is not None:
                     event = desk.receive_decision(event, message.conversation, targets[0].snapshot)
-                await targets[0].post_event(event, entry=entry.number)
+                await targets[0].post_event(event, entry=entry.key)
                 is_taken = True
                 if isinstance(event, UserSaid):
                     await self._agent.say_to_children(targets[0], event.message)
@@ -311,7 +311,7 @@ class Ownership:
             log.warning("conversation %s: its inbox waits: %s", entry.conversation, error)
         finally:
             if not is_taken:
-                self._seen.discard((entry.conversation, entry.number))
+                self._seen.discard((entry.conversation, entry.key))
 
     async def take_cancellation(self, conversation: str, hold: Hold) -> bool:
         """Take a cancellation that waits in the inbox of a turn, before anything more of it is performed."""
@@ -335,10 +335,10 @@ class Ownership:
 
     async def _take_entry(self, conversation: str, entry: InboxEntry, hold: Hold) -> None:
         """Apply an entry to a conversation whose turn rests."""
-        self._seen.add((entry.conversation, entry.number))
+        self._seen.add((entry.conversation, entry.key))
         try:
             message = decode_message(entry)
-            result = await self._take_message(conversation, message, entry.number)
+            result = await self._take_message(conversation, message, entry.key)
             hold.note(result)
         except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
             await self._drop(entry, error)

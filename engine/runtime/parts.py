@@ -165,7 +165,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Makes spans of what happens; it changes nothing."""
     longest_wait_s: float | None = None
     """Seconds that the turn waits for a timer where nothing else is open; a longer one leaves it at rest."""
-    answers: dict[str, tuple[Answering, int]] = msgspec.field(default_factory=dict)
+    answers: dict[str, tuple[Answering, str]] = msgspec.field(default_factory=dict)
     """Answers of people for child conversations, by their ids, each with the number of the inbox entry that
     it comes from (0 for none). Each is taken when its child is resumed."""
 

@@ -394,7 +394,7 @@ def test_what_was_said_to_an_agent_goes_from_the_inbox_of_its_root(tmp_path: Pat
     seq, _ = store.read_last_line(child) or (0, b"")
     lease = store.acquire_lease("c", name_worker(7), 60)
     line = seal_next_line(store, child)
-    store.append_many([RecordBatch(child, seq + 1, [line], lease, None, [entry.number])])  # type: ignore[attr-defined]
+    store.append_many([RecordBatch(child, seq + 1, [line], lease, None, [entry.key])])  # type: ignore[attr-defined]
     assert store.release_lease(lease, is_open=False)
     assert base64.b64encode(WORD.encode()) in (tmp_path / "log" / "c.inbox").read_bytes()
     assert erase(store, child, everything=True)

@@ -257,7 +257,7 @@ def test_what_waits_is_refused_before_anything_changes(log: Log) -> None:
     with pytest.raises(SpecError, match="something waits in the inbox of conversation 'f'"):
         erase(log.store, everything=True)
     (entry,) = log.store.read_inbox(["f"])
-    log.store.drop_entries("f", [entry.number])
+    log.store.drop_entries("f", [entry.key])
     lease = log.store.acquire_lease("f", "elsewhere:1", 60)
     with pytest.raises(LeaseHeld, match="conversation 'f' is worked on"):
         erase(log.store, everything=True)
@@ -416,7 +416,7 @@ def test_what_inboxes_had_goes(log: Log, tmp_path: Path) -> None:
     engine.run(f"Hear {WORD}", conversation="c")
     log.store.post("c", "k", b"A dropped Kleiber" * 300)
     (entry,) = log.store.read_inbox(["c"])
-    log.store.drop_entries("c", [entry.number])
+    log.store.drop_entries("c", [entry.key])
     erase(log.store, everything=True)
     assert (log.find(), log.find("Kleiber")) == ([], [])
     assert log.store.post("c", "k", b"again") is False, "its key stays known"

@@ -155,11 +155,11 @@ def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str
     entries = first.read_inbox(["c", "d"])
     assert [(entry.key, entry.data) for entry in entries] == [("one", b"yes"), ("two", b"no")]
     assert not first.release_lease(lease, is_open=False)
-    assert append(first, 7, lease, taken=[entries[0].number]) is not None, "a batch that is refused"
+    assert append(first, 7, lease, taken=[entries[0].key]) is not None, "a batch that is refused"
     assert len(first.read_inbox(["c"])) == 2
-    assert append(first, 1, lease, taken=[entries[0].number]) is None
+    assert append(first, 1, lease, taken=[entries[0].key]) is None
     assert [entry.key for entry in second.read_inbox(["c"])] == ["two"]
-    second.drop_entries("c", [entries[1].number])
+    second.drop_entries("c", [entries[1].key])
     assert first.read_inbox(["c"]) == []
     assert not second.post("c", "one", b"yes"), "its key stays known"
     assert first.release_lease(lease, is_open=False)

@@ -18,7 +18,7 @@ from postgres_database import create_database
 from store_histories import START, Operation, Rules, find_order
 from store_simulator import KINDS, BrokenHistory, Simulator, run_served_history
 
-from toolchart.engine.log.stores import base, jsonl, open_store, sqlite
+from toolchart.engine.log.stores import base, jsonl, jsonl_files, open_store, sqlite
 from toolchart.engine.log.stores.base import StoreBase, ValueCheck
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -318,6 +318,114 @@ def test_what_was_not_synced_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.stat(tmp_path / "log" / "c.lease").st_ino != before
 
 
+def test_an_entry_that_was_read_before_it_was_durable_takes_no_other_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSONL: a worker reads an entry whose sync then fails, so that it is cut off and another entry gets its
+    number. The record that the worker makes from the first one takes that one alone: the other one still
+    waits, and the key of the first one stays known, so it does not come twice."""
+    store, worker = JsonlStore(tmp_path / "log"), JsonlStore(tmp_path / "log")
+    lease = worker.acquire_lease("c", WORKER, 60)
+    seen: list[Any] = []
+
+    def look_and_fail(handle: int) -> OSError | None:
+        if not seen:
+            seen.extend(worker.read_inbox(["c"]))
+            return OSError(5, "Input/output error")
+        return None
+
+    monkeypatch.setattr(jsonl, "_sync_file", look_and_fail)
+    with pytest.raises(LogUnavailable):
+        store.post("c", "lost", b"1")
+    assert [entry.key for entry in seen] == ["lost"], "readers do not wait for the disk"
+    assert store.post("c", "kept", b"2")
+    taken = [entry.key for entry in seen]
+    assert worker.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=taken)]) == [None]
+    assert [entry.key for entry in worker.read_inbox(["c"])] == ["kept"]
+    assert not store.post("c", "lost", b"1")
+
+
+def test_a_second_entry_is_refused_for_a_durable_one_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSONL: where an entry stands in the file, a second one with its key is refused once the first one is on
+    the disk: its process may have died before it was. Where it cannot be, the second one fails."""
+    JsonlStore(tmp_path / "log").post("c", "key", b"1")
+    inbox = os.stat(tmp_path / "log" / "c.inbox").st_ino
+    steps: list[int] = []
+    monkeypatch.setattr(jsonl.os, "fdatasync", lambda handle: steps.append(os.fstat(handle).st_ino))
+    assert not JsonlStore(tmp_path / "log").post("c", "key", b"1")
+    assert steps == [inbox]
+
+    def fail(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(jsonl.os, "fdatasync", fail)
+    with pytest.raises(LogUnavailable):
+        JsonlStore(tmp_path / "log").post("c", "key", b"1")
+
+
+def test_what_is_cut_off_is_gone_before_it_is_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSONL: a line of a journal whose record is missing is longer than the one that takes its place. The cut
+    is durable before that is written: else a loss of power could leave the end of the long one behind the
+    short one."""
+    folder = tmp_path / "log"
+    store = JsonlStore(folder)
+    lease = store.acquire_lease("c", WORKER, 60)
+    store.post("c", "key", b"yes")
+    assert store.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=["key"])]) == [None]
+    (folder / "c.jsonl").unlink()
+    steps: list[tuple[str, int]] = []
+    cut, sync, write = os.ftruncate, os.fdatasync, os.pwrite
+    inbox = os.stat(folder / "c.inbox").st_ino
+
+    def note(name: str, do: Any) -> Any:
+        def call(handle: int, *arguments: Any) -> Any:
+            if os.fstat(handle).st_ino == inbox:
+                steps.append(name)
+            return do(handle, *arguments)
+
+        return call
+
+    monkeypatch.setattr(jsonl_files.os, "ftruncate", note("cut", cut))
+    monkeypatch.setattr(jsonl_files.os, "fdatasync", note("sync", sync))
+    monkeypatch.setattr(jsonl_files.os, "pwrite", note("write", write))
+    assert JsonlStore(folder).post("c", "new", b"")
+    assert steps == ["cut", "sync", "write", "sync"]
+
+
+def test_pages_that_never_came_to_the_disk_are_no_damage(tmp_path: Path) -> None:
+    """JSONL: after a failed sync and a loss of power the last change can lack pages, which read as zeros. It
+    does not count, whichever of its bytes these are; the same zeros before a line that counts are damage."""
+    first, second = [build_line(0)], [build_line(1, 30), build_line(2, 50)]
+    whole = JsonlStore(tmp_path / "whole")
+    whole.append("c", 0, first)
+    size = (tmp_path / "whole" / "c.jsonl").stat().st_size
+    whole.append("c", 1, second)
+    data = (tmp_path / "whole" / "c.jsonl").read_bytes()
+    for start in range(size, len(data) - 1, 7):
+        for stop in (start + 1, len(data) - 1):
+            torn = data[:start] + bytes(stop - start) + data[stop:]
+            folder = tmp_path / f"{start}-{stop}"
+            folder.mkdir()
+            (folder / "c.jsonl").write_bytes(torn)
+            store = JsonlStore(folder)
+            assert list(store.read_lines("c")) == first, (start, stop)
+            assert store.read_last_line("c") == (0, first[0])
+            store.append("c", 1, [build_line(1)])
+            assert list(store.read_lines("c")) == [*first, build_line(1)]
+            (folder / "c.jsonl").write_bytes(torn + build_line(3) + b"\n")
+            assert any(b"\0" in line for line in JsonlStore(folder).read_lines("c"))
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "c.jsonl").write_bytes(bytes(20) + b"}\n")
+    (alone / "c.inbox").write_bytes(bytes(20) + b"}\n")
+    assert list(JsonlStore(alone).list_conversations()) == []
+    assert JsonlStore(alone).read_inbox(["c"]) == []
+
+
 def test_the_write_ahead_log_is_written_again_after_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,15 +434,80 @@ def test_the_write_ahead_log_is_written_again_after_a_failure(
     store = SqliteStore(tmp_path / "log.db")
     store.append("c", 0, [build_line(0)])
     monkeypatch.setattr(store, "_has_doubtful_wal", True)
-    synced: list[int] = []
-    sync = os.fsync
-    monkeypatch.setattr(
-        sqlite.os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), sync(handle))
-    )
+    steps = note_steps(monkeypatch)
     store.append("c", 1, [build_line(1)])
     store.append("c", 2, [build_line(2)])
-    assert synced == [os.stat(tmp_path / "log.db-wal").st_ino]
+    wal = os.stat(tmp_path / "log.db-wal").st_ino
+    assert steps == [("fsync", wal), ("pwrite", wal), ("fsync", wal)], "the first tells what is known"
     assert len(list(store.read_lines("c"))) == 3
+
+
+def note_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What the SQLite store writes and syncs itself, with the file of each."""
+    steps: list[tuple[str, int]] = []
+
+    def note(name: str) -> None:
+        do = getattr(os, name)
+
+        def call(handle: int, *arguments: Any) -> Any:
+            steps.append((name, os.fstat(handle).st_ino))
+            return do(handle, *arguments)
+
+        monkeypatch.setattr(sqlite.os, name, call)
+
+    note("fsync")
+    note("pwrite")
+    return steps
+
+
+def test_who_opens_a_log_writes_its_write_ahead_log_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite: the system does not tell who opens a file late that a sync of it has failed. So a process that
+    finds a `-wal` writes it over itself before its first commit; one that finds none has nothing to write."""
+    first = SqliteStore(tmp_path / "log.db")
+    steps = note_steps(monkeypatch)
+    first.append("c", 0, [build_line(0)])
+    assert steps == []
+    second = SqliteStore(tmp_path / "log.db")
+    second.append("c", 1, [build_line(1)])
+    wal = os.stat(tmp_path / "log.db-wal").st_ino
+    assert steps == [("fsync", wal), ("pwrite", wal), ("fsync", wal)]
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_upkeep_asks_whether_a_sync_has_failed(
+    is_durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite: before `-wal` is written back, a descriptor that was open all the time is asked whether a sync
+    has failed: then `-wal` is written over itself first. At `normal` too: a file that is half written back is
+    mended from `-wal` alone."""
+    store = SqliteStore(tmp_path / "log.db", durable=is_durable)
+    store.append("c", 0, [build_line(0)])
+    wal = os.stat(tmp_path / "log.db-wal").st_ino
+    sync, failures = os.fsync, [OSError(5, "Input/output error")]
+
+    def fail_once(handle: int) -> None:
+        if os.fstat(handle).st_ino == wal and failures:
+            raise failures.pop()
+        sync(handle)
+
+    monkeypatch.setattr(sqlite.os, "fsync", fail_once)
+    steps = note_steps(monkeypatch)
+    store.do_upkeep()
+    assert ("pwrite", wal) in steps
+    store.do_upkeep()
+    assert steps.count(("pwrite", wal)) == 1
+
+
+def test_the_last_connection_writes_the_log_back(tmp_path: Path) -> None:
+    """SQLite: who closes a log last leaves no `-wal`, and all records stand in the file."""
+    store = SqliteStore(tmp_path / "log.db")
+    store.append("c", 0, [build_line(0)])
+    store.close()
+    store.close()
+    assert not (tmp_path / "log.db-wal").exists()
+    assert len(list(SqliteStore(tmp_path / "log.db").read_lines("c"))) == 1
 
 
 def test_who_goes_on_makes_durable_what_a_dead_worker_wrote(
@@ -347,7 +520,7 @@ def test_who_goes_on_makes_durable_what_a_dead_worker_wrote(
     lease = first.acquire_lease("c", WORKER, 60)
     first.post("c", "key", b"yes")
     (entry,) = first.read_inbox(["c"])
-    assert first.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=[entry.number])]) == [None]
+    assert first.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=[entry.key])]) == [None]
     synced: set[int] = set()
     monkeypatch.setattr(jsonl, "_sync_file", lambda handle: synced.add(os.fstat(handle).st_ino))
     monkeypatch.setattr(jsonl, "sync_folder", lambda place: synced.add(os.stat(place).st_ino))

@@ -209,6 +209,8 @@ class SimulatedOs:
         self._get_disk = get_disk
         self._read_clock_ns = read_clock_ns
         self._files: dict[int, _File] = {}
+        self._seen_failures: dict[int, int] = {}
+        """By handle: the failed syncs that it was told of."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
@@ -227,6 +229,7 @@ class SimulatedOs:
             disk.names[name] = _File()
             disk.note_names()
         self._files[handle] = disk.names[name]
+        self._seen_failures[handle] = disk.names[name].failures
         if flags & os.O_TRUNC and not is_new:
             disk.names[name].writes.append([0, None, _PENDING])
         self._set_time(handle)
@@ -254,7 +257,17 @@ class SimulatedOs:
         """Sync a file, or the folder."""
         disk = self._get_disk()
         if handle in self._files:
-            disk.sync(self._files[handle])
+            file = self._files[handle]
+            try:
+                disk.sync(file)
+            except OSError:
+                self._seen_failures[handle] = file.failures
+                raise
+            if (
+                self._seen_failures[handle] != file.failures
+            ):  # the system tells each handle of a failure, once
+                self._seen_failures[handle] = file.failures
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
             return
         disk.pass_moment("sync")
         if not disk.draw_fault("skipped sync"):
@@ -265,6 +278,7 @@ class SimulatedOs:
     def close(self, handle: int) -> None:
         """Close a file; a dead process does too."""
         self._files.pop(handle, None)
+        self._seen_failures.pop(handle, None)
         os.close(handle)
 
 

@@ -280,11 +280,11 @@ class FaultySharedLog(FaultyLog):
         entries: Sequence[InboxEntry] = self._fleet.store.read_inbox(conversations)
         return entries
 
-    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+    def drop_entries(self, conversation: str, keys: Sequence[str]) -> None:
         """Mark entries as taken."""
         self._fail("to drop an entry")
-        self._world.add_to_story(f"{self.name}: drops {len(numbers)} entries")
-        self._fleet.store.drop_entries(conversation, numbers)
+        self._world.add_to_story(f"{self.name}: drops {len(keys)} entries")
+        self._fleet.store.drop_entries(conversation, keys)
 
     # -- effects ---------------------------------------------------------------------------------
 

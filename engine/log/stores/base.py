@@ -310,11 +310,18 @@ class StoreBase(ABC):
         check = ValueCheck(root, LEASE, "", beginning)
         return Change(conversation, batch.first_seq, batch.lines, check, values)
 
-    def _build_taken(self, conversation: str, numbers: Sequence[int]) -> list[ValueWrite]:
-        """What marks entries as taken: their keys stay known, their data goes."""
-        entries = {value.number: value for value in self._list_waiting((conversation,))}
-        taken = [entries[number] for number in numbers if number in entries]
-        return [ValueWrite(conversation, INBOX, value.key, b"") for value in taken]
+    def _build_taken(self, conversation: str, keys: Sequence[str]) -> list[ValueWrite]:
+        """What marks entries as taken: their keys stay known, their data goes.
+
+        An entry that is not there any more gets its mark too. Its reader saw it before it was durable, and
+        its sync has failed: whoever left it was told so, and a second entry with its key is the same one.
+        """
+        waiting = {value.key for value in self._list_waiting((conversation,))}
+        return [
+            ValueWrite(conversation, INBOX, key, b"")
+            for key in keys
+            if key in waiting or self.read_value(conversation, INBOX, key) is None
+        ]
 
     def _explain_refusal(self, batch: RecordBatch, fault: ToolchartError | None) -> ToolchartError | None:
         """The fault of a batch in terms of leases."""
@@ -537,9 +544,9 @@ class StoreBase(ABC):
             return True
         return False
 
-    def drop_entries(self, conversation: str, numbers: Sequence[int]) -> None:
+    def drop_entries(self, conversation: str, keys: Sequence[str]) -> None:
         """Mark entries as taken that become no record."""
-        values = self._build_taken(conversation, numbers)
+        values = self._build_taken(conversation, keys)
         _require_success(self.commit([Change(conversation, values=values)]))
 
 

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
@@ -49,6 +50,7 @@ from toolchart.engine.log.stores.base import (
 )
 from toolchart.engine.log.stores.jsonl_files import (
     MORE,
+    NOT_WRITTEN,
     KeptFiles,
     build_file_name,
     count_lines,
@@ -294,6 +296,8 @@ class JsonlStore(StoreBase):
         for index, change in enumerate(changes):
             try:
                 faults[index], append = self._compare_change(change)
+                if sync and faults[index] is not None:
+                    self._sync_compared(change)
             except OSError as error:
                 faults[index] = self._describe_failure(error, change.conversation)
             else:
@@ -358,6 +362,14 @@ class JsonlStore(StoreBase):
                 self._refuse_earlier_file(change, append.count)
                 return build_conflict(conversation, change.first_seq, append.count), None
         return None, append
+
+    def _sync_compared(self, change: Change) -> None:
+        """Make an entry durable before its second one is refused: who left it may have died before it was."""
+        check = change.check
+        if check is not None and check.kind == INBOX:
+            handle = self._kept_files.open_once(self._build_path(check.conversation, f".{INBOX}"))
+            os.fdatasync(handle)
+            sync_folder(self.folder)
 
     def _write_values(self, append: _Append) -> Sequence[int]:
         """Write the journals of a change, or delete its conversation; the handles to sync."""
@@ -580,12 +592,18 @@ class JsonlStore(StoreBase):
             if not is_there:
                 return
             change: list[bytes] = []
+            has_gap = False
             for line in file:
                 if not line.endswith(b"\n"):
                     return
+                has_gap = has_gap or NOT_WRITTEN in line
                 if line.endswith(_MORE_FOLLOWS):
                     change.append(line[: -len(_MORE_FOLLOWS)])
                     continue
+                if has_gap:
+                    if _is_at_last_line(file):
+                        return
+                    has_gap = False
                 if change:
                     yield from change
                     change.clear()
@@ -665,6 +683,8 @@ class JsonlStore(StoreBase):
         except FileNotFoundError:
             return journal
         lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+        if lines and NOT_WRITTEN in lines[-1]:
+            lines.pop()
         for place, stored in enumerate(lines):
             try:
                 line = _decode_line(stored)
@@ -823,6 +843,14 @@ def _split_rounds(changes: Sequence[Change]) -> Iterator[list[Change]]:
         yield group
 
 
+def _is_at_last_line(file: BinaryIO) -> bool:
+    """Whether no complete line follows in a file; its position stays."""
+    place = file.tell()
+    is_last = not any(line.endswith(b"\n") for line in file)
+    file.seek(place)
+    return is_last
+
+
 def _sync_file(handle: int) -> OSError | None:
     try:
         os.fdatasync(handle)
@@ -841,10 +869,9 @@ def _read_begin_time(path: Path) -> str:
     """Time of the first record; empty where there is none. Unlike file times, copying keeps it."""
     with path.open("rb") as file:
         first = file.readline()
-        if (
-            first.endswith(_MORE_FOLLOWS)
-            and not count_lines(file.fileno(), os.fstat(file.fileno()).st_size)[0]
-        ):
+        if (first.endswith(_MORE_FOLLOWS) or NOT_WRITTEN in first) and not count_lines(
+            file.fileno(), os.fstat(file.fileno()).st_size
+        )[0]:
             return ""
     if not first.endswith(b"\n"):
         return ""

@@ -77,13 +77,17 @@ def lock_folder(folder: Path, *, wait: bool) -> Iterator[None]:
 
 
 def write_at(handle: int, end: int, data: bytes, size: int | None = None) -> None:
-    """Write after byte `end`, where the last complete line ends; after an error the file is as before.
+    """Write after byte `end`, where the last line that counts ends; after an error the file is as before.
+
+    What stands behind it is cut off first, and that is made durable: else a loss of power could leave the new
+    bytes with an end of the old ones behind them, which is a line that nobody wrote.
 
     Args:
-        size: of the file, where it is known: one that ends there already is not cut.
+        size: of the file, where it is known.
     """
-    if size != end:
+    if (os.fstat(handle).st_size if size is None else size) != end:
         os.ftruncate(handle, end)
+        os.fdatasync(handle)
     try:
         written_bytes = 0
         while written_bytes < len(data):
@@ -108,6 +112,12 @@ MORE = b" "
 the write of several lines leaves some of them, the last one of which says that it is not all: none counts."""
 
 
+NOT_WRITTEN = b"\0"
+"""A byte that no line has. After a failed sync and a loss of power a file can have some pages of a change and
+not others, which read as zeros. Such a change at the end of a file does not count either; anywhere else it is
+damage."""
+
+
 def join_lines(lines: Sequence[bytes]) -> bytes:
     """The lines of one change, as they stand in a file."""
     return (MORE + b"\n").join(lines) + b"\n"
@@ -116,27 +126,48 @@ def join_lines(lines: Sequence[bytes]) -> bytes:
 def count_lines(handle: int, size: int) -> tuple[int, int]:
     """The lines of a file that count, and the byte after the last one."""
     count = end = position = 0
+    has_gap = False
     while position < size and (block := os.pread(handle, BLOCK_BYTES, position)):
         lines = block.count(b"\n")
         if lines:
             count, end = count + lines, position + block.rindex(b"\n") + 1
+        has_gap = has_gap or NOT_WRITTEN in block
         position += len(block)
-    if end > 1 and os.pread(handle, 1, end - 2) == MORE:  # a crash has cut a change of several lines off
+    if end > 1 and (has_gap or os.pread(handle, 1, end - 2) == MORE):  # a change may be there in part
         lines_there = os.pread(handle, end, 0).splitlines(keepends=True)
-        while lines_there and lines_there[-1].endswith(MORE + b"\n"):
-            end -= len(lines_there.pop())
-        count = len(lines_there)
+        while lines_there and not _is_last(lines_there[-1]):
+            lines_there.pop()
+        start = len(lines_there) - 1  # of the last change
+        while start > 0 and not _is_last(lines_there[start - 1]):
+            start -= 1
+        if any(NOT_WRITTEN in line for line in lines_there[max(start, 0) :]):
+            del lines_there[start:]
+        count, end = len(lines_there), sum(map(len, lines_there))
     return count, end
+
+
+def _is_last(line: bytes) -> bool:
+    """Whether a line is the last one of its change."""
+    return not line.endswith(MORE + b"\n")
 
 
 def read_lines_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that count, without line feeds, the last one first, each with the byte after it."""
     lines = _read_complete_lines_backwards(file)
+    change: list[tuple[int, bytes]] = []
     for end, line in lines:
-        if not line.endswith(MORE):
+        if line.endswith(MORE) and not change:
+            continue  # a crash has cut off what follows it
+        if change and not line.endswith(MORE):
+            if not any(NOT_WRITTEN in part for _, part in change):
+                yield from change
+            change = []
             yield end, line
-            break
-    yield from lines
+            yield from lines
+            return
+        change.append((end, line))
+    if not any(NOT_WRITTEN in part for _, part in change):
+        yield from change
 
 
 def _read_complete_lines_backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -13,12 +13,14 @@ Three facts about SQLite shape this module:
 - The file is written in order. So a commit that is not synced is durable before any later one that is.
 - After a failed sync that is not true any more: the system counts what it could not write as written, and a
   later commit may stand in `-wal` behind one that is not on the disk. So `-wal` is written over itself then,
-  before the next commit. The system tells of a failure each process that has the file open, so each does
-  this.
+  before the next commit. The system tells of a failure each descriptor that was open then, and no later one.
+  So a process that opens a log with a `-wal` writes that over itself too, before its first commit that is
+  synced; and who writes `-wal` back into the file asks a descriptor that was open all the time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -403,7 +405,10 @@ class SqliteStore(SqliteTables):
         self.commits_at_once = not durable
         self._bytes_since_upkeep = 0
         self._has_doubtful_wal = False
-        """Whether a commit has failed, and `-wal` may lack on the disk what it has in memory."""
+        """Whether `-wal` may lack on the disk what it has in memory: a commit has failed here or, before this
+        process opened it, in another one."""
+        self._wal_handle = -1
+        """`-wal`, open as long as the log is: the system tells it of every sync of that file that fails."""
         if not create and not self.path.is_file():
             raise LogUnavailable(
                 f"there is no log at {self.path}\n"
@@ -412,10 +417,14 @@ class SqliteStore(SqliteTables):
         with ErrorTranslation(self.path):
             if create:
                 create_private_file(self.path)
+            if self._wal_path.exists():
+                self._has_doubtful_wal = self._wal_path.stat().st_size > 0
             self._db = connect(self.path)
             self._prepare_schema()
             super().__init__(self.path, connect(self.path, reads_only=True))
             self._watch = SqliteWatch(self.path, self._db, 0.0 if durable else LOOK_EVERY_S)
+            # No process has locks on this file, so closing it drops none (see `_find_open_file`).
+            self._wal_handle = os.open(self._wal_path, os.O_RDWR | os.O_CLOEXEC)
         self._errors = ErrorTranslation(self.path, self._watch.notice)
         transactions = [
             Transaction(self._db, self._lock, wait_s, self._watch, is_unsynced=is_unsynced)
@@ -453,13 +462,13 @@ class SqliteStore(SqliteTables):
     ) -> Sequence[LogConflict | None]:
         """Make changes in one transaction."""
         with self._errors:
-            if self._has_doubtful_wal:
+            if self._has_doubtful_wal and self._durable:  # else it matters when it is written back
                 self._write_wal_again(BUSY_TIMEOUT_S if wait else 0.0)
             try:
                 with self._transactions[sync][wait]:
                     conflicts = self._make_changes(self._db, changes)
             except sqlite3.OperationalError as error:
-                self._has_doubtful_wal = get_primary_code(error) in _FAILURE_CODES
+                self._has_doubtful_wal |= get_primary_code(error) in _FAILURE_CODES
                 raise
             if any(change.replaced is not None for change in changes):
                 with self._lock:
@@ -484,16 +493,24 @@ class SqliteStore(SqliteTables):
             LogBusy: another writer is at work, and there is no time to wait.
         """
         with Transaction(self._db, self._lock, wait_s, self._watch):
-            # No process has locks on this file, so closing it drops none (see `_find_open_file`).
-            handle = os.open(self._wal_path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                position = 0
-                while block := os.pread(handle, _BLOCK_BYTES, position):
-                    position += os.pwrite(handle, block, position)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            with contextlib.suppress(OSError):
+                os.fsync(self._wal_handle)  # what it tells now is known
+            position = 0
+            while block := os.pread(self._wal_handle, _BLOCK_BYTES, position):
+                position += os.pwrite(self._wal_handle, block, position)
+            os.fsync(self._wal_handle)
         self._has_doubtful_wal = False
+
+    def _make_wal_durable(self) -> None:
+        """Make all of `-wal` durable before it is written back. A checkpoint syncs it too, but through a
+        descriptor that the system does not tell of earlier failures; and a file that is half written back is
+        mended from `-wal` alone."""
+        try:
+            os.fsync(self._wal_handle)
+        except OSError:
+            self._has_doubtful_wal = True
+        if self._has_doubtful_wal:
+            self._write_wal_again(BUSY_TIMEOUT_S)
 
     def _truncate_wal(self) -> None:
         """Empty the write-ahead log, which holds old pages; the lock is held.
@@ -537,6 +554,8 @@ class SqliteStore(SqliteTables):
             self._watch.look()  # a checkpoint would write old pages into a file that was restored
             db = connect(self.path)
             try:
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens `-wal`
+                self._make_wal_durable()
                 db.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if is_long else 'PASSIVE'})")
             finally:
                 db.close()
@@ -553,5 +572,10 @@ class SqliteStore(SqliteTables):
     def close(self) -> None:
         """Close the file; safe to call twice."""
         with self._lock, self._read_lock:
-            self._reader.close()
             self._db.close()
+            # The last connection writes `-wal` back. This one never synced it, so the system still tells it
+            # of a failure: then `-wal` stays, and whoever opens the log next writes it again.
+            self._reader.close()
+            if self._wal_handle >= 0:
+                os.close(self._wal_handle)
+                self._wal_handle = -1

@@ -360,7 +360,7 @@ def test_an_entry_that_its_worker_could_not_remove(
         assert first.append_many([RecordBatch("c", 1, [b"1"], lease, None, [one.number])]) == [None]
     assert [entry.key for entry in second.read_inbox(["c"])] == ["two"]
     assert not second.post("c", "one", b"yes")
-    second.drop_entries("c", [two.number])
+    second.drop_entries("c", [two.key])
     assert second.read_inbox(["c"]) == []
 
 
