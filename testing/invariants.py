@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import msgspec
 import orjson
 
-from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
+from toolchart.engine.log.record import RecordedAsk, describe_ask
 from toolchart.engine.log.replay import replay
 from toolchart.states.core.step import Step, find_answered_effect, step
 from toolchart.states.effects import CallModel, RunTools

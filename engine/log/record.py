@@ -6,8 +6,8 @@ line holds the hash of the record before it. So the chain is checked on the stor
 encodes anything again, because two encoders of JSON may differ (in `1e16`, for instance).
 
 Records that come together (for example a reply and its review) are appended in one commit; `commit`
-returns when they are durable. The driver commits before it performs an effect outside the process, so a
-record is durable before anything that it asks for can happen.
+returns when they are durable. The driver commits before it performs an effect outside the process, or the
+performer does right before a call begins, so a record is durable before anything that it asks for can happen.
 
 At the end of each turn, and every 1,000 records, a commit also has a checkpoint, where the store keeps them.
 The next record holds its digest.
@@ -19,15 +19,16 @@ import hashlib
 import json
 import os
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
-from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, describe_ask
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
@@ -35,6 +36,23 @@ from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
+from toolchart.states.effects import (
+    Answer,
+    AskApproval,
+    AskPerson,
+    AwaitUser,
+    CallFunction,
+    CallModel,
+    Compact,
+    Effect,
+    Perform,
+    RunAgent,
+    RunTools,
+    Wait,
+    compute_arguments_digest,
+    compute_effect_digest,
+    compute_shown_digest,
+)
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 from toolchart.states.events import (
     CONFIGURATION_TYPES,
@@ -42,7 +60,10 @@ from toolchart.states.events import (
     AgentRested,
     CallsStarted,
     Continued,
+    Decided,
     Event,
+    Returned,
+    ToolFinished,
     TurnStarted,
 )
 from toolchart.states.flows.results import build_agent_message
@@ -81,6 +102,48 @@ class RecordedEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The limit that was reached."""
     error: TurnError | None = None
     """Why it ended in error."""
+
+
+class RecordedAsk(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    """An effect that a step asked for, as a record shows it.
+
+    What performing it needs is derived, or stands in a checkpoint: `digest` covers it. The other fields say
+    what readers want to see without deriving.
+    """
+
+    id: int
+    """Number of the effect in the conversation; the event that answers it names this number."""
+    effect: str
+    """Its name in the chart."""
+    state: str = ""
+    """The state that it belongs to; empty where it is the record's `target`."""
+    digest: str = ""
+    """Digest of everything that the effect hands to its performer (`compute_effect_digest`); empty where its
+    content was erased."""
+    messages: int | None = None
+    """`call_model`: how many messages the request has, the system message included."""
+    sent: str = ""
+    """In a redacted log, where another effect is performed: the keyed digest (HMAC) of its digest."""
+    calls: tuple[str, ...] = ()
+    """`run_tools`: ids of the calls to run. `ask_approval`: ids of the calls to decide."""
+    refused: tuple[str, ...] = ()
+    """`run_tools`: ids of the calls that are answered without running."""
+    seconds: float | None = None
+    """`wait`: how long."""
+    content: str | None = None
+    """An answer to the user, where it differs from the text of the reply."""
+    result: str = ""
+    """The name under which its result is kept."""
+    host: str = ""
+    """`call_model`: the `llms` entry to ask, where it is not that of the turn."""
+    own: tuple[Message, ...] = ()
+    """`call_model`: the messages at the end of the request that are not those of the conversation."""
+    due: str = ""
+    """`wait`: when it runs out."""
+    arguments: dict[str, Any] = {}
+    """What an agent, a function, a person or an effect of another package needs."""
 
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -285,7 +348,7 @@ class _LineBody(msgspec.Struct, omit_defaults=True, gc=False):
 def _escape_surrogates(body: _LineBody, event: bytes) -> bytes:
     """The JSON of a body; characters beyond ASCII are escaped outside the event."""
     mark = '"(the event)"'
-    data = {**msgspec.to_builtins(replace(body, event=msgspec.Raw(b"null"))), "event": mark[1:-1]}
+    data = {**to_builtins(replace(body, event=msgspec.Raw(b"null"))), "event": mark[1:-1]}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     before, _, after = text.partition(mark)
     return before.encode() + event + after.encode()
@@ -296,6 +359,121 @@ def seal_line(body: bytes) -> tuple[bytes, str]:
     digest = hashlib.sha256(body).hexdigest()
     # One copy: the body may have a result of a megabyte, and `body[:-1]` would be another one.
     return b"".join((memoryview(body)[:-1], b',"hash":"', digest.encode(), b'"}')), digest
+
+
+# -- asks -----------------------------------------------------------------------------------------
+
+_get_id, _get_refused_id = attrgetter("id"), attrgetter("call.id")
+
+
+def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | None = None) -> RecordedAsk:
+    """An effect as a record shows it.
+
+    Messages are logged once, in the event that brought them. So a request appears as the number of its
+    messages, and an answer has its text only where it differs from the model's reply.
+
+    Args:
+        snapshot: the one after the step.
+        sent: keyed digests of effects by their ids, where the log is redacted.
+    """
+    describe_details = _ASK_DETAILS.get(type(effect))
+    return RecordedAsk(
+        id=effect.id,
+        effect=effect.name,
+        state="" if effect.state == snapshot.state else effect.state,
+        digest=compute_effect_digest(effect),
+        sent=sent.get(effect.id, "") if sent else "",
+        result=effect.result,
+        **(describe_details(effect, snapshot) if describe_details is not None else {}),
+    )
+
+
+def _describe_model_call(effect: CallModel, snapshot: Snapshot) -> dict[str, Any]:
+    messages, own_count = effect.request.messages, effect.own_messages
+    own = tuple(messages[-own_count:]) if own_count else ()
+    return {"messages": len(messages), "host": effect.host, "own": own}
+
+
+def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "calls": tuple(map(_get_id, effect.calls)),
+        "refused": tuple(map(_get_refused_id, effect.refused)),
+    }
+
+
+def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> dict[str, Any]:
+    to = {"to": list(effect.to)} if effect.to else {}
+    return {"calls": tuple(map(_get_id, effect.calls)), "arguments": to}
+
+
+def _describe_wait(effect: Wait, snapshot: Snapshot) -> dict[str, Any]:
+    return {"seconds": effect.seconds, "due": effect.due}
+
+
+def _describe_answer(effect: Answer, snapshot: Snapshot) -> dict[str, Any]:
+    is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
+    return {"content": None if is_reply_text else effect.content}
+
+
+_IDENTITY = ("type", "id", "name", "state", "kind", "result")
+
+
+def _describe_declared(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
+    """The own fields of an effect of a flow that are not empty."""
+    plain_data = _replace_tuples(to_builtins(effect))
+    return {"arguments": {key: item for key, item in plain_data.items() if key not in _IDENTITY and item}}
+
+
+def _replace_tuples(value: Any) -> Any:
+    """JSON data with lists in place of tuples."""
+    if isinstance(value, dict):
+        return {key: _replace_tuples(item) for key, item in value.items()}
+    return [_replace_tuples(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _describe_work(effect: Perform, snapshot: Snapshot) -> dict[str, Any]:
+    return {"arguments": effect.arguments}
+
+
+# What performers got.
+
+HANDED_DIGESTS = ("arguments_digest", "shown_digest")
+"""Fields of events with the digest of what a tool, a function or a person got."""
+
+
+def compute_expected_digest(event: Event, snapshot: Snapshot) -> tuple[str, str]:
+    """The name of the digest in an answer that follows from what was asked, and its value; empty for none.
+
+    Args:
+        snapshot: the one before the event.
+    """
+    match event:
+        case ToolFinished(arguments_digest=digest) if digest:
+            open_call = snapshot.calls.find(event.call_id)
+            if open_call is not None:
+                return "arguments_digest", compute_arguments_digest(open_call.call.arguments)
+        case Returned(arguments_digest=digest) if digest:
+            for effect in snapshot.open_effects:
+                if effect.id == event.effect and isinstance(effect, CallFunction):
+                    return "arguments_digest", compute_arguments_digest(effect.arguments)
+        case Decided(shown_digest=digest, approved=True) if digest:
+            open_call = snapshot.calls.find(event.call_id)
+            if open_call is not None:
+                reason = open_call.reason or ""
+                return "shown_digest", compute_shown_digest(open_call.call, reason, event.definition)
+    return "", ""
+
+
+_ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {
+    CallModel: _describe_model_call,
+    RunTools: _describe_tool_run,
+    AskApproval: _describe_approval,
+    Wait: _describe_wait,
+    Answer: _describe_answer,
+    Perform: _describe_work,
+    **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _describe_declared),
+}
+"""The fields of an ask that readers want beside its digest, by the class of the effect; none for others."""
 
 
 # -- the journal ---------------------------------------------------------------------------------

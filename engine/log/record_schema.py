@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
-from toolchart.engine.log.record import FORMAT, RecordedEnd, RecordLine, TakenRow
+from toolchart.engine.log.record import FORMAT, RecordedAsk, RecordedEnd, RecordLine, TakenRow
 from toolchart.states import events, messages
 from toolchart.states.plugins import PluginPoint
 from toolchart.states.snapshot import TurnError

@@ -23,7 +23,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.continuation.recorded_asks import HANDED_DIGESTS, compute_expected_digest
+from toolchart.engine.log.record import HANDED_DIGESTS, compute_expected_digest
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.core.step import Step, step

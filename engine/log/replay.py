@@ -35,10 +35,17 @@ from toolchart.engine.log.continuation.checkpoint import (
     read_segment,
     restore_snapshot,
 )
-from toolchart.engine.log.continuation.recorded_asks import RecordedAsk, compute_expected_digest, describe_ask
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration, read_release
 from toolchart.engine.log.reading.records import LineReader
-from toolchart.engine.log.record import Record, describe_turn_end, list_message_references, list_taken_rows
+from toolchart.engine.log.record import (
+    Record,
+    RecordedAsk,
+    compute_expected_digest,
+    describe_ask,
+    describe_turn_end,
+    list_message_references,
+    list_taken_rows,
+)
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
 from toolchart.states.chart.loading import parse_chart

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.continuation.recorded_asks import describe_ask
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
+from toolchart.engine.log.record import describe_ask
 from toolchart.states.calls import build_call_key
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.effects import CallModel, Effect, RunAgent, Wait, compute_effect_digest

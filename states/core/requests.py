@@ -37,14 +37,7 @@ from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budge
 from toolchart.states.flows.times import format_due
 from toolchart.states.message_list import OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
-from toolchart.states.snapshot import (
-    NO_CALLS,
-    OpenCall,
-    OpenCalls,
-    SnapshotBuilder,
-    SnapshotFields,
-    TurnError,
-)
+from toolchart.states.snapshot import NO_CALLS, OpenCall, SnapshotBuilder, SnapshotFields, TurnError
 from toolchart.states.starts import list_call_starts, list_no_starts
 
 # -- model calls ---------------------------------------------------------------------------------
@@ -147,18 +140,19 @@ def build_approval(builder: SnapshotBuilder, name: str, id_: int, state: str) ->
 
 def _build_tool_run(builder: SnapshotBuilder, name: str, id_: int, state: str) -> RunTools:
     """Calls that may run, and calls that may not: the executor gives an outcome to both kinds."""
-    runnable, refused, calls = [], [], []
+    runnable, refused, idempotent_calls = [], [], []
     for open_call in builder.calls:
-        if open_call.outcome is None:
-            if open_call.ruling == "run":
-                # An idempotent call begins without a mark: without a result it ends as interrupted.
-                if open_call.idempotent:
-                    open_call = replace(open_call, began_under=id_)
-                runnable.append(open_call.call)
-            else:
-                refused.append(_build_refusal(builder, open_call))
-        calls.append(open_call)
-    builder.calls = OpenCalls(calls)
+        if open_call.outcome is not None:
+            continue
+        if open_call.ruling != "run":
+            refused.append(_build_refusal(builder, open_call))
+            continue
+        runnable.append(open_call.call)
+        if open_call.idempotent:
+            idempotent_calls.append(open_call)
+    # An idempotent call begins without a mark: without a result it ends as interrupted.
+    for open_call in idempotent_calls:
+        builder.calls = builder.calls.replace_call(replace(open_call, began_under=id_))
     allowed = builder.settings.tools if builder.settings else ()
     return RunTools(
         id=id_, name=name, state=state, calls=tuple(runnable), refused=tuple(refused), allowed=allowed

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
-from toolchart.engine.log.continuation.recorded_asks import describe_ask
+from toolchart.engine.log.record import describe_ask
 from toolchart.engine.log.record_schema import _read_field_docs
 from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores.memory import MemoryStore

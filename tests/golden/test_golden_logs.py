@@ -21,8 +21,7 @@ from golden_logs import (
 )
 from golden_scenarios import KEYS, SCENARIOS
 
-from toolchart.engine.log.continuation.recorded_asks import RecordedAsk
-from toolchart.engine.log.record import RecordLine
+from toolchart.engine.log.record import RecordedAsk, RecordLine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.verify import verify_store

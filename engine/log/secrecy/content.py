@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.continuation.recorded_asks import HANDED_DIGESTS
+from toolchart.engine.log.record import HANDED_DIGESTS
 from toolchart.engine.log.redaction import STRUCTURE_KEYS
 from toolchart.providers.transport.raw_answers import read_raw_answer
 from toolchart.states.messages import RawAnswer
