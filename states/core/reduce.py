@@ -130,7 +130,8 @@ def open_turn(snapshot: Snapshot, event: TurnStarted) -> SnapshotBuilder:
 def keep_for_next_turn(snapshot: Snapshot, messages: MessageList) -> Snapshot:
     """What `open_turn` reads of a conversation at rest, with these messages in place of equal ones.
 
-    A chart that waits for the user goes on as it is, so all of its snapshot is kept.
+    A chart that waits for the user goes on as it is, so all of its snapshot is kept. One that has ended has
+    no open effects.
     """
     if not snapshot.has_ended:
         return replace(snapshot, messages=messages)
@@ -143,7 +144,6 @@ def keep_for_next_turn(snapshot: Snapshot, messages: MessageList) -> Snapshot:
         measured_tokens=snapshot.measured_tokens,
         measured_messages=snapshot.measured_messages,
         next_effect=snapshot.next_effect,
-        open_effects=snapshot.open_effects,
         inbox=snapshot.inbox,
         writes_tools_as_text=snapshot.writes_tools_as_text,
         settings=snapshot.settings,

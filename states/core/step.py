@@ -217,16 +217,12 @@ def _record_late_event(row: EventDescriptor, snapshot: Snapshot, event: Answerin
 
 
 def _complete_step(
-    machine: Machine,
-    before: Snapshot,
-    builder: SnapshotBuilder,
-    event: Event,
-    move: Move,
-    cancels: tuple[int, ...] = (),
+    machine: Machine, before: Snapshot, builder: SnapshotBuilder, event: Event, move: Move
 ) -> Step:
     """Enter the move's configuration, cancel what its states had open, and build the new effects."""
     assert builder.settings is not None, "a turn has settings"
     builder.configuration = configuration = move.configuration
+    cancels: tuple[int, ...] = ()
     # Exit, entry and termination each end what a state has open. Cancel first, then build: a state that is
     # left and entered again loses what it had open and asks anew. Which states were left is observed and not
     # computed: a difference of configurations misses such a state.
@@ -527,9 +523,7 @@ def _start_turn(machine: Machine, snapshot: Snapshot, event: TurnStarted) -> Ste
         move = machine.start(FactView(builder))
     except SpecError as error:
         return _end_by_core(snapshot, builder, event, "endless", error.message)
-    open_effects = builder.open_effects
-    cancels = cancel_effects(builder, [effect.id for effect in open_effects]) if open_effects else ()
-    return _complete_step(machine, snapshot, builder, event, move, cancels)
+    return _complete_step(machine, snapshot, builder, event, move)
 
 
 def _continue_chart(

@@ -1,13 +1,14 @@
 """Changes the program in one place at a time and demands that each change is told.
 
-`python tests/mutation/gate.py [--count 60] [--group core ...] [--name TEXT] [--json FILE]`
+`python tests/mutation/gate.py [--count 60] [--group core ...] [--name TEXT] [--listed] [--json FILE]`
 
 Mutants are drawn by the hash of their names, so the same ones are drawn as long as their functions keep
 their text, and a longer run has those of a shorter one. A mutant of the core or of an encoder is told by
 `replay` or `verify`: the mutant reads what the program wrote, or the program reads what the mutant writes.
 One of a decoder likewise, where the log keeps raw answers. One of the driver, the executor, the stores or
 approvals is told by a test, which is named. A mutant that nothing tells must stand in `survivors.json` with
-the reason; one that stands there and is told must go from it.
+the reason. Listed ones are left out, unless `--listed` judges them too: one that is told must go from the
+list.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import judges
 import msgspec
@@ -141,6 +144,7 @@ GROUPS: dict[str, Group] = {
             "states/test_core_effects.py",
             "states/test_core_counting.py",
             "states/test_request_digest.py",
+            "states/test_flow_check.py",
             "states/test_encoding.py",
             "engine/test_tool_loop.py",
             "engine/test_effects.py",
@@ -252,23 +256,23 @@ GROUPS: dict[str, Group] = {
 }
 
 
-def draw_mutants(count: int, names: list[str], text: str) -> Iterator[tuple[str, Mutant]]:
+def draw_mutants(
+    count: int, names: list[str], text: str, left_out: Collection[str]
+) -> Iterator[tuple[str, Mutant]]:
     """The mutants of these groups, each group with its share of the count."""
     total = sum(GROUPS[name].share for name in names)
     for name in names:
         found = [mutant for path in GROUPS[name].modules for mutant in list_mutants(path)]
-        found = [mutant for mutant in found if text in mutant.name]
+        found = [mutant for mutant in found if text in mutant.name and mutant.name not in left_out]
         found.sort(key=lambda mutant: mutant.rank)
         for mutant in found[: max(1, round(count * GROUPS[name].share / total))]:
             yield name, mutant
 
 
-def judge_mutant(group: Group, install: Callable[[], None], name: str) -> Verdict:
-    """What tells a mutant."""
-    for judge in group.judges:
-        if answer := judge(install):
-            return Verdict(mutant=name, told_by=answer)
-    return Verdict(mutant=name, told_by=judge_by_tests(install, group.tests))
+def judge_mutant(group: Group, install: Callable[[], None]) -> str:
+    """What tells a mutant; empty where nothing does."""
+    answers = (judge(install) for judge in group.judges)
+    return next(filter(None, answers), "") or judge_by_tests(install, group.tests)
 
 
 def main() -> int:
@@ -277,34 +281,63 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60, help="how many mutants are drawn (default: 60)")
     parser.add_argument("--group", nargs="*", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--name", default="", help="only mutants whose name has this text")
+    parser.add_argument("--listed", action="store_true", help="judge listed survivors too")
     parser.add_argument("--json", type=Path, help="write each verdict as a line of JSON")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many work at a time")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    drawn = list(draw_mutants(options.count, options.group, options.name))
+    left_out = set() if options.listed else set(read_survivors())
     if options.worker:
-        work(drawn, *map(int, options.worker.split("/")))
+        drawn = draw_mutants(options.count, options.group, options.name, left_out)
+        rows = [*list_named(options.group, options.name), *map(make_row, drawn)]
+        work(rows, *map(int, options.worker.split("/")))
         return 0
-    verdicts = run_workers(options.json)
+    verdicts = run_workers(options.json, options.processes)
     return report(verdicts)
 
 
-def work(drawn: list[tuple[str, Mutant]], place: int, workers: int) -> None:
-    """Judge every so-manieth mutant, and print each verdict."""
-    rows: list[tuple[Group, Callable[[], None], str]] = [
-        (GROUPS[group], lambda name=name: install_named(name), f"named::{name}")
+class Row(NamedTuple):
+    """What a worker judges."""
+
+    group: Group
+    install: Callable[[], None]
+    name: str
+    place: str
+
+
+def list_named(groups: list[str], text: str) -> list[Row]:
+    """The mutants of these groups that have names."""
+    return [
+        Row(GROUPS[group], partial(install_named, name), f"named::{name}", "")
         for name, group in NAMED.items()
+        if group in groups and text in f"named::{name}"
     ]
-    rows += [
-        (GROUPS[group], lambda mutant=mutant: install_mutant(mutant), mutant.name) for group, mutant in drawn
-    ]
+
+
+def make_row(drawn: tuple[str, Mutant]) -> Row:
+    """A mutant that was drawn, with its group."""
+    group, mutant = drawn
+    place = f"{mutant.path}:{mutant.line}"
+    return Row(GROUPS[group], partial(install_mutant, mutant), mutant.name, place)
+
+
+def work(rows: list[Row], place: int, workers: int) -> None:
+    """Judge every so-manieth mutant, and print each verdict."""
     for row in rows[place::workers]:
         with contextlib.suppress(NothingToChange):
-            print(msgspec.json.encode(judge_mutant(*row)).decode(), flush=True)
+            told_by = judge_mutant(row.group, row.install)
+            verdict = Verdict(mutant=row.name, place=row.place, told_by=told_by)
+            print(msgspec.json.encode(verdict).decode(), flush=True)
 
 
-def run_workers(file: Path | None) -> list[Verdict]:
-    """Judge all mutants, with a process for each processor."""
-    workers = os.cpu_count() or 1
+def read_survivors() -> dict[str, str]:
+    """What nothing tells, each with its reason."""
+    survivors: dict[str, str] = json.loads(SURVIVORS.read_text())
+    return survivors
+
+
+def run_workers(file: Path | None, workers: int) -> list[Verdict]:
+    """Judge all mutants, with so many processes."""
     command = [sys.executable, *sys.argv]
     processes = [
         subprocess.Popen([*command, f"--worker={place}/{workers}"], stdout=subprocess.PIPE, text=True)
@@ -319,6 +352,7 @@ def run_workers(file: Path | None) -> list[Verdict]:
                 verdicts.append(msgspec.json.decode(line, type=Verdict))
                 if output is not None:
                     output.write(line)
+                    output.flush()
             if process.wait():
                 raise SystemExit(f"a worker of the gate failed with {process.returncode}")
     return verdicts
@@ -326,20 +360,25 @@ def run_workers(file: Path | None) -> list[Verdict]:
 
 def report(verdicts: list[Verdict]) -> int:
     """Say what told how many, and what survives; 1 where that is not as listed."""
-    known: dict[str, str] = json.loads(SURVIVORS.read_text())
+    known = read_survivors()
     counts = Counter(verdict.told_by.split(":")[0] or "nothing" for verdict in verdicts)
     for told_by, number in counts.most_common():
         print(f"{number:5} told by {told_by}")
-    survivors = {verdict.mutant for verdict in verdicts if not verdict.told_by}
-    told = {verdict.mutant: verdict.told_by for verdict in verdicts if verdict.told_by}
-    new = sorted(survivors - set(known))
-    stale = sorted(set(known) & set(told))
-    for name in new:
-        print(f"nothing tells: {name}")
-    for name in stale:
-        print(f"listed as a survivor, and told by {told[name]}: {name}")
+    survivors = [verdict for verdict in verdicts if not verdict.told_by]
+    new = [verdict for verdict in survivors if verdict.mutant not in known]
+    stale = [verdict for verdict in verdicts if verdict.told_by and verdict.mutant in known]
+    for verdict in new:
+        print(f"nothing tells {verdict.place} {verdict.mutant}\n{_describe_rerun(verdict)}")
+    for verdict in stale:
+        print(f"listed, and told by {verdict.told_by}: {verdict.mutant}\n{_describe_rerun(verdict)}")
     print(f"{len(verdicts)} mutants, {len(survivors)} survivors, {len(survivors) - len(new)} of them listed")
+    if new:
+        print(f"Write a test that tells them, or list them with the reason in {SURVIVORS.name}.")
     return 1 if new or stale else 0
+
+
+def _describe_rerun(verdict: Verdict) -> str:
+    return f"  alone: python tests/mutation/gate.py --listed --name {shlex.quote(verdict.mutant)}"
 
 
 if __name__ == "__main__":

@@ -50,6 +50,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a mutant."""
 
     mutant: str
+    place: str = ""
+    """File and line; empty where the mutant has a name."""
     told_by: str = ""
     """What told it: the kind of judge, a colon and what it said; empty for a survivor."""
 
@@ -139,7 +141,16 @@ def find_failing_test(files: tuple[str, ...]) -> str:
 
     failure = _FirstFailure()
     os.chdir(TESTS.parent)
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    options = [
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "not postgres",
+    ]  # a server starts slowly
     code = pytest.main([*options, *(f"tests/{file}" for file in files)], plugins=[failure])
     assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED), code
     return failure.name

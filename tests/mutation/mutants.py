@@ -58,6 +58,8 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     """The qualified name of the outermost function that is changed."""
     change: str
     """What is changed; the same change of one function is numbered."""
+    line: int
+    """Where the change stands in the file at present."""
 
     @property
     def name(self) -> str:
@@ -74,9 +76,9 @@ def list_mutants(path: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its text."""
     tree = ast.parse((ROOT / path).read_text())
     return [
-        Mutant(path=path, function=name, change=change)
+        Mutant(path=path, function=name, change=change, line=line)
         for name, function in _iterate_functions(tree)
-        for change, _ in _iterate_edits(function)
+        for change, line, _ in _iterate_edits(function)
     ]
 
 
@@ -114,7 +116,7 @@ def _compile_function(mutant: Mutant, file: str, *, is_changed: bool) -> CodeTyp
     tree = ast.parse((ROOT / mutant.path).read_text())
     function = next(node for name, node in _iterate_functions(tree) if name == mutant.function)
     if is_changed:
-        next(edit for change, edit in _iterate_edits(function) if change == mutant.change)()
+        next(edit for change, _, edit in _iterate_edits(function) if change == mutant.change)()
         ast.fix_missing_locations(tree)
     return _find_code(compile(tree, file, "exec", dont_inherit=True), mutant.function)
 
@@ -144,17 +146,17 @@ def _iterate_functions(tree: ast.Module) -> Iterator[tuple[str, Any]]:
             todo[:0] = [(f"{prefix}{node.name}.", child) for child in node.body]
 
 
-def _iterate_edits(function: ast.AST) -> Iterator[tuple[str, Edit]]:
-    """The changes of a function, each with its name."""
+def _iterate_edits(function: ast.AST) -> Iterator[tuple[str, int, Edit]]:
+    """The changes of a function, each with its name and its line."""
     seen = Counter[str]()
     for node, change, edit in _iterate_unnamed_edits(function):
         text = " ".join(ast.unparse(node).split())
         name = f"{change} `{text if len(text) <= 70 else text[:67] + '...'}`"
         seen[name] += 1
-        yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), edit
+        yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), node.lineno, edit
 
 
-def _iterate_unnamed_edits(function: Any) -> Iterator[tuple[ast.AST, str, Edit]]:
+def _iterate_unnamed_edits(function: Any) -> Iterator[tuple[Any, str, Edit]]:
     for node in _iterate_code(function):
         match node:
             case ast.Compare(ops=[op]) if type(op) in _SWAPPED:

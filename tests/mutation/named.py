@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import judges  # noqa: F401  (it makes the modules of tests importable)
 from golden_feeds import replace_everywhere
 from golden_twins import make_program
@@ -15,11 +17,15 @@ NAMED: dict[str, str] = {**dict.fromkeys(PROGRAMS, "core"), **dict.fromkeys(MUTA
 """The group of each."""
 
 
+_KEPT = ExitStack()
+"""It keeps a substitute in its place until the process ends."""
+
+
 def install_named(name: str) -> None:
     """Let this process ask for something else, or read something else in an answer, from now on."""
     if name in PROGRAMS:
         _, edit = PROGRAMS[name]
-        replace_everywhere(step, make_program(edit)).__enter__()
+        _KEPT.enter_context(replace_everywhere(step, make_program(edit)))
         return
     for place in set(DECODERS.values()):
         module, _, function = place.partition(":")

@@ -16,6 +16,7 @@ from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
     CallsStarted,
     Cancelled,
+    Configured,
     Elapsed,
     Event,
     Forked,
@@ -81,15 +82,29 @@ def test_a_late_answer_is_counted_and_changes_nothing_else() -> None:
     before = run.snapshot
     call = ToolCall(id="a", name="look_up", arguments={})
     late = Reply(content="x", tool_calls=(call,), finish_reason="stop", usage=Usage(total=7))
-    result = run.send(Replied(effect=1, reply=late))
+    later = "2026-03-01T12:00:05.000Z"
+    result = run.send(Replied(effect=1, reply=late, at=later))
     assert (result.is_late, result.effects, result.fired) == (True, (), ())
     assert run.snapshot.usage == Usage(total=7)
-    assert run.snapshot == change_snapshot(before, usage=Usage(total=7))
+    assert run.snapshot == change_snapshot(before, usage=Usage(total=7), now=later)
     assert run.send(fail(effect=1)).is_late
     assert run.snapshot.attempt == 0
     run.say()
     assert run.send(Replied(effect=2, reply=late)).is_late
     assert run.snapshot.usage == Usage(total=14)
+
+
+def test_a_turn_keeps_its_configuration() -> None:
+    """Chart, tools and texts are set between turns: within one the event is refused, and nothing changes."""
+    run = Conversation("tool_loop")
+    configured = Configured(format=FORMAT, conversation="c", chart="", spec={})
+    before = run.snapshot
+    with pytest.raises(IllegalEvent, match="configured"):
+        run.send(configured)
+    assert run.snapshot == before
+    run.say()
+    run.send(configured)
+    assert run.snapshot.tools == ()
 
 
 def change_snapshot(snapshot: Snapshot, **changes: Any) -> Snapshot:

@@ -8,17 +8,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from toolchart.states import message_list
+from toolchart.states.content import ImagePart, TextPart
 from toolchart.states.message_list import (
     MessageList,
     OfferedTools,
+    PersistentList,
     RequestMessages,
     StoredMessages,
     compute_request_digest,
+    estimate_message,
 )
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 
@@ -91,6 +94,7 @@ def test_requests_that_say_the_same_are_equal() -> None:
     assert hash(first) == hash(second)
     assert first != RequestMessages(None, MessageList(MESSAGES))
     assert first != RequestMessages("Be brief.", MessageList(MESSAGES[:2]))
+    assert first != list(first)
     assert list(first) == list(REQUEST.messages)
     assert [first[index] for index in range(-4, 4)] == [*REQUEST.messages, *REQUEST.messages]
     for index in (4, -5):
@@ -225,6 +229,37 @@ def test_digests_are_equal_exactly_where_requests_are(first: list[Message], seco
     assert len(set(digests[:3] + digests[6:])) == 1
     encoded = [[message_list._encode_value(message) for message in items] for items in (first, second)]
     assert (digests[0] == digests[3]) == (encoded[0] == encoded[1])
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+appends = st.tuples(st.integers(0, 30), st.sampled_from([None, "a", "b", "c"]))
+
+
+@given(st.lists(appends, max_size=30))
+@example([(0, "a"), (0, None), (1, "a"), (2, "a"), (1, "b")])
+def test_no_view_of_a_list_sees_what_another_one_appended(steps: list[tuple[int, str | None]]) -> None:
+    """Appending to any view, the newest or an older one, makes one more: the others keep their items, and and
+    each finds the newest item of a key among its own."""
+    views = [PersistentList[int]()]
+    expected_views: list[list[tuple[str | None, int]]] = [[]]
+    for number, (place, key) in enumerate(steps):
+        place %= len(views)
+        views.append(views[place].append(number, key))
+        expected_views.append([*expected_views[place], (key, number)])
+    for view, expected in zip(views, expected_views, strict=True):
+        assert view.list_keyed_items() == expected
+        assert list(view) == [item for _, item in expected]
+        newest = dict(expected)
+        assert [view.find_newest(key) for key in "abc"] == [newest.get(key) for key in "abc"]
+
+
+def test_a_picture_counts_more_than_its_text() -> None:
+    """A message takes four tokens, a token for four bytes, and a thousand for a picture or a file."""
+    picture = ImagePart(media_type="image/png", data="eA==")
+    assert estimate_message(Message(role="user", content="x" * 40)) == 14
+    parts = (TextPart(text="x" * 40), picture, picture)
+    assert estimate_message(Message(role="user", content="x" * 40, parts=parts)) == 2014
 
 
 # -- cost ----------------------------------------------------------------------------------------

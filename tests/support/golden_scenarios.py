@@ -35,6 +35,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
+from toolchart.providers.transport.raw_answers import find_capture
 from toolchart.specs.loader import load_spec
 from toolchart.states.content import ImagePart
 from toolchart.states.errors import ProviderError
@@ -645,6 +646,26 @@ async def run_message(world: World) -> None:
         await engine.arun("Again.", conversation="c")
 
 
+@golden("picture-during-a-turn")
+async def run_picture(world: World) -> None:
+    """A message with a picture comes while the model answers: its next request shows it."""
+    replies = [{**call(LOOK), "latency_s": 4}, "Seen."]
+    picture = ImagePart(media_type="image/png", data=_DOT, name="dot.png")
+    async with world.open(make_spec("full"), replies, functions=make_tools()) as engine:
+        turn = await _begin(engine.arun("Look.", conversation="c"), 2, world)
+        await engine.apost("c", UserSaid(message="At this.", parts=(picture,)))
+        await turn
+
+
+@golden("stream-cut-by-a-limit")
+async def run_cut_stream(world: World) -> None:
+    """The seconds of a turn end while the model streams: the answer at the limit keeps its words."""
+    stream = {"pieces": ["The ", "sea ", "rises ", "twice."], "pause_s": 1}
+    spec = make_spec("full", limits={"max_seconds": 3})
+    async with world.open(spec, [{"stream": stream}], functions=make_tools()) as engine:
+        await engine.arun("Tides?", conversation="c", on_delta=lambda _: None)
+
+
 @golden("interrupted-by-the-user")
 async def run_interruption(world: World) -> None:
     """Where a row of the chart says so, a message stops the model call and asks again."""
@@ -665,6 +686,68 @@ async def run_interruption(world: World) -> None:
         turn = await _begin(engine.arun("One?", conversation="c"), 2, world)
         await engine.apost("c", UserSaid(message="And two?"))
         await turn
+
+
+class AnsweringProvider(SlowProvider):
+    """A script whose answers have bytes, as those of a host have: so records have their digest."""
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply, after its bytes."""
+        reply = await super().complete(request)
+        capture = find_capture()
+        assert capture is not None, "a model call captures its answer"
+        capture.begin(200)(json.dumps({"content": reply.content}).encode())
+        return reply
+
+
+@golden("digests-of-answers")
+async def run_answer_digests(world: World) -> None:
+    """Each answer of a host has the digest of its bytes in the log."""
+    providers = {"model": AnsweringProvider([call(LOOK), "Tides."])}
+    async with world.open(make_spec("tool_loop"), providers=providers, functions=make_tools()) as engine:
+        await engine.arun("Tides?", conversation="c")
+
+
+@golden("views-of-the-history")
+async def run_views(world: World) -> None:
+    """Model calls with parts of the history, also while calls are open, and the turn is answered twice."""
+    views = {"two": 2, "four": 4, "whole": "all", "nothing": "none"}
+    judge = {"finish_reason": "stop"}
+    states: dict[str, Any] = {
+        "prompting": {
+            "initial": True,
+            "enter": "ask",
+            "transitions": [
+                {"event": "replied", "target": "two", "cond": "finish_reason == 'tool_calls'"},
+                {"event": "replied", "target": "said"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "reviewing": {"enter": "review_calls", "transitions": [{"event": "reviewed", "target": "executing"}]},
+        "executing": {
+            "enter": "run_tools",
+            "transitions": [
+                {"event": "tool_finished", "cond": "pending_calls > 0"},
+                {"event": "tool_finished", "target": "prompting"},
+            ],
+        },
+        "said": {"enter": "say", "transitions": [{"target": "finished"}]},
+        **_ENDS,
+    }
+    for name, after in zip(views, [*list(views)[1:], "reviewing"], strict=True):
+        rows = [{"event": event, "target": after} for event in ("replied", "failed")]
+        states[name] = {"enter": f"judge_{name}", "transitions": rows}
+    effects: dict[str, Any] = {
+        f"judge_{name}": {"call_model": {"as": name, "prompt": "Judge.", "history": view}}
+        for name, view in views.items()
+    }
+    effects |= {"ask": {"call_model": {"prompt": "Go on."}}, "say": {"answer": "{{two}}, {{four}}"}}
+    judgements = [{"content": f"good {number}", **judge} for number in range(4)]
+    replies = [call(LOOK), *judgements, call(LOOK, LOOK), *judgements, "Done.", "Again."]
+    spec = make_spec({"name": "views", "states": states}, effects=effects)
+    async with world.open(spec, replies, functions=make_tools()) as engine:
+        await engine.arun("Look.", conversation="c")
+        await engine.arun("And now?", conversation="c")
 
 
 @golden("two-regions")
@@ -769,6 +852,24 @@ async def run_cancelled_children(world: World) -> None:
     model = FunctionModel(lambda said, request: "fast" if said == "do b" else stuck)
     async with world.open(_make_fan_out(3, row), providers={"model": model}) as engine:
         await engine.arun("go", conversation="c", variables={"items": ["a", "b", "c", "d"]})
+
+
+@golden("children-with-budgets")
+async def run_budgeted_children(world: World) -> None:
+    """Children share what is left of each budget of the turn, and hear part of the conversation."""
+    spent = {"event": "agent_finished", "target": "finished", "cond": "budget_spent or calls_over_budget"}
+    spec = _make_fan_out(
+        2,
+        spent,
+        limits={"max_tokens": 400, "max_cost": 0.02, "max_seconds": 60, "max_tool_calls": 9},
+        prices={"currency": "USD", "models": {"m": {"input": 2.5, "output": 10}}},
+    )
+    spec["effects"]["work"]["run_agent"]["history"] = 3
+    usage = Usage(input=6, output=4, total=10)
+    model = FunctionModel(lambda said, _: Reply(content=said.upper(), finish_reason="stop", usage=usage))
+    async with world.open(spec, providers={"model": model}) as engine:
+        await engine.arun("go", conversation="c", variables={"items": ["a", "b", "c"]})
+        await engine.arun("on", conversation="c", variables={"items": ["d"]})
 
 
 @golden("children-ask")
@@ -1130,6 +1231,19 @@ async def run_text_calls(world: World) -> None:
         result = await engine.arun("Look.", conversation="c")
         while result.pending_approvals:
             result = await engine.aresume("c", _decide(result))
+
+
+@golden("tools-as-text-for-one-model")
+async def run_text_switch(world: World) -> None:
+    """A model that refuses tools gets them as text in the next turn too; another model does not."""
+    replies = [fail("tools_unsupported"), "As text.", "Text again."]
+    spec = make_spec("resilient")
+    spec["llms"]["other"] = {"provider": "scripted", "model": "n"}
+    other = SlowProvider(["Native."])
+    async with world.open(spec, replies, providers={"other": other}, functions=make_tools()) as engine:
+        await engine.arun("Look.", conversation="c")
+        await engine.arun("Again.", conversation="c")
+        await engine.arun("And you?", conversation="c", llm="other")
 
 
 @golden("strict-policy")
