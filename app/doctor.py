@@ -10,19 +10,24 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from toolchart.engine.log.stores import DEFAULT_LOG, find_store, open_store
+from toolchart.engine.runtime.model_hosts import create_model_provider
+from toolchart.engine.runtime.start_check import find_start_problems
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import OfferedModel, find_model, list_models
 from toolchart.providers.entries import find_api_key, is_local_address, resolve_address
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.prices import load_price_table
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
+from toolchart.specs.turn_plan import collect_options
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.descriptors import REGISTRIES, find_registry, load_row_reference
 from toolchart.states.errors import (
@@ -33,6 +38,7 @@ from toolchart.states.errors import (
     SpecError,
     suggest_name,
 )
+from toolchart.states.messages import Message, Reply, Request, ToolDefinition
 
 _MINIMUM_PYTHON = (3, 11)
 
@@ -84,8 +90,6 @@ def _check_chart(spec: AgentSpec) -> Check:
 
 def _check_start(spec: AgentSpec) -> Iterator[Check]:
     """Check whether tools, functions and adapters can be loaded; no server is started."""
-    from toolchart.engine.runtime.start_check import find_start_problems
-
     problems = list(find_start_problems(spec))
     for error in problems:
         yield _build_failed_check(error.path or "tools", error)
@@ -238,6 +242,7 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
     if not adapter_check.ok or not find_host(config.provider).needs_network:
         return
     yield _check_key(about, config, resolve_references)
+    yield from _check_fit(name, config, spec)
     host = find_host(config.provider)
     if not host.can_list_models(config.extra_options()):
         need = f" without `{host.list_needs}`" if host.list_models else ""
@@ -255,6 +260,37 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
         yield from _check_model(about, config, model, handlers, models, spec)
 
 
+def _check_fit(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
+    """What of the handlers' options the host or its model refuses, and what is sent in its place."""
+    about = f"llms.{name}"
+    plain = config.model_copy(update={"record": None, "tool_format": "native"})
+    adapter = create_model_provider(plain, about, beside=_find_folder(spec))
+    if not isinstance(adapter, HostAdapter):
+        return
+    tool = ToolDefinition(name="tool", description="A tool.")
+    for handler in spec.responses:
+        if handler.llm != name:
+            continue
+        request = Request(
+            model=handler.model or config.model or "",
+            messages=[Message(role="user", content="Hello.")],
+            tools=(tool,) if _uses_tools(spec, handler) else (),
+            options=collect_options(handler, config),
+        )
+        if isinstance(request.options.get("tool_choice"), Mapping) or not request.tools:
+            options = {key: value for key, value in request.options.items() if key != "tool_choice"}
+            request = replace(request, options=options)
+        elif request.options.get("tool_choice") not in (None, "auto", "none", "required"):
+            request = replace(request, options={**request.options, "tool_choice": "tool"})
+        try:
+            warnings = adapter.list_warnings(request, Reply(finish_reason="unknown"))
+        except ProviderError as error:
+            yield Check(about=about, ok=False, said=error.message, hint=f"change handler {handler.name!r}")
+            continue
+        for warning in warnings:
+            yield Check(about=about, ok=None, said=f"handler {handler.name or 'default'!r}: {warning}")
+
+
 def _find_folder(spec: AgentSpec) -> Path | None:
     """The folder of the spec; None for one that was given as data."""
     return Path(spec.source).parent if spec.source else None
@@ -262,8 +298,6 @@ def _find_folder(spec: AgentSpec) -> Path | None:
 
 def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
     """Build the adapter of an entry and discard it: checks settings, variables, the key and the cassette."""
-    from toolchart.engine.runtime.model_hosts import create_model_provider
-
     folder = _find_folder(spec)
     unrecorded = config.model_copy(update={"record": None})  # a check must not write a cassette
     try:

@@ -213,7 +213,7 @@ def plan_settings(
         service=service,
         provider=host.provider,
         model=model_name,
-        options=_collect_options(handler, host),
+        options=collect_options(handler, host),
         tools=tools,
         limits=build_limits(spec, handler, host),
         strict=spec.policy == "strict",
@@ -233,7 +233,7 @@ def _find_host(spec: AgentSpec, service: str) -> LLMConfig:
     return spec.llms[service]
 
 
-def _collect_options(handler: Handler, host: LLMConfig) -> dict[str, Any]:
+def collect_options(handler: Handler, host: LLMConfig) -> dict[str, Any]:
     """The options of a handler, and those of its host where it sets none."""
     defaults = {"max_tokens": host.maxTokens, "temperature": host.temperature}
     values = {name: getattr(handler, name) for name in MODEL_OPTIONS}

@@ -156,12 +156,12 @@ class FlowLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Adaptation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Reserved: something of a request that its host was not sent as it stands there."""
+    """Something of a request that its host was not sent as it stands there."""
 
     field: str
     """JSON pointer into the request."""
     change: str
-    """What became of it: `dropped`, `renamed`, `rewritten`."""
+    """What became of it: `dropped`, `added`, `renamed`, `rewritten`."""
     reason: str = ""
     """The rule of the host, for people."""
 
@@ -311,7 +311,7 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     raw_answer: RawAnswer | None = None
     """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()
-    """Reserved: what of the request the host was not sent as it stands there."""
+    """What of the request the host was not sent as it stands there: its model or itself refuses it."""
 
 
 class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
@@ -340,7 +340,7 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     raw_answer: RawAnswer | None = None
     """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()
-    """Reserved: as in `replied`."""
+    """As in `replied`."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

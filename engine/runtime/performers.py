@@ -125,6 +125,8 @@ class EffectPerformer:
             capture_answer(keeps_bytes=driver.dependencies.keep_answers) as answer,
         ):
             event = await self._request_answer(effect, driver.dependencies)
+        if answer.adaptations:
+            event = replace(event, adaptations=answer.adaptations)
         digest = answer.digest
         if digest is not None:
             raw_answer = answer.build_raw_answer(is_streamed=effect.id in self._streamed_texts)

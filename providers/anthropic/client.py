@@ -29,6 +29,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
@@ -103,6 +104,7 @@ class AnthropicProvider(HttpAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /v1/messages`."""
         adapted = self._adapt_request(request)
+        note_adaptations(adapted.list_adaptations(request))
         origin = self.get_origin(request)
         body = encode_request(
             adapted.request,

@@ -38,6 +38,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError, format_install
@@ -106,7 +107,9 @@ class BedrockProvider(HttpAdapter):
 
         A streamed call differs in its path alone, so it has the same digest.
         """
-        body = encode_request(self._adapt_request(request).request, origin=self.get_origin(request))
+        adapted = self._adapt_request(request)
+        note_adaptations(adapted.list_adaptations(request))
+        body = encode_request(adapted.request, origin=self.get_origin(request))
         return body | (self._settings.extra_body or {})
 
     def _adapt_request(self, request: Request) -> AdaptedRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -38,10 +38,12 @@ from toolchart.providers.shared.host_rows import EchoReasoning, find_profile, fi
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
 from toolchart.states.errors import SpecError
+from toolchart.states.events import Adaptation
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
 
 if TYPE_CHECKING:
@@ -183,6 +185,20 @@ class BodySender:
             await response.aclose()
 
 
+def _list_refused(
+    settings: OpenAISettings, request: Request, options: Collection[str]
+) -> Iterator[Adaptation]:
+    """The options of a request that the entry or its host's row refuses.
+
+    Args:
+        options: those that the API has.
+    """
+    for name in settings.refuses:
+        if name in request.options and name in options:
+            reason = "this host refuses it, so it was left out"
+            yield Adaptation(field=f"/options/{name}", change="dropped", reason=reason)
+
+
 # -- the Responses API -----------------------------------------------------------------------------
 
 
@@ -236,6 +252,12 @@ class ResponsesProvider(WireAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /responses`."""
         adapted = self._adapt_request(request)
+        note_adaptations(
+            (
+                *adapted.list_adaptations(request),
+                *_list_refused(self._settings, adapted.request, RESPONSES_OPTIONS),
+            )
+        )
         wire = encode_response_request(adapted.request, self.get_origin(request), id_form=adapted.id_form)
         body = {key: value for key, value in wire.items() if key not in self._settings.refuses}
         if not self._store:
@@ -370,6 +392,7 @@ class OpenAIProvider(WireAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /chat/completions`."""
         adapted = self._adapt_request(request)
+        note_adaptations(self._list_adaptations(request, adapted))
         wire = encode_request(
             adapted.request,
             origin=self.get_origin(request),
@@ -389,6 +412,17 @@ class OpenAIProvider(WireAdapter):
             if self._settings.stream_usage:
                 body["stream_options"] = {"include_usage": True}
         return body | (self._settings.extra_body or {})
+
+    def _list_adaptations(self, request: Request, adapted: AdaptedRequest) -> tuple[Adaptation, ...]:
+        """What of a request is left out or changed for the host."""
+        schemas = find_schema_warnings(adapted.request, adapted.takes_closed_schemas)
+        bridges = find_bridge_warnings(request, adapted.needs_reply_after_results)
+        return (
+            *adapted.list_adaptations(request),
+            *_list_refused(self._settings, adapted.request, SUPPORTED_OPTIONS),
+            *(Adaptation(field="/tools", change="rewritten", reason=text) for text in schemas),
+            *(Adaptation(field="/messages", change="rewritten", reason=text) for text in bridges),
+        )
 
     async def fetch_content(self, body: dict[str, Any]) -> bytes:
         """Send this body; the bytes of the answer."""

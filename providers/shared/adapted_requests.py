@@ -30,6 +30,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.states.content import AudioPart, FilePart, ImagePart
 from toolchart.states.errors import ProviderError
+from toolchart.states.events import Adaptation
 from toolchart.states.messages import Request
 
 # -- whether a model thinks ----------------------------------------------------------------------
@@ -99,6 +100,33 @@ class AdaptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the model thinks; None where nothing says so."""
     may_think: bool = True
     """Whether the model thinks for any request; true where that is not known."""
+
+    def list_adaptations(self, request: Request) -> tuple[Adaptation, ...]:
+        """What differs from the request that was adapted, as the record says it."""
+        if not self.warnings:
+            return ()
+        reasons = {text.partition(": ")[0]: text.partition(": ")[2] for text in self.warnings}
+        before, after = request.options, self.request.options
+        changes = [
+            (
+                "rewritten" if name in before and name in after else "dropped" if name in before else "added",
+                name,
+            )
+            for name in dict.fromkeys((*before, *after))
+            if before.get(name) != after.get(name)
+        ]
+        adaptations = [
+            Adaptation(field=f"/options/{name}", change=change, reason=reasons.get(name, ""))
+            for change, name in changes
+        ]
+        if request.tools != self.request.tools:
+            reason = reasons.get("tool_choice", "")
+            adaptations.append(Adaptation(field="/tools", change="rewritten", reason=reason))
+        if "thinking" in reasons and not any(one.reason == reasons["thinking"] for one in adaptations):
+            adaptations.append(
+                Adaptation(field="/options/thinking_budget", change="rewritten", reason=reasons["thinking"])
+            )
+        return tuple(adaptations)
 
 
 def adapt_request(

@@ -24,6 +24,7 @@ from typing import Any
 
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.effects import encode_digest
+from toolchart.states.events import Adaptation
 from toolchart.states.messages import RawAnswer
 
 MAX_KEPT_BYTES = 4 * 2**20
@@ -42,7 +43,10 @@ class AnswerCapture:
         keeps_bytes: whether the bytes are kept too, and not only their digest.
     """
 
-    __slots__ = ("_compressor", "_hash", "_keeps_bytes", "_pieces", "_size", "_status", "is_whole")
+    __slots__ = (
+        *("_compressor", "_hash", "_keeps_bytes", "_pieces", "_size", "_status"),
+        *("adaptations", "is_whole"),
+    )
 
     def __init__(self, *, keeps_bytes: bool = False) -> None:
         self._keeps_bytes = keeps_bytes
@@ -52,6 +56,8 @@ class AnswerCapture:
         self._size = self._status = 0
         self.is_whole = False
         """Whether the answer was read to its end."""
+        self.adaptations: tuple[Adaptation, ...] = ()
+        """What of the request was left out or changed for the host."""
 
     def begin(self, status: int) -> Callable[[bytes], None]:
         """Begin with an answer; returns the function that takes its bytes, piece by piece.
@@ -137,6 +143,13 @@ def capture_answer(*, keeps_bytes: bool = False) -> Iterator[AnswerCapture]:
         yield capture
     finally:
         _current_capture.reset(token)
+
+
+def note_adaptations(adaptations: tuple[Adaptation, ...]) -> None:
+    """Have the record of the call that runs now say what was changed for its host."""
+    capture = _current_capture.get()
+    if capture is not None:
+        capture.adaptations = adaptations
 
 
 def find_capture() -> AnswerCapture | None:

@@ -1,4 +1,8 @@
-"""docs/providers.md is correct: its examples are `llms` entries, and each table row names a source."""
+"""docs/providers.md is correct: its examples are `llms` entries, table rows name a source, and the tables
+of hosts are those of `providers/shared/host_rows.py`.
+
+`python tests/packaging/test_providers_doc.py` writes the table of hosts.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,73 @@ import yaml
 
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.registry import create_provider
+from toolchart.providers.shared.host_rows import HOST_ROWS, WIRE_RULES, HostRow, RequestRule
 from toolchart.specs.models import LLMConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-DOC = (ROOT / "docs" / "providers.md").read_text("utf-8")
+PAGE = ROOT / "docs" / "providers.md"
+DOC = PAGE.read_text("utf-8")
+
+START, END = "<!-- hosts: written by tests/packaging/test_providers_doc.py -->", "<!-- end of hosts -->"
+
+
+def print_hosts() -> str:
+    """The tables of hosts and of what they refuse, as they should stand on the page."""
+    lines = [
+        START,
+        "",
+        "| `host_profile` | host | address | key | API |",
+        "| --- | --- | --- | --- | --- |",
+        *(print_host(row) for row in HOST_ROWS),
+        "",
+        "| host | models | rule | evidence | source |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    named = [(row.name, rule) for row in HOST_ROWS for rule in row.rules]
+    lines += [print_rule(name, rule) for name, rule in named if rule.refused_choices != ("lists",)]
+    lines += [print_rule("all", rule) for rule in WIRE_RULES]
+    return "\n".join([*lines, "", END])
+
+
+def print_host(row: HostRow) -> str:
+    """One host."""
+    address = f"switched off on {row.ended_on}" if row.ended_on else row.base_url or row.address_form
+    keys = ", ".join(f"`{name}`" for name in row.key_variables) or "none"
+    return f"| `{row.name}` | {row.title} | {address} | {keys} | {', '.join(row.wires)} |"
+
+
+SCOPE = ("source", "evidence", "wires", "models", "is_thinking", "has_budget")
+
+
+def print_rule(name: str, rule: RequestRule) -> str:
+    """One rule: for which models it holds, and what it says."""
+    empty = RequestRule(source="", evidence="page")
+    facts = []
+    for field in RequestRule.__struct_fields__:
+        value = getattr(rule, field)
+        if field in SCOPE or value == getattr(empty, field):
+            continue
+        if field == "refuses":
+            value = [option.name for option in value]
+        elif field == "id_form":
+            value = [f"`{value.pattern}`"]
+        words = field.replace("_", " ").removeprefix("refused ")
+        listed = value if isinstance(value, (list, tuple)) else [] if isinstance(value, bool) else [value]
+        no = "no " if value is False and not words.startswith("takes") else "never " if value is False else ""
+        facts.append(f"{no}{words}{': ' if listed else ''}{', '.join(map(str, listed))}")
+    scope = [f"`{rule.models}`" if rule.models else "all"]
+    if rule.is_thinking is not None:
+        scope.append("while it thinks" if rule.is_thinking else "unless it thinks")
+    if rule.has_budget:
+        scope.append("with a budget")
+    scope += [f"({', '.join(rule.wires)})"] if rule.wires else []
+    cells = [name, " ".join(scope), "; ".join(facts), rule.evidence, rule.source]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def test_the_tables_of_hosts_are_those_of_the_code() -> None:
+    """The page has every host with its address and key, and every rule with evidence and source."""
+    assert DOC[DOC.index(START) : DOC.index(END) + len(END)] == print_hosts()
 
 
 def list_host_rows() -> list[list[str]]:
@@ -59,3 +126,7 @@ def test_files_that_are_named_are_there() -> None:
     for path in paths:
         if not path.startswith("docs/api/"):  # of a server's own repository
             assert (ROOT / path).is_file(), path
+
+
+if __name__ == "__main__":
+    PAGE.write_text(DOC[: DOC.index(START)] + print_hosts() + DOC[DOC.index(END) + len(END) :], "utf-8")

@@ -11,14 +11,18 @@ import httpx
 import pytest
 from recorded_traffic import find_recording, list_cassette_paths, needs_recorded
 
+from toolchart.app.doctor import check_environment
+from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.engine import Engine
 from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.shared.host_rows import CERTAIN, HOST_ROWS, find_row
+from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Delta, Reply, TextDelta
 from toolchart.testing.emulators import Emulator, emulate_host, list_emulated_hosts
 from toolchart.testing.emulators.checks import check_request, read_view
 from toolchart.testing.emulators.server import MODELS
+from toolchart.testing.plugin import _assert_replays
 
 TOOL = {
     "name": "count",
@@ -444,6 +448,41 @@ def test_our_requests_are_not_refused(case: str, is_streamed: bool) -> None:
     assert host.refusals == []
     assert (result.state, result.content) == ("finished", "{}" if "json" in case else "Done.")
     assert any(word in warning for warning in result.warnings), result.warnings
+
+
+def test_the_record_says_what_was_left_out_or_changed(tmp_path: Any) -> None:
+    """Each `replied` names the field of the request, what became of it and why; a request that goes out as it
+    stands has no such field; and the conversation replays."""
+    with emulate_host("anthropic") as host:
+        path = tmp_path / "log.db"
+        with Engine(make_spec(host, temperature=0.2, tool_choice="required"), log=str(path)) as engine:
+            engine.run("How many?", conversation="c")
+        with Engine(make_spec(host), log=str(path)) as engine:
+            engine.run("How many?", conversation="plain")
+    store = open_store(str(path))
+    events = {name: [json.loads(line)["event"] for line in store.read_lines(name)] for name in ("c", "plain")}
+    store.close()
+    replied = {name: [event for event in rows if event["type"] == "replied"] for name, rows in events.items()}
+    assert [one["adaptations"] for one in replied["c"]] == [
+        [
+            {
+                "field": "/options/temperature",
+                "change": "dropped",
+                "reason": "claude-opus-5 refuses it, so it was left out",
+            }
+        ]
+    ] * 2
+    assert not any("adaptations" in event for event in replied["plain"])
+    assert set(_assert_replays(path)) == {"c", "plain"}
+
+
+def test_the_doctor_says_what_will_be_left_out() -> None:
+    """`doctor` names the handler and each option that its host refuses, before a turn runs."""
+    with emulate_host("deepseek") as host:
+        spec = load_spec(make_spec(host, tool_choice="required", name="asks"))
+        checks = [check for check in check_environment(spec, "memory") if "tool_choice" in check.said]
+    assert [(check.about, check.ok) for check in checks] == [("llms.main", None)]
+    assert "handler 'asks': tool_choice: deepseek-v4-pro cannot be forced" in checks[0].said
 
 
 # -- what hosts accepted -------------------------------------------------------------------------
