@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from toolchart.states.content import CitationPart as CitationPart
     from toolchart.states.content import ContentPart as ContentPart
     from toolchart.states.content import FilePart as FilePart
+    from toolchart.states.content import HostCallPart as HostCallPart
     from toolchart.states.content import ImagePart as ImagePart
     from toolchart.states.content import TextPart as TextPart
     from toolchart.states.core.step import Step as Step
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from toolchart.states.messages import CallStarted as CallStarted
     from toolchart.states.messages import Delta as Delta
     from toolchart.states.messages import Message as Message
+    from toolchart.states.messages import PartDelta as PartDelta
     from toolchart.states.messages import ReasoningDelta as ReasoningDelta
     from toolchart.states.messages import Reply as Reply
     from toolchart.states.messages import Request as Request
@@ -221,6 +223,7 @@ if not TYPE_CHECKING:
                 "ReasoningDelta",
                 "CallStarted",
                 "CallArguments",
+                "PartDelta",
             ),
             "toolchart.states.content": (
                 "ContentPart",
@@ -229,6 +232,7 @@ if not TYPE_CHECKING:
                 "FilePart",
                 "AudioPart",
                 "CitationPart",
+                "HostCallPart",
             ),
             "toolchart.states.core.step": ("begin", "step", "Step"),
             "toolchart.states.machine": ("Machine",),

@@ -1,4 +1,4 @@
-"""Content parts: the pictures, files, sounds and texts that a message holds, in neutral form.
+"""Content parts: the texts, pictures, files and sounds of a message, and what a reply says of its sources.
 
 A message with nothing but text has no parts. Otherwise its parts are the whole content in order, and its
 `content` is the text among them: what guards, templates and displays read.
@@ -50,6 +50,8 @@ class Media(
     """For instance `image/png`; empty where an address leaves it open."""
     name: str = ""
     """Name of the file, where there is one."""
+    file_id: str = ""
+    """The host's own id of a file that the host keeps; such a part may have neither bytes nor address."""
 
     @property
     def size(self) -> int:
@@ -95,12 +97,52 @@ class CitationPart(
     title: str = ""
     text: str = ""
     """The words of the source, where the host sends them."""
+    file_id: str = ""
+    """The host's own id of a file that is the source."""
+    start: int | None = None
+    """Where the text that rests on it begins in the `content` of the reply, in characters; None where the
+    host does not say."""
+    end: int | None = None
+    """Where that text ends: the index of the first character behind it."""
 
 
-ContentPart = TextPart | ImagePart | FilePart | AudioPart | CitationPart
+class HostCallPart(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="type",
+    tag="host_call",
+):
+    """One use of a tool that the host ran itself while it replied. It is never sent back in this form."""
 
-PART_CLASSES = (TextPart, ImagePart, FilePart, AudioPart, CitationPart)
+    tool: str
+    """Our word for the tool (`web_search`, `code_execution`, ...); the host's own where we have none."""
+    id: str = ""
+    """The host's id of the call; empty where it has none."""
+    input: dict[str, Any] = {}
+    """What the tool was asked, under our names: `query` or `queries`, `url`, `code`, `prompt`, `server` and
+    `name` with `arguments` (MCP)."""
+    output: str = ""
+    """What it wrote: output of code, the text of a result. Found pages stand in `sources`."""
+    sources: tuple[CitationPart, ...] = ()
+    """What it found."""
+    error: str = ""
+    """The host's code or words for why it failed; empty where it did not."""
+    container: str = ""
+    """Id of the host's container in which code ran."""
+    units: int = 0
+    """How many units the host counts for its bill: searches, queries or calls."""
+
+
+ContentPart = TextPart | ImagePart | FilePart | AudioPart | CitationPart | HostCallPart
+
+PART_CLASSES = (TextPart, ImagePart, FilePart, AudioPart, CitationPart, HostCallPart)
 """The classes of the parts."""
+
+Note = CitationPart | HostCallPart
+"""Parts that tell how a reply came about: they are for the reader, and are never sent to a host."""
 
 
 def make_part(data: bytes, media_type: str, name: str = "") -> ImagePart | FilePart | AudioPart:
@@ -120,6 +162,35 @@ def join_texts(parts: Iterable[ContentPart]) -> str:
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
+def join_host_calls(call: HostCallPart, outcome: HostCallPart) -> HostCallPart:
+    """A call of the host with what became of it; the outcome may come in a later reply."""
+    return HostCallPart(
+        tool=call.tool,
+        id=call.id,
+        input=call.input or outcome.input,
+        output=call.output + outcome.output,
+        sources=call.sources + outcome.sources,
+        error=outcome.error or call.error,
+        container=outcome.container or call.container,
+        units=call.units + outcome.units,
+    )
+
+
+def merge_texts(parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
+    """The content of a reply: texts in a row are one; empty where there is nothing but text.
+
+    A stream cuts a text where it likes, so a streamed reply has the parts of a whole one only so.
+    """
+    merged: list[ContentPart] = []
+    for part in parts:
+        last = merged[-1] if merged else None
+        if isinstance(part, TextPart) and isinstance(last, TextPart):
+            merged[-1] = TextPart(text=last.text + part.text)
+        elif not isinstance(part, TextPart) or part.text:
+            merged.append(part)
+    return tuple(merged) if any(not isinstance(part, TextPart) for part in merged) else ()
+
+
 def add_text(text: str | None, parts: Sequence[ContentPart]) -> tuple[ContentPart, ...]:
     """The whole content of a message: its text in front of other parts; empty where there are no others."""
     if not parts:
@@ -133,8 +204,12 @@ def describe_part(part: ContentPart) -> str:
         case TextPart():
             return part.text
         case CitationPart():
-            return f"[source: {part.title or part.url or part.text}]"
-    size = f"{part.size:,} bytes" if part.data else part.url
+            return f"[source: {part.title or part.url or part.file_id or part.text}]"
+        case HostCallPart():
+            outcome = part.error or part.output or ", ".join(s.title or s.url for s in part.sources)
+            words = " ".join(str(value) for value in part.input.values())
+            return f"[{' '.join(filter(None, (part.tool, words)))}: {outcome}]"
+    size = f"{part.size:,} bytes" if part.data else part.url or part.file_id
     described = [part.media_type or type(part).__struct_config__.tag, size, part.name]
     return f"[{', '.join(str(word) for word in described if word)}]"
 
@@ -154,6 +229,20 @@ def decode_parts(data: Any) -> tuple[ContentPart, ...]:
 # -- the chat format of OpenAI, which history files and exports use --------------------------------
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
+
+_SOUND_MARKS = {b"RIFF": "audio/wav", b"ID3": "audio/mpeg", b"fLaC": "audio/flac", b"OggS": "audio/ogg"}
+
+
+def find_sound_type(data: str) -> str:
+    """The media type of a sound that came without one, by its first bytes; raw samples have no mark."""
+    try:
+        head = base64.b64decode(data[:8])
+    except binascii.Error:
+        return ""
+    if head[:1] == b"\xff" and head[1:2] >= b"\xe0":
+        return "audio/mpeg"
+    return next((kind for mark, kind in _SOUND_MARKS.items() if head.startswith(mark)), "audio/pcm")
+
 
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -186,6 +275,16 @@ def encode_chat_part(part: TextPart | Media) -> dict[str, Any]:
             audio_format = _AUDIO_FORMATS.get(part.media_type, part.media_type.rpartition("/")[2])
             return {"type": "input_audio", "input_audio": {"data": part.data, "format": audio_format}}
     return {"type": "file", "file": {"filename": part.name or "file", "file_data": build_data_url(part)}}
+
+
+def encode_chat_source(source: CitationPart) -> dict[str, Any]:
+    """A source as OpenAI's chat format has it, an `annotation` of a message.
+
+    Source: openai 3.54.0, `types/chat/chat_completion_message.py`; indices that the host did not say are 0.
+    """
+    place = {"start_index": source.start or 0, "end_index": source.end or 0}
+    citation = {"url": source.url, "title": source.title or source.file_id, **place}
+    return {"type": "url_citation", "url_citation": citation}
 
 
 def decode_chat_part(data: Any) -> TextPart | ImagePart | FilePart | AudioPart:

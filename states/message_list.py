@@ -37,7 +37,7 @@ from typing import Any, Generic, TypeVar, overload
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.states.content import CitationPart, TextPart, add_text
+from toolchart.states.content import Note, TextPart, add_text
 from toolchart.states.messages import Message, Request, Role, ToolDefinition, encode_arguments
 
 Item = TypeVar("Item")
@@ -467,7 +467,7 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def _replace_text(message: Message, text: str) -> Message:
     """The message with another text; pictures, files and sounds stay."""
-    others = [part for part in message.parts if not isinstance(part, TextPart | CitationPart)]
+    others = [part for part in message.parts if not isinstance(part, TextPart | Note)]
     return replace(message, content=text, parts=add_text(text, others))
 
 
@@ -537,7 +537,7 @@ def estimate_message(message: Message) -> int:
     for call in message.tool_calls:
         size += len(call.name) + _measure_text(encode_arguments(call))
     for part in message.parts:
-        media += not isinstance(part, TextPart | CitationPart)
+        media += not isinstance(part, TextPart | Note)
     return _TOKENS_PER_MESSAGE + media * _TOKENS_PER_MEDIA + size // _BYTES_PER_TOKEN
 
 

@@ -14,7 +14,14 @@ from msgspec import to_builtins
 from msgspec.structs import astuple, replace
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.content import CitationPart, ContentPart, TextPart, encode_chat_part
+from toolchart.states.content import (
+    CitationPart,
+    ContentPart,
+    Note,
+    TextPart,
+    encode_chat_part,
+    encode_chat_source,
+)
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -89,8 +96,12 @@ def message_to_dict(message: Message) -> dict[str, Any]:
     """The message in the OpenAI chat format, which history files and exports use."""
     data: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.parts:
-        parts = [part for part in message.parts if not isinstance(part, CitationPart)]
-        data["content"] = list(map(encode_chat_part, parts))
+        parts = [part for part in message.parts if not isinstance(part, Note)]
+        is_text = all(isinstance(part, TextPart) for part in parts)
+        data["content"] = message.content if is_text else list(map(encode_chat_part, parts))
+        sources = [part for part in message.parts if isinstance(part, CitationPart)]
+        if sources:
+            data["annotations"] = list(map(encode_chat_source, sources))
     if message.tool_calls:
         data["tool_calls"] = [
             {
@@ -235,11 +246,12 @@ class Reply(
     provider_data: dict[str, Any] | None = None
     """Data that must be sent back unchanged with this message (`{"provider": name, ...}`)."""
     details: dict[str, Any] | None = None
-    """What else the provider said, in its own words: citations, log probabilities, service tier, ... Nothing
+    """What else the provider said, in its own words: grounding, log probabilities, service tier, ... Nothing
     decides by it."""
     warnings: tuple[str, ...] = ()
     parts: tuple[ContentPart, ...] = ()
-    """The whole content in order, where it is more than one text: pictures, sounds, sources, ..."""
+    """The whole content in order, where it is more than one text: pictures, sounds, files, sources, and calls
+    of tools that the host ran itself."""
     wire_digest: str | None = None
     """Digest of the body that the adapter handed to its SDK or HTTP client for this reply."""
     rate_limits: dict[str, dict[str, float]] | None = None
@@ -294,7 +306,17 @@ class CallArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     text: str
 
 
-Delta = TextDelta | ReasoningDelta | CallStarted | CallArguments
+class PartDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A picture, a sound, a file, a source of the answer, or a call that the host ran itself."""
+
+    index: int
+    """Number of the part among those of the reply that are no text, in the order in which they began."""
+    part: ContentPart
+    """A sound comes in pieces with one index, whose bytes follow each other. Any other part replaces the one
+    with its index: a picture may come in drafts, and a call before its outcome."""
+
+
+Delta = TextDelta | ReasoningDelta | CallStarted | CallArguments | PartDelta
 """One delta of a streamed reply."""
 
 _DELTA_KINDS = {
@@ -302,6 +324,7 @@ _DELTA_KINDS = {
     ReasoningDelta: "reasoning",
     CallStarted: "call",
     CallArguments: "arguments",
+    PartDelta: "part",
 }
 
 

@@ -20,6 +20,7 @@ from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_for_decision
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import TextPart, describe_part
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Decided, Event, Replied
 from toolchart.states.messages import Delta, TextDelta
@@ -132,7 +133,10 @@ def format_run(call: PendingApproval) -> str:
 
 
 def _print_notices(result: TurnResult) -> None:
-    """Print warnings, calls that wait for approval and the error of a failed turn on stderr."""
+    """Print on stderr: what the answer has beside text, warnings, calls that wait for approval, the error."""
+    for part in result.parts:
+        if not isinstance(part, TextPart):
+            print_notice(shorten(describe_part(part), 200))
     for warning in result.warnings:
         print_notice(f"warning: {warning}")
     for call in result.pending_approvals:

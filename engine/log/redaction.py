@@ -144,7 +144,7 @@ class Redactor:
 
     def _redact_structure(self, value: Any, key: str = "") -> Any:
         """A redacted part of an event whose keys belong to the log format."""
-        is_form = key in ("content", "output") and isinstance(value, dict)
+        is_form = key in ("content", "output", "input") and isinstance(value, dict)
         if is_form or key == "arguments" or (key == "result" and not _is_tool_result(value)):
             return self._redact_payload(value)
         if key in ("raw", "shown") and isinstance(value, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,10 +18,11 @@ from toolchart.engine.runtime.waiting import (
     list_undecided_calls,
 )
 from toolchart.states.calls import build_tracked_call
+from toolchart.states.content import CitationPart, ContentPart, HostCallPart, join_host_calls, merge_texts
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import AskApproval
 from toolchart.states.events import Outcome, Settings
-from toolchart.states.messages import Reply, Usage
+from toolchart.states.messages import Message, Reply, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot, TurnError
 from toolchart.states.visible_text import make_visible_line
@@ -139,6 +140,11 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int
     finish_reason: str
     usage: Usage
+    parts: tuple[ContentPart, ...] = ()
+    """The answer in order, where it is more than one text: texts, pictures, sounds, files, the sources of
+    what it says, and what the host did itself meanwhile. `content` is the text among them."""
+    host_calls: list[HostCallPart] = []
+    """The calls of tools that the host itself ran in this turn, in order, each with what became of it."""
     data: Any = None
     """The answer as data: an instance of `output_type`; the checked JSON of the answer where the handler has
     a `response_format`; else None."""
@@ -201,6 +207,11 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.usage.cost
 
     @property
+    def citations(self) -> list[CitationPart]:
+        """The sources that the answer names."""
+        return [part for part in self.parts if isinstance(part, CitationPart)]
+
+    @property
     def max_iterations_reached(self) -> bool:
         """Whether the limit of iterations ended the turn."""
         return self.limit_reached == "max_iterations"
@@ -229,8 +240,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
             data["data"] = to_json_data(self.data)
         if self.awaits_user:
             data["awaits_user"] = True
-        optional_names = ("error", "pending_approvals", "waiting_calls", "questions", "due")
-        for name in (*optional_names, "waiting_messages", "warnings", "results", "result_errors"):
+        optional_names = ("error", "pending_approvals", "waiting_calls", "questions", "due", "parts")
+        other_names = ("host_calls", "waiting_messages", "warnings", "results", "result_errors")
+        for name in (*optional_names, *other_names):
             if value := getattr(self, name):
                 data[name] = to_builtins(value)
         return data
@@ -270,6 +282,7 @@ def build_turn_result(
         finish_reason = snapshot.reply.finish_reason
     elif snapshot.answer is not None and snapshot.error is None:
         finish_reason = "stop"  # the chart answered without a reply
+    parts, host_calls = _collect_parts(snapshot)
     results: dict[str, dict[str, Any]] = {}
     errors: dict[str, TurnError] = {}
     for name, result in snapshot.results.items():
@@ -279,6 +292,8 @@ def build_turn_result(
             errors[name] = TurnError(kind=result.error_kind, message=result.error)
     return TurnResult(
         content=snapshot.answer or "",
+        parts=parts,
+        host_calls=host_calls,
         data=data,
         service=settings.service,
         model=settings.model,
@@ -336,6 +351,50 @@ def _combine_texts(snapshot: Snapshot) -> str:
     if answer and not (texts and texts[0].endswith(answer)):
         texts.insert(0, answer)
     return "\n\n".join(reversed(texts))
+
+
+def _collect_parts(snapshot: Snapshot) -> tuple[tuple[ContentPart, ...], list[HostCallPart]]:
+    """The parts of the answer, and the calls of the turn that its hosts made.
+
+    The answer is what the model said last in a row, as `find_answer_text` reads it. Where the chart gave
+    another text, only that text is the answer.
+    """
+    said: list[Message] = []
+    calls: dict[str, HostCallPart] = {}
+    replies_left, is_last = snapshot.replies, True
+    for message in reversed(snapshot.messages):
+        is_own_text = snapshot.limit_reached and not said and message.content == snapshot.answer
+        replies_left -= message.role == "assistant" and not is_own_text
+        if replies_left < 0:
+            break
+        is_last = is_last and message.role == "assistant"
+        if is_last:
+            said.append(message)
+        for part in reversed(message.parts) if message.role == "assistant" else ():
+            if isinstance(part, HostCallPart):
+                # What became of a call may come in a later reply than the call.
+                key = part.id or f"#{len(calls)}"
+                later = calls.pop(key, None)
+                calls[key] = part if later is None else join_host_calls(part, later)
+    host_calls = [*reversed(calls.values())]
+    has_parts = any(message.parts for message in said)
+    text = "".join(message.content or "" for message in reversed(said))
+    if not has_parts or text != (snapshot.answer or ""):
+        return (), host_calls
+    return merge_texts(_join_messages(reversed(said))), host_calls
+
+
+def _join_messages(messages: Iterable[Message]) -> Iterator[ContentPart]:
+    """The parts of messages in a row; the places of sources count from the beginning of the first."""
+    length = 0
+    for message in messages:
+        for part in message.list_parts():
+            is_placed = isinstance(part, CitationPart) and part.start is not None and part.end is not None
+            if isinstance(part, CitationPart) and is_placed and length:
+                yield replace(part, start=(part.start or 0) + length, end=(part.end or 0) + length)
+            else:
+                yield part
+        length += len(message.content or "")
 
 
 def _find_limit_value(snapshot: Snapshot) -> float | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolchart.providers.anthropic.wire import collect_block
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import decode_streamed_input, join_text
+from toolchart.providers.shared.replies import PartCollector, decode_streamed_input, join_text
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 _DELTA_KEYS = {
@@ -38,6 +39,7 @@ class AnthropicAccumulator:
         self._pieces: dict[int, dict[str, list[str]]] = {}
         self._call_indexes: dict[int, int] = {}
         self._is_stopped = False
+        self._parts = PartCollector()
 
     def add_frame(self, event: Any) -> list[Delta]:
         """The deltas of one event.
@@ -54,6 +56,10 @@ class AnthropicAccumulator:
                 return self._start_block(_read_index(event), event.get("content_block"))
             case "content_block_delta":
                 return self._extend_block(_read_index(event), event.get("delta"))
+            case "content_block_stop" if (index := _read_index(event)) in self._blocks:
+                # A source needs the whole of its text, and a call the whole of its input.
+                collect_block(self._parts, self._build_block(index))
+                return self._parts.take_deltas()
             case "message_delta":
                 if isinstance(event.get("delta"), Mapping):
                     self._message |= event["delta"]

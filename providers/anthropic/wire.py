@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     FinishWords,
+    PartCollector,
     add_extra_body,
     decode_call,
     read_mappings,
@@ -39,7 +40,15 @@ from toolchart.providers.shared.requests import (
     select_offered_tools,
 )
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
-from toolchart.states.content import AudioPart, CitationPart, ContentPart, ImagePart, TextPart
+from toolchart.states.content import (
+    AudioPart,
+    CitationPart,
+    ContentPart,
+    FilePart,
+    HostCallPart,
+    ImagePart,
+    TextPart,
+)
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import (
@@ -93,18 +102,90 @@ def encode_part(part: SentPart, *, cites_documents: bool = False) -> dict[str, A
 
 
 def decode_parts(blocks: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
-    """The texts with their sources, where there are any."""
-    parts: list[ContentPart] = []
+    """The texts with their sources, what the host did itself, and files that its code made."""
+    collector = PartCollector()
     for block in blocks:
-        if block.get("type") != "text" or not isinstance(block.get("text"), str):
-            continue
-        parts.append(TextPart(text=block["text"]))
+        collect_block(collector, block)
+    return collector.build()
+
+
+_HOST_TOOLS = {
+    "bash_code_execution": "code_execution",
+    "text_editor_code_execution": "code_execution",
+    "tool_search_tool_regex": "tool_search",
+    "tool_search_tool_bm25": "tool_search",
+}
+"""Our words for tools of the host; the others have ours.
+Source: anthropic 2.12.0, `server_tool_use_block.py`."""
+
+
+def collect_block(collector: PartCollector, block: Mapping[str, Any]) -> None:
+    """Add the parts of one block of a reply."""
+    kind = str(block.get("type"))
+    if kind == "text" and isinstance(block.get("text"), str):
+        start = collector.length
+        collector.add_text(block["text"])
         for source in read_mappings(block.get("citations")):
-            url = read_string(source.get("url")) or ""
-            title = read_string(source.get("title")) or read_string(source.get("document_title")) or ""
-            cited = read_string(source.get("cited_text")) or ""
-            parts.append(CitationPart(url=url, title=title, text=cited))
-    return tuple(parts) if any(not isinstance(part, TextPart) for part in parts) else ()
+            collector.add_part(_decode_citation(source, start, collector.length))
+    elif kind in ("server_tool_use", "mcp_tool_use"):
+        name = str(block.get("name") or "")
+        asked = block.get("input")
+        asked = dict(asked) if isinstance(asked, Mapping) else {}
+        if kind == "mcp_tool_use":
+            asked = {"server": block.get("server_name"), "name": name, "arguments": asked}
+        elif "command" in asked:
+            asked["code"] = asked.pop("command")
+        tool = "mcp" if kind == "mcp_tool_use" else _HOST_TOOLS.get(name, name)
+        collector.add_call(HostCallPart(tool=tool, id=str(block.get("id") or ""), input=asked))
+    elif kind.endswith("_tool_result") and kind != "tool_result":
+        _collect_result(collector, kind.removesuffix("_tool_result"), block)
+
+
+def _collect_result(collector: PartCollector, name: str, block: Mapping[str, Any]) -> None:
+    """Add what became of a call of the host; it may have been made in an earlier reply.
+
+    Source: anthropic 2.12.0, `web_search_tool_result_block.py`, `code_execution_tool_result_block.py` and
+    their neighbours. A search that failed is not billed (platform.claude.com, Web search tool).
+    """
+    content = block.get("content")
+    inner = content if isinstance(content, Mapping) else {}
+    found = read_mappings(content) or read_mappings(inner.get("content"))
+    error = read_string(inner.get("error_code")) or ("failed" if block.get("is_error") is True else "")
+    texts = [inner.get("stdout"), inner.get("stderr"), *(entry.get("text") for entry in found)]
+    pages = [entry for entry in (*found, inner) if entry.get("url")]
+    tool = _HOST_TOOLS.get(name, name)
+    collector.add_call(
+        HostCallPart(
+            tool=tool,
+            id=str(block.get("tool_use_id") or ""),
+            output="".join(text for text in texts if isinstance(text, str)),
+            sources=tuple(_decode_found(entry) for entry in pages),
+            error=error or ("" if inner.get("return_code") in (0, None) else f"exit {inner['return_code']}"),
+            units=int(tool == "web_search" and not error),
+        )
+    )
+    for entry in found:
+        if isinstance(entry.get("file_id"), str):
+            collector.add_part(FilePart(file_id=entry["file_id"]))
+
+
+def _decode_found(entry: Mapping[str, Any]) -> CitationPart:
+    """A page that a tool of the host found or fetched."""
+    page = entry.get("content")
+    title = read_string(entry.get("title")) or (page.get("title") if isinstance(page, Mapping) else "")
+    return CitationPart(url=str(entry.get("url")), title=str(title or ""))
+
+
+def _decode_citation(source: Mapping[str, Any], start: int, end: int) -> CitationPart:
+    """A source of a text. Source: anthropic 2.12.0, `text_citation.py`."""
+    return CitationPart(
+        url=read_string(source.get("url")) or read_string(source.get("source")) or "",
+        title=read_string(source.get("title")) or read_string(source.get("document_title")) or "",
+        text=read_string(source.get("cited_text")) or "",
+        file_id=read_string(source.get("file_id")) or "",
+        start=start,
+        end=end,
+    )
 
 
 NAME = "anthropic"

@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.bedrock.wire import classify_stream_error
+from toolchart.providers.bedrock.wire import classify_stream_error, collect_block
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import decode_streamed_input, join_text
+from toolchart.providers.shared.replies import PartCollector, decode_streamed_input, join_text
 from toolchart.states.errors import ProviderError, format_install
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
@@ -82,12 +82,15 @@ def _read_event(headers: Mapping[str, Any], payload: bytes) -> dict[str, Any]:
 class _Block:
     """One content block as it grows."""
 
-    __slots__ = ("call_index", "citations", "pieces", "start")
+    __slots__ = ("call_index", "citations", "picture", "pieces", "results", "start")
 
     def __init__(self, start: Mapping[str, Any]) -> None:
         self.start = dict(start)
         self.pieces: dict[str, list[str]] = {}
         self.citations: list[Mapping[str, Any]] = []
+        self.picture: dict[str, Any] = {}
+        self.results: list[Any] = []
+        """The content of a result of the host's own tool."""
         self.call_index = 0
 
     def build(self) -> dict[str, Any]:
@@ -97,6 +100,10 @@ class _Block:
             text = texts.get("input", "")
             call_input = decode_streamed_input(text) if text.strip() else {}
             return {"toolUse": {**self.start["toolUse"], "input": call_input}}
+        if "toolResult" in self.start:
+            return {"toolResult": {**self.start["toolResult"], "content": self.results}}
+        if self.picture or "image" in self.start:
+            return {"image": {**(self.start.get("image") or {}), **self.picture}}
         if "redactedContent" in texts:
             return {"reasoningContent": {"redactedContent": texts["redactedContent"]}}
         if "reasoning" in texts or "signature" in texts:
@@ -119,6 +126,7 @@ class ConverseAccumulator:
         self._body: dict[str, Any] = {}
         self._blocks: dict[int, _Block] = {}
         self._call_count = 0
+        self._parts = PartCollector()
 
     def add_frame(self, event: Any) -> list[Delta]:
         """The deltas of one event.
@@ -142,6 +150,9 @@ class ConverseAccumulator:
                 index = _read_index(value)
                 block = self._blocks.setdefault(index, _Block({}))
                 return _extend_block(block, value["delta"])
+            case "contentBlockStop" if _read_index(value) in self._blocks:
+                collect_block(self._parts, self._blocks[_read_index(value)].build())
+                return self._parts.take_deltas()
             case "messageStop" | "metadata":
                 self._body |= value
             case _:
@@ -188,6 +199,10 @@ def _extend_block(block: _Block, delta: Mapping[str, Any]) -> list[Delta]:
         call = block.start.get("toolUse")
         if key == "input" and isinstance(call, Mapping) and not call.get("type"):
             return [CallArguments(index=block.call_index, text=value)]
+    if isinstance(delta.get("image"), Mapping):
+        block.picture |= delta["image"]
+    if isinstance(delta.get("toolResult"), list):
+        block.results += delta["toolResult"]
     if isinstance(delta.get("citation"), Mapping):
         block.citations.append(delta["citation"])
     return []

@@ -14,6 +14,7 @@ from typing import Any
 from toolchart.providers.shared.failures import build_bad_response_error, check_object, classify_http_error
 from toolchart.providers.shared.replies import (
     FinishWords,
+    PartCollector,
     add_extra_body,
     decode_call,
     read_mappings,
@@ -38,7 +39,7 @@ from toolchart.providers.shared.requests import (
     select_offered_tools,
 )
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
-from toolchart.states.content import CitationPart, ContentPart, ImagePart, TextPart
+from toolchart.states.content import CitationPart, ContentPart, HostCallPart, TextPart, decode_media
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import (
@@ -80,7 +81,7 @@ _FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 """By media type: the kind of block, and the word for the format. Text files are sent as text."""
 
-_MEDIA_TYPES = {word: media_type for media_type, (kind, word) in _FORMATS.items() if kind == "image"}
+_MEDIA_TYPES = {form: media_type for media_type, form in reversed([*_FORMATS.items()])}
 
 
 def encode_text(content: str | None) -> dict[str, Any]:
@@ -127,26 +128,69 @@ def _clean_name(name: str) -> str:
 
 
 def decode_parts(blocks: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
-    """The texts with their sources, and the pictures, where there are any."""
-    parts = [part for block in blocks for part in _iterate_parts(block)]
-    return tuple(parts) if any(not isinstance(part, TextPart) for part in parts) else ()
+    """The texts with their sources, pictures, sounds, and what the host did itself."""
+    collector = PartCollector()
+    for block in blocks:
+        collect_block(collector, block)
+    return collector.build()
 
 
-def _iterate_parts(block: Mapping[str, Any]) -> Iterable[ContentPart]:
-    text = read_block_text(block)
+_HOST_TOOLS = {"nova_grounding": "web_search", "nova_code_interpreter": "code_execution"}
+"""Our words for tools of the host. Source: docs.aws.amazon.com, Nova, System tools."""
+
+
+def collect_block(collector: PartCollector, block: Mapping[str, Any]) -> None:
+    """Add the parts of one block of a reply. Source: botocore 1.44.5, shape `ContentBlock`."""
+    text, start = read_block_text(block), collector.length
     if text is not None:
-        yield TextPart(text=text)
+        collector.add_text(text)
     cited = block.get("citationsContent")
     if isinstance(cited, Mapping):
-        yield from map(_decode_citation, read_mappings(cited.get("citations")))
-    image = block.get("image")
-    source = image.get("source") if isinstance(image, Mapping) else None
-    data = source.get("bytes") if isinstance(source, Mapping) else None
-    if isinstance(image, Mapping) and isinstance(data, str):
-        yield ImagePart(data=data, media_type=_MEDIA_TYPES.get(str(image.get("format")), "image/png"))
+        for citation in read_mappings(cited.get("citations")):
+            collector.add_part(_decode_citation(citation, start, collector.length))
+    for kind in ("image", "audio", "document"):
+        media = block.get(kind)
+        source = media.get("source") if isinstance(media, Mapping) else None
+        data = source.get("bytes") if isinstance(source, Mapping) else None
+        if isinstance(media, Mapping) and isinstance(data, str) and data:
+            unknown = "image/png" if kind == "image" else "application/octet-stream"
+            media_type = _MEDIA_TYPES.get((kind, str(media.get("format"))), unknown)
+            collector.add_part(decode_media(data, media_type, str(media.get("name") or "")))
+    _collect_host_call(collector, block)
 
 
-def _decode_citation(citation: Mapping[str, Any]) -> CitationPart:
+def _collect_host_call(collector: PartCollector, block: Mapping[str, Any]) -> None:
+    """Add the call of a tool that the host ran, or what became of it."""
+    use, result = block.get("toolUse"), block.get("toolResult")
+    if isinstance(use, Mapping) and use.get("type"):
+        name, asked = str(use.get("name") or ""), use.get("input")
+        collector.add_call(
+            HostCallPart(
+                tool=_HOST_TOOLS.get(name, name),
+                id=str(use.get("toolUseId") or ""),
+                input=dict(asked) if isinstance(asked, Mapping) else {},
+                units=1,
+            )
+        )
+    elif isinstance(result, Mapping):
+        pieces = read_mappings(result.get("content"))
+        texts = (
+            piece["text"] if isinstance(piece.get("text"), str) else json.dumps(piece["json"])
+            for piece in pieces
+            if isinstance(piece.get("text"), str) or "json" in piece
+        )
+        kind = str(result.get("type") or "tool").removesuffix("_result")
+        collector.add_call(
+            HostCallPart(
+                tool=_HOST_TOOLS.get(kind, kind),
+                id=str(result.get("toolUseId") or ""),
+                output="".join(texts),
+                error="failed" if result.get("status") == "error" else "",
+            )
+        )
+
+
+def _decode_citation(citation: Mapping[str, Any], start: int, end: int) -> CitationPart:
     location = citation.get("location")
     web = location.get("web") if isinstance(location, Mapping) else None
     url = read_string(web.get("url")) if isinstance(web, Mapping) else None
@@ -155,6 +199,8 @@ def _decode_citation(citation: Mapping[str, Any]) -> CitationPart:
         url=url or "",
         title=read_string(citation.get("title")) or read_string(citation.get("source")) or "",
         text="".join(texts),
+        start=start,
+        end=end,
     )
 
 

@@ -239,7 +239,9 @@ class GeminiProvider(WireAdapter):
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""
-        foreign_data = find_foreign_data(request.messages, self.get_origin(request), "content")
+        foreign_data = find_foreign_data(
+            request.messages, self.get_origin(request), "content", sends_media=True
+        )
         unsupported_options = find_unsupported_options(request, SUPPORTED_OPTIONS, "Gemini")
         return [*foreign_data, *unsupported_options, *find_parallel_calls(request, reply, "Gemini")]
 

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolchart.providers.gemini.wire import collect_notes, collect_part
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
+from toolchart.providers.shared.replies import PartCollector
 from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
 
 
@@ -22,22 +24,29 @@ class _CandidateBuilder:
         self._content: dict[str, Any] = {}
         self._parts: list[Any] = []
         self._call_count = 0
+        self._collector = PartCollector()
+        self._has_notes = False
 
     def add_candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
         self.values |= _drop_nulls(candidate)
         content = candidate.get("content")
-        if not isinstance(content, Mapping):
-            return
+        content = content if isinstance(content, Mapping) else {}
         self._content |= _drop_nulls(content)
         parts = content.get("parts")
         new_parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
         self._parts += new_parts
         for part in new_parts:
             yield from self._iterate_deltas(part)
+        if candidate.get("finishReason") and not self._has_notes:
+            # The sources refer to the whole answer, so they are read when it is there.
+            self._has_notes = True
+            collect_notes(self._collector, self._parts, self.values)
+        yield from self._collector.take_deltas()
 
     def _iterate_deltas(self, part: Mapping[str, Any]) -> Iterator[Delta]:
         text, call = part.get("text"), part.get("functionCall")
+        collect_part(self._collector, part)
         if isinstance(text, str) and text:
             yield ReasoningDelta(text=text) if part.get("thought") else TextDelta(text=text)
         if isinstance(call, Mapping):

@@ -11,9 +11,12 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     FinishWords,
+    PartCollector,
     add_extra_body,
     join_text,
     read_mappings,
@@ -32,7 +35,17 @@ from toolchart.providers.shared.requests import (
     read_tool_choice,
 )
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_groups
-from toolchart.states.content import CitationPart, ContentPart, TextPart, decode_media
+from toolchart.states.content import (
+    AudioPart,
+    CitationPart,
+    ContentPart,
+    FilePart,
+    HostCallPart,
+    ImagePart,
+    TextPart,
+    decode_media,
+    describe_part,
+)
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import GEMINI, lower_parameters
 
@@ -50,25 +63,141 @@ def encode_part(part: SentPart) -> dict[str, Any]:
 
 
 def decode_parts(parts: Sequence[Mapping[str, Any]], candidate: Mapping[str, Any]) -> tuple[ContentPart, ...]:
-    """The whole content in order, where it is more than text: pictures, sounds, and the pages it rests on."""
-    content: list[ContentPart] = []
+    """The whole content in order, where it is more than text: pictures, sounds, what the host did itself, and
+    the pages it rests on."""
+    collector = PartCollector()
     for part in parts:
-        blob = part.get("inlineData")
-        if part.get("thought"):
-            continue
-        if isinstance(part.get("text"), str):
-            content.append(TextPart(text=part["text"]))
-        elif isinstance(blob, Mapping) and isinstance(blob.get("data"), str):
-            media_type = read_string(blob.get("mimeType")) or "application/octet-stream"
-            content.append(decode_media(blob["data"], media_type))
-    grounding = candidate.get("groundingMetadata")
-    chunks = grounding.get("groundingChunks") if isinstance(grounding, Mapping) else None
-    for chunk in read_mappings(chunks):
-        page = chunk.get("web")
-        if isinstance(page, Mapping):
-            url, title = read_string(page.get("uri")), read_string(page.get("title"))
-            content.append(CitationPart(url=url or "", title=title or ""))
-    return tuple(content) if any(not isinstance(part, TextPart) for part in content) else ()
+        collect_part(collector, part)
+    collect_notes(collector, parts, candidate)
+    return collector.build()
+
+
+_HOST_TOOLS = {
+    "GOOGLE_SEARCH_WEB": "web_search",
+    "GOOGLE_SEARCH_IMAGE": "web_search",
+    "URL_CONTEXT": "web_fetch",
+    "FILE_SEARCH": "file_search",
+}
+"""Our words for `toolType`. Source: google-genai 3.4.0, `types.ToolType`."""
+
+
+def collect_part(collector: PartCollector, part: Mapping[str, Any]) -> None:
+    """Add one part of a reply. Pictures of its thoughts are none of the answer.
+
+    Source: google-genai 3.4.0, `types.Part`.
+    """
+    if part.get("thought"):
+        return
+    blob, file = part.get("inlineData"), part.get("fileData")
+    code, outcome = part.get("executableCode"), part.get("codeExecutionResult")
+    call, response = part.get("toolCall"), part.get("toolResponse")
+    if isinstance(part.get("text"), str):
+        collector.add_text(part["text"])
+    elif isinstance(blob, Mapping) and isinstance(blob.get("data"), str):
+        media_type = read_string(blob.get("mimeType")) or "application/octet-stream"
+        collector.add_part(decode_media(blob["data"], media_type))
+    elif isinstance(file, Mapping) and read_string(file.get("fileUri")):
+        media_type = read_string(file.get("mimeType")) or ""
+        kinds: dict[str, type[ImagePart | AudioPart]] = {"image": ImagePart, "audio": AudioPart}
+        kind = kinds.get(media_type.partition("/")[0], FilePart)
+        collector.add_part(kind(url=file["fileUri"], media_type=media_type))
+    elif isinstance(code, Mapping):
+        # Without an id a result belongs to the code before it.
+        id_ = read_string(code.get("id")) or ""
+        asked = {"code": code.get("code"), "language": str(code.get("language") or "").lower()}
+        collector.begin_call(HostCallPart(tool="code_execution", id=id_, input=asked), id_ or "code")
+    elif isinstance(outcome, Mapping):
+        word = read_string(outcome.get("outcome")) or ""
+        error = "" if word in ("", "OUTCOME_OK") else word
+        id_ = read_string(outcome.get("id")) or ""
+        output = read_string(outcome.get("output")) or ""
+        collector.add_call(
+            HostCallPart(tool="code_execution", id=id_, output=output, error=error), id_ or "code"
+        )
+    elif isinstance(call, Mapping):
+        collector.add_call(_decode_host_call(call, input=_read_mapping(call.get("args"))))
+    elif isinstance(response, Mapping):
+        output = json.dumps(_read_mapping(response.get("response")), ensure_ascii=False)
+        collector.add_call(_decode_host_call(response, output=output))
+
+
+def _decode_host_call(wire: Mapping[str, Any], **fields: Any) -> HostCallPart:
+    kind = str(wire.get("toolType") or "tool")
+    tool = _HOST_TOOLS.get(kind, kind.lower())
+    return HostCallPart(tool=tool, id=read_string(wire.get("id")) or "", **fields)
+
+
+def _read_mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def collect_notes(
+    collector: PartCollector, parts: Sequence[Mapping[str, Any]], candidate: Mapping[str, Any]
+) -> None:
+    """Add what a candidate says beside its content: searches, fetched pages, and the sources of the answer.
+
+    Source: google-genai 3.4.0, `types.GroundingMetadata`, `UrlContextMetadata` and `CitationMetadata`.
+    """
+    grounding = _read_mapping(candidate.get("groundingMetadata"))
+    chunks = [_decode_chunk(chunk) for chunk in read_mappings(grounding.get("groundingChunks"))]
+    queries = grounding.get("webSearchQueries")
+    if isinstance(queries, list) and queries:
+        asked = {"queries": [str(query) for query in queries]}
+        found = tuple(chunk for chunk in chunks if chunk.url)
+        collector.add_part(HostCallPart(tool="web_search", input=asked, sources=found, units=len(queries)))
+    fetched = _read_mapping(candidate.get("urlContextMetadata"))
+    for page in read_mappings(fetched.get("urlMetadata")):
+        status = str(page.get("urlRetrievalStatus") or "").removeprefix("URL_RETRIEVAL_STATUS_")
+        error = "" if status in ("", "SUCCESS") else status.lower()
+        address = {"url": page.get("retrievedUrl")}
+        collector.add_part(HostCallPart(tool="web_fetch", input=address, error=error))
+    used: set[int] = set()
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and not part.get("thought")]
+    for support in read_mappings(grounding.get("groundingSupports")):
+        start, end = _find_segment(_read_mapping(support.get("segment")), texts)
+        indices = support.get("groundingChunkIndices")
+        for index in indices if isinstance(indices, list) else ():
+            if isinstance(index, int) and 0 <= index < len(chunks):
+                used.add(index)
+                collector.add_part(replace(chunks[index], start=start, end=end))
+    for index, chunk in enumerate(chunks):
+        if index not in used:
+            collector.add_part(chunk)
+    cited = _read_mapping(candidate.get("citationMetadata"))
+    for source in read_mappings(cited.get("citationSources") or cited.get("citations")):
+        start, end = _find_segment(source, texts)
+        url, title = read_string(source.get("uri")) or "", read_string(source.get("title")) or ""
+        collector.add_part(CitationPart(url=url, title=title, start=start, end=end))
+
+
+def _decode_chunk(chunk: Mapping[str, Any]) -> CitationPart:
+    """A page, a piece of a document, or a place on the map."""
+    page = next((value for value in chunk.values() if isinstance(value, Mapping)), {})
+    url, title = read_string(page.get("uri")), read_string(page.get("title"))
+    return CitationPart(url=url or "", title=title or "", text=read_string(page.get("text")) or "")
+
+
+def _find_segment(segment: Mapping[str, Any], texts: Sequence[str]) -> tuple[int | None, int | None]:
+    """Where a segment stands in the answer, in characters; nothing where that is not sure.
+
+    The host counts bytes of UTF-8, in one part or, when it streams, in all of them so far.
+    """
+    start, end = read_token_count(segment.get("startIndex")) or 0, read_token_count(segment.get("endIndex"))
+    words, answer = segment.get("text"), "".join(texts)
+    number = read_token_count(segment.get("partIndex")) or 0
+    if end is None or not 0 <= start < end:
+        return None, None
+    places = [(0, answer)]
+    if 0 <= number < len(texts):
+        places.append((len("".join(texts[:number])), texts[number]))
+    for offset, text in places:
+        data = text.encode("utf-8", "surrogatepass")
+        before, inside = (piece.decode("utf-8", "replace") for piece in (data[:start], data[start:end]))
+        if end <= len(data) and (words is None or words == inside):
+            return offset + len(before), offset + len(before) + len(inside)
+    if isinstance(words, str) and words and answer.count(words) == 1:
+        return answer.index(words), answer.index(words) + len(words)
+    return None, None
 
 
 # -- options ---------------------------------------------------------------------------------------
@@ -295,7 +424,7 @@ def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any
     if calls and (is_foreign or _NEEDS_SIGNATURE.search(origin.model)):
         calls[0]["thoughtSignature"] = FOREIGN_SIGNATURE
     parts: list[dict[str, Any]] = (
-        list(map(encode_part, list_sent_parts(message, reads_files=False)))
+        list(map(_encode_own_part, list_sent_parts(message, reads_files=False)))
         if message.parts
         else [{"text": message.content}]
         if message.content
@@ -303,6 +432,13 @@ def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any
     )
     parts += calls
     return {"role": "model", "parts": parts or [{"text": " "}]}
+
+
+def _encode_own_part(part: SentPart) -> dict[str, Any]:
+    """A part of a reply of another host; in words where its bytes are only there, or of no known type."""
+    if isinstance(part, TextPart) or part.url or (part.data and part.media_type):
+        return encode_part(part)
+    return {"text": describe_part(part)}
 
 
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from toolchart.providers.ollama.wire import decode_pictures
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import join_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, PartDelta, ReasoningDelta, TextDelta
 
 
 class OllamaAccumulator:
@@ -29,6 +30,7 @@ class OllamaAccumulator:
         self._message: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {"content": [], "thinking": []}
         self._calls: list[Any] = []
+        self._images: list[Any] = []
 
     def add_frame(self, line: Any) -> list[Delta]:
         """The deltas of one line.
@@ -48,6 +50,9 @@ class OllamaAccumulator:
             if isinstance(text, str) and text:
                 self._texts[key].append(text)
                 yield delta_type(text=text)
+        for picture in decode_pictures(message):
+            yield PartDelta(index=len(self._images), part=picture)
+            self._images.append(picture.data)
         calls = message.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, Mapping):
@@ -77,5 +82,5 @@ class OllamaAccumulator:
         if self._body.get("done") is not True:
             raise build_bad_response_error("the stream ends before it is done")
         texts = {key: join_text(pieces) for key, pieces in self._texts.items()}
-        message = {**self._message, **texts, "tool_calls": self._calls}
+        message = {**self._message, **texts, "tool_calls": self._calls, "images": self._images}
         return {**self._body, "message": message}

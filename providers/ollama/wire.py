@@ -37,7 +37,7 @@ from toolchart.providers.shared.requests import (
     select_offered_tools,
 )
 from toolchart.providers.transport.encoded_bodies import find_message_parts
-from toolchart.states.content import ImagePart, TextPart
+from toolchart.states.content import ImagePart, TextPart, add_text
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters
 
@@ -186,7 +186,7 @@ _KNOWN_KEYS = (
     *("model", "created_at", "message", "done", "done_reason", "prompt_eval_count", "eval_count"),
     *("error", "status", "status_code"),
 )
-_KNOWN_MESSAGE_KEYS = ("role", "content", "thinking", "tool_calls")
+_KNOWN_MESSAGE_KEYS = ("role", "content", "thinking", "tool_calls", "images")
 
 
 def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
@@ -206,9 +206,10 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         raise build_bad_response_error("the answer ends before it is done")
     calls = _decode_tool_calls(message)
     word = read_string(body.get("done_reason"))
-    thinking = read_string(message.get("thinking"))
+    thinking, content = read_string(message.get("thinking")), read_string(message.get("content"))
     return Reply(
-        content=read_string(message.get("content")),
+        content=content,
+        parts=add_text(content, decode_pictures(message)),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
@@ -221,6 +222,14 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         provider_data={"provider": NAME, "thinking": thinking} if thinking and calls else None,
         details={**select_others(body, _KNOWN_KEYS), **select_others(message, _KNOWN_MESSAGE_KEYS)} or None,
     )
+
+
+def decode_pictures(message: Mapping[str, Any]) -> list[ImagePart]:
+    """The pictures of a message, Base64 without a type. Source: the server's `api/types.go`, `Message`."""
+    images = message.get("images")
+    pictures = [image for image in images if isinstance(image, str)] if isinstance(images, list) else []
+    kinds = {"/9j/": "image/jpeg", "UklG": "image/webp", "R0lG": "image/gif"}
+    return [ImagePart(data=data, media_type=kinds.get(data[:4], "image/png")) for data in pictures]
 
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:

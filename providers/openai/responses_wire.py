@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.openai.wire import decode_response_parts, encode_response_content, read_cost
+from msgspec.structs import replace
+
+from toolchart.providers.openai.wire import decode_citation, encode_response_content, read_cost
 from toolchart.providers.shared.failures import build_bad_response_error, check_object, classify_error_body
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
     parse_arguments,
+    read_mappings,
     read_string,
     read_token_count,
     resolve_finish_reason,
@@ -34,11 +37,21 @@ from toolchart.providers.shared.requests import (
     read_tool_choice,
 )
 from toolchart.providers.transport.encoded_bodies import find_message_parts
+from toolchart.states.content import (
+    CitationPart,
+    ContentPart,
+    FilePart,
+    HostCallPart,
+    ImagePart,
+    TextPart,
+    merge_texts,
+)
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
     Delta,
     Message,
+    PartDelta,
     ReasoningDelta,
     Reply,
     Request,
@@ -256,7 +269,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     word = _read_finish_word(body)
     return Reply(
         content="".join(_list_texts(items, "message", "output_text", "text")) or None,
-        parts=decode_response_parts(items),
+        parts=_decode_parts(items),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls), is_refusal=bool(refusal)
@@ -269,6 +282,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(items),
         details=_collect_details(body, items) or None,
+        warnings=_find_approval_requests(items),
     )
 
 
@@ -305,6 +319,118 @@ def _collect_details(body: Item, items: list[Item]) -> dict[str, Any]:
         **select_others(lists, ()),
         **select_other_counts(body.get("usage"), _KNOWN_COUNTS),
     }
+
+
+def _decode_parts(items: list[Item]) -> tuple[ContentPart, ...]:
+    """The whole content in order, where it is more than text: what the host did and drew, files that its code
+    made, and sources."""
+    parts: list[ContentPart] = []
+    length = 0
+    for item in items:
+        if is_host_item(item):
+            parts += decode_host_item(item)
+        for part in read_mappings(item.get("content")) if item.get("type") == "message" else ():
+            if not isinstance(part.get("text"), str):
+                continue
+            parts.append(TextPart(text=part["text"]))
+            parts += [decode_annotation(note, length) for note in read_mappings(part.get("annotations"))]
+            length += len(part["text"]) if part.get("type") == "output_text" else 0
+    return merge_texts(parts)
+
+
+def decode_annotation(note: Item, offset: int) -> ContentPart:
+    """A source, or a file that code of the host made.
+
+    Source: openai 3.54.0, `types/responses/response_output_text.py`.
+    """
+    if note.get("type") in ("container_file_citation", "file_path"):
+        name = read_string(note.get("filename")) or ""
+        return FilePart(file_id=read_string(note.get("file_id")) or "", name=name)
+    return decode_citation(note, offset)
+
+
+_HOST_TOOLS = {
+    "code_interpreter_call": "code_execution",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcp",
+    "mcp_approval_request": "mcp",
+}
+"""Our words for items of tools that the host ran; of another item its type without `_call`."""
+
+
+def is_host_item(item: Item) -> bool:
+    """Whether an item is the call of a tool that the host ran itself."""
+    kind = str(item.get("type"))
+    return kind in _HOST_TOOLS or (kind.endswith("_call") and kind not in _OWN_CALL_TYPES)
+
+
+def decode_host_item(item: Item) -> list[ContentPart]:
+    """What the host did, and the pictures that came of it.
+
+    Source: openai 3.54.0, `types/responses/response_output_item.py`.
+    """
+    kind = str(item.get("type"))
+    action = item.get("action")
+    action = action if isinstance(action, Mapping) else {}
+    asked: dict[str, Any] = {
+        name: action.get(name, item.get(name))
+        for name in ("query", "queries", "url", "pattern", "code")
+        if action.get(name, item.get(name))
+    }
+    if item.get("server_label"):
+        arguments, _ = parse_arguments(str(item.get("arguments") or ""))
+        name = "list_tools" if kind == "mcp_list_tools" else str(item.get("name") or "")
+        asked |= {"server": item["server_label"], "name": name}
+        asked |= {"arguments": arguments} if arguments else {}
+    if item.get("revised_prompt"):
+        asked["prompt"] = item["revised_prompt"]
+    outputs = read_mappings(item.get("outputs"))
+    logs = "".join(output["logs"] for output in outputs if isinstance(output.get("logs"), str))
+    found = [*read_mappings(action.get("sources")), *read_mappings(item.get("results"))]
+    is_billed = kind not in ("mcp_list_tools", "mcp_approval_request") and (
+        kind != "web_search_call" or action.get("type", "search") == "search"
+    )
+    parts: list[ContentPart] = [
+        HostCallPart(
+            tool=_HOST_TOOLS.get(kind, kind.removesuffix("_call")),
+            id=read_string(item.get("id")) or "",
+            input=asked,
+            output=logs or read_string(item.get("output")) or "",
+            sources=tuple(_decode_found(source) for source in found),
+            error=_read_item_error(item),
+            container=read_string(item.get("container_id")) or "",
+            units=int(is_billed),
+        )
+    ]
+    if isinstance(item.get("result"), str) and kind == "image_generation_call":
+        media_type = f"image/{read_string(item.get('output_format')) or 'png'}"
+        parts.append(ImagePart(data=item["result"], media_type=media_type))
+    parts += [ImagePart(url=output["url"]) for output in outputs if isinstance(output.get("url"), str)]
+    return parts
+
+
+def _decode_found(source: Item) -> CitationPart:
+    """A page of a search, or a piece of a file."""
+    return replace(decode_citation(source), text=read_string(source.get("text")) or "")
+
+
+def _read_item_error(item: Item) -> str:
+    error = item.get("error")
+    if isinstance(error, Mapping):
+        return str(error.get("message") or error.get("code") or error.get("type") or "failed")
+    if item.get("type") == "mcp_approval_request":
+        return "approval_required"
+    return str(error or ("failed" if item.get("status") in ("failed", "incomplete") else ""))
+
+
+def _find_approval_requests(items: list[Item]) -> tuple[str, ...]:
+    """A warning for each call of a remote server that the host does not make without an approval."""
+    return tuple(
+        f"the host wants an approval before it calls {item.get('name')!r} of the server "
+        f"{item.get('server_label')!r}, and did not call it; `require_approval: never` lets it"
+        for item in items
+        if item.get("type") == "mcp_approval_request"
+    )
 
 
 def _read_finish_word(body: Item) -> str | None:
@@ -396,6 +522,9 @@ class ResponsesAccumulator:
         self._response: Any = None
         self._call_indexes: dict[int, int] = {}
         self._items: dict[int, Any] = {}
+        self._part_indexes: dict[Any, int] = {}
+        self._lengths: dict[tuple[int, Any], int] = {}
+        """Characters of the texts so far, by place."""
 
     def add_frame(self, event: Any) -> list[Delta]:
         """The deltas of one event: text, reasoning and the arguments of calls.
@@ -419,14 +548,31 @@ class ResponsesAccumulator:
         if kind == "response.output_item.added" and item.get("type") == "function_call":
             index = self._call_indexes[position] = len(self._call_indexes)
             yield CallStarted(index=index, name=str(item.get("name") or ""))
+        elif kind in ("response.output_item.added", "response.output_item.done") and is_host_item(item):
+            for number, part in enumerate(decode_host_item(item)):
+                yield self._build_part_delta((position, number), part)
+        picture, note = event.get("partial_image_b64"), event.get("annotation")
+        if isinstance(picture, str):  # a draft; the item has the picture itself
+            media_type = f"image/{read_string(event.get('output_format')) or 'png'}"
+            yield self._build_part_delta((position, 1), ImagePart(data=picture, media_type=media_type))
+        place = (position, event.get("content_index") or 0)
+        if isinstance(note, Mapping):
+            offset = sum(length for key, length in self._lengths.items() if key < place)
+            name = (*place, event.get("annotation_index"))
+            yield self._build_part_delta(name, decode_annotation(note, offset))
         if not isinstance(text, str) or not text:
             return
         if kind == "response.output_text.delta":
+            self._lengths[place] = self._lengths.get(place, 0) + len(text)
             yield TextDelta(text=text)
         elif kind in ("response.reasoning_text.delta", "response.reasoning_summary_text.delta"):
             yield ReasoningDelta(text=text)
         elif kind == "response.function_call_arguments.delta":
             yield CallArguments(index=self._call_indexes.get(position, 0), text=text)
+
+    def _build_part_delta(self, name: Any, part: ContentPart) -> PartDelta:
+        index = self._part_indexes.setdefault(name, len(self._part_indexes))
+        return PartDelta(index=index, part=part)
 
     def build_body(self, is_done: bool = False) -> Any:
         """The response of the terminal event.

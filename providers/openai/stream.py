@@ -6,15 +6,24 @@ reads either kind.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolchart.providers.openai.wire import CALL_KEYS
+from toolchart.providers.openai.wire import (
+    CALL_KEYS,
+    decode_citation,
+    decode_content_piece,
+    decode_executed_tool,
+    decode_picture,
+    read_annotations,
+)
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import join_text
+from toolchart.providers.shared.replies import join_text, read_mappings
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.states.content import AudioPart, ContentPart
+from toolchart.states.messages import CallArguments, CallStarted, Delta, PartDelta, ReasoningDelta, TextDelta
 
 
 def _read_mapping(value: Any) -> Mapping[str, Any]:
@@ -110,6 +119,38 @@ class _CallBuilder:
         return {"id": self.id, "type": self.type, "function": function, **self.own_keys}
 
 
+@dataclass(slots=True)
+class _SoundBuilder:
+    """Builds the spoken answer. Each piece of `data` is Base64 of its own.
+
+    Source: openai 3.54.0, `chat_completion_audio.py`; platform.openai.com, Audio.
+    """
+
+    index: int
+    values: dict[str, Any] = field(default_factory=dict)
+    data: list[bytes] = field(default_factory=list)
+    transcript: list[str] = field(default_factory=list)
+
+    def add_piece(self, piece: Mapping[str, Any]) -> Iterator[Delta]:
+        """Add a piece; yields its deltas."""
+        self.values |= {key: value for key, value in piece.items() if value is not None}
+        words, data = piece.get("transcript"), piece.get("data")
+        if isinstance(words, str) and words:
+            self.transcript.append(words)
+            yield TextDelta(text=words)
+        if isinstance(data, str) and data:
+            try:
+                self.data.append(base64.b64decode(data))
+            except ValueError:
+                return
+            yield PartDelta(index=self.index, part=AudioPart(data=data))
+
+    def build_audio(self) -> dict[str, Any]:
+        """The sound as an unstreamed answer has it."""
+        data = base64.b64encode(b"".join(self.data)).decode("ascii")
+        return {**self.values, "data": data, "transcript": join_text(self.transcript)}
+
+
 class _ChoiceBuilder:
     """Builds one choice: its message, its calls, its log probabilities, and its finish word."""
 
@@ -120,6 +161,10 @@ class _ChoiceBuilder:
         self._calls: list[_CallBuilder] = []
         self._positions: dict[int, int] = {}
         self._function_call: _CallBuilder | None = None
+        self._sound: _SoundBuilder | None = None
+        self._part_count = 0
+        self._part_indexes: dict[Any, int] = {}
+        """Indexes of the parts that may come again, by what names them; of the others by a new object."""
 
     def add_choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
@@ -133,13 +178,25 @@ class _ChoiceBuilder:
             elif key == "function_call" and isinstance(value, Mapping):
                 self._function_call = self._function_call or _CallBuilder()
                 yield from self._function_call.add_function(0, value)
+            elif key == "audio" and isinstance(value, Mapping):
+                if self._sound is None:
+                    self._sound = _SoundBuilder(index=self._part_count)
+                    self._part_count += 1
+                yield from self._sound.add_piece(value)
             elif value is not None:
                 self._message.add_value(key, value)
                 yield from _build_text_deltas(key, value)
+                for name, part in _list_parts(key, value):
+                    if name not in self._part_indexes:
+                        self._part_indexes[name] = self._part_count
+                        self._part_count += 1
+                    yield PartDelta(index=self._part_indexes[name], part=part)
 
     def build_choice(self) -> dict[str, Any]:
         """The choice as an unstreamed answer has it."""
         message = self._message.build_mapping()
+        if self._sound:
+            message["audio"] = self._sound.build_audio()
         if self._calls:
             message["tool_calls"] = [call.build_call() for call in self._calls]
         if self._function_call:
@@ -235,6 +292,21 @@ def _read_call_id(piece: Mapping[str, Any]) -> str:
     """The id of a piece; empty if it has none, or one that is no text (as in an unstreamed answer)."""
     call_id = piece.get("id")
     return call_id if isinstance(call_id, str) else ""
+
+
+def _list_parts(key: str, value: Any) -> list[tuple[Any, ContentPart]]:
+    """The parts beside text of a message key, each with what names it."""
+    parts: list[ContentPart] = []
+    if key == "executed_tools":
+        executed = read_mappings(value)
+        return [(("executed", tool.get("index")), decode_executed_tool(tool)) for tool in executed]
+    if key == "images":
+        parts = [part for image in read_mappings(value) for part in decode_picture(image)]
+    if key == "content":
+        parts = [part for piece in read_mappings(value) for part in decode_content_piece(piece)]
+    if key == "annotations":
+        parts = [*map(decode_citation, read_annotations({key: value}))]
+    return [(object(), part) for part in parts]
 
 
 def _build_text_deltas(key: str, value: Any) -> Iterator[Delta]:

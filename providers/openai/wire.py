@@ -46,11 +46,13 @@ from toolchart.states.content import (
     CitationPart,
     ContentPart,
     FilePart,
+    HostCallPart,
     ImagePart,
     TextPart,
     add_text,
     build_data_url,
     encode_chat_part,
+    find_sound_type,
     split_data_url,
 )
 from toolchart.states.messages import (
@@ -101,35 +103,125 @@ def read_transcript(message: Mapping[str, Any]) -> str | None:
 
 
 def decode_media(message: Mapping[str, Any]) -> tuple[ContentPart, ...]:
-    """Pictures (OpenRouter's `images`), the spoken answer, and the sources of a message.
+    """What the host did itself (Groq), pictures (OpenRouter's `images`), the spoken answer, what stands among
+    the texts of a list of parts (Mistral), and the sources of a message.
 
-    Source: openai 3.52.0, `chat_completion_message.py` (`audio`, `annotations`); openrouter.ai, Image
-    generation.
+    Source: openai 3.54.0, `chat_completion_message.py` (`audio`, `annotations`); openrouter.ai, Image
+    generation; docs.mistral.ai, Connectors (`tool_reference`, `tool_file`).
     """
-    parts: list[ContentPart] = []
-    for image in read_mappings(message.get("images")):
-        address = image.get("image_url")
-        url = address.get("url") if isinstance(address, Mapping) else None
-        data = split_data_url(url) if isinstance(url, str) else None
-        if data:
-            parts.append(ImagePart(media_type=data[0], data=data[1]))
-        elif isinstance(url, str) and url:
-            parts.append(ImagePart(url=url))
+    parts: list[ContentPart] = [*map(decode_executed_tool, _merge_executed(message))]
+    parts += [part for image in read_mappings(message.get("images")) for part in decode_picture(image)]
     audio = message.get("audio")
     if isinstance(audio, Mapping) and isinstance(audio.get("data"), str) and audio["data"]:
-        # The format is the request's; a reply does not repeat it.
-        parts.append(AudioPart(data=audio["data"], name=read_string(audio.get("id")) or ""))
-    for annotation in read_mappings(message.get("annotations")):
-        citation = annotation.get("url_citation")
-        if isinstance(citation, Mapping):
-            parts.append(decode_citation(citation))
-    return tuple(parts)
+        parts.append(decode_sound(audio, audio["data"]))
+    parts += [part for piece in read_mappings(message.get("content")) for part in decode_content_piece(piece)]
+    return (*parts, *map(decode_citation, read_annotations(message)))
 
 
-def decode_citation(source: Mapping[str, Any]) -> CitationPart:
-    """A source with address and title."""
-    url, title = read_string(source.get("url")), read_string(source.get("title"))
-    return CitationPart(url=url or "", title=title or "")
+def decode_picture(image: Mapping[str, Any]) -> list[ContentPart]:
+    """The picture of `{"image_url": {"url": ...}}`, of which Mistral writes the inner object as a text."""
+    address = image.get("image_url")
+    url = address.get("url") if isinstance(address, Mapping) else address
+    if not isinstance(url, str) or not url:
+        return []
+    data = split_data_url(url)
+    return [ImagePart(media_type=data[0], data=data[1]) if data else ImagePart(url=url)]
+
+
+def decode_sound(audio: Mapping[str, Any], data: str) -> AudioPart:
+    """The spoken answer. Its format is the request's, and the reply does not repeat it."""
+    return AudioPart(data=data, media_type=find_sound_type(data), file_id=read_string(audio.get("id")) or "")
+
+
+def _merge_executed(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Groq's `executed_tools`; a stream sends one before and after it ran, with one index."""
+    merged: dict[Any, dict[str, Any]] = {}
+    for tool in read_mappings(message.get("executed_tools")):
+        merged.setdefault(tool.get("index"), {}).update(select_others(tool, ()))
+    return list(merged.values())
+
+
+_EXECUTED_TOOLS = {
+    "search": "web_search",
+    "browser_search": "web_search",
+    "visit": "web_fetch",
+    "visit_website": "web_fetch",
+    "python": "code_execution",
+    "code_interpreter": "code_execution",
+}
+"""Our words for what Groq runs. Source: console.groq.com, Built-in tools; groq 0.33, `ExecutedTool`."""
+
+
+def decode_executed_tool(tool: Mapping[str, Any]) -> HostCallPart:
+    """One entry of Groq's `executed_tools`."""
+    kind, results = str(tool.get("type") or "tool"), tool.get("search_results")
+    arguments, _ = parse_arguments(str(tool.get("arguments") or ""))
+    found = read_mappings(results.get("results")) if isinstance(results, Mapping) else []
+    return HostCallPart(
+        tool=_EXECUTED_TOOLS.get(kind, kind),
+        input=arguments or {},
+        output="" if found else str(tool.get("output") or ""),
+        sources=tuple(map(decode_citation, found)),
+        units=1,
+    )
+
+
+def decode_content_piece(piece: Mapping[str, Any]) -> list[ContentPart]:
+    """The part of a piece of a content that is neither text nor thinking."""
+    match piece.get("type"):
+        case "image_url":
+            return decode_picture(piece)
+        case "tool_reference":
+            return [decode_citation(piece)]
+        case "tool_file":
+            kind, name = read_string(piece.get("file_type")), read_string(piece.get("file_name"))
+            media_type = f"image/{kind}" if kind in ("png", "jpeg", "webp", "gif") else ""
+            part_class = ImagePart if media_type.startswith("image/") else FilePart
+            file_id = read_string(piece.get("file_id")) or ""
+            return [part_class(file_id=file_id, media_type=media_type, name=name or "")]
+    return []
+
+
+def read_annotations(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The sources among the annotations of a message."""
+    notes = read_mappings(message.get("annotations"))
+    citations = (note.get("url_citation") for note in notes)
+    return [citation for citation in citations if isinstance(citation, Mapping)]
+
+
+def decode_citation(source: Mapping[str, Any], offset: int = 0) -> CitationPart:
+    """A source with address, title, words, file and the text that rests on it.
+
+    Args:
+        offset: where the part of the text begins in which the source counts.
+    """
+    start, end = read_token_count(source.get("start_index")), read_token_count(source.get("end_index"))
+    has_place = start is not None and end is not None and 0 <= start < end
+    return CitationPart(
+        url=read_string(source.get("url")) or "",
+        title=read_string(source.get("title")) or read_string(source.get("filename")) or "",
+        text=read_string(source.get("content")) or "",
+        file_id=read_string(source.get("file_id")) or "",
+        start=start + offset if has_place and start is not None else None,
+        end=end + offset if has_place and end is not None else None,
+    )
+
+
+def decode_listed_sources(body: Mapping[str, Any]) -> tuple[CitationPart, ...]:
+    """The sources that stand beside the choices: Perplexity's `search_results`, and lists of addresses
+    (`citations`: Perplexity, xAI). A text refers to them by number.
+
+    Source: docs.perplexity.ai, Chat completions; docs.x.ai, Live search.
+    """
+    results = read_mappings(body.get("search_results"))
+    if results:
+        return tuple(map(decode_citation, results))
+    addresses = body.get("citations")
+    return tuple(
+        CitationPart(url=address)
+        for address in (addresses if isinstance(addresses, list) else ())
+        if isinstance(address, str)
+    )
 
 
 def read_content_text(content: Any) -> str | None:
@@ -217,22 +309,6 @@ def encode_response_part(part: SentPart) -> dict[str, Any]:
     if part.url:
         return {"type": "input_file", "file_url": part.url}
     return {"type": "input_file", "filename": part.name or "file", "file_data": build_data_url(part)}
-
-
-def decode_response_parts(items: list[Item]) -> tuple[ContentPart, ...]:
-    """The whole content in order, where it is more than text: sources, and pictures that the host drew."""
-    parts: list[ContentPart] = []
-    for item in items:
-        if item.get("type") == "image_generation_call" and isinstance(item.get("result"), str):
-            media_type = f"image/{read_string(item.get('output_format')) or 'png'}"
-            parts.append(ImagePart(data=item["result"], media_type=media_type))
-        for part in read_mappings(item.get("content")) if item.get("type") == "message" else ():
-            if not isinstance(part.get("text"), str):
-                continue
-            parts.append(TextPart(text=part["text"]))
-            notes = read_mappings(part.get("annotations"))
-            parts += [decode_citation(note) for note in notes if note.get("type") == "url_citation"]
-    return tuple(parts) if any(not isinstance(part, TextPart) for part in parts) else ()
 
 
 NAME = "openai"
@@ -562,7 +638,7 @@ def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: Fi
     content = read_content_text(message.get("content")) or read_transcript(message)
     return Reply(
         content=content,
-        parts=add_text(content, decode_media(message)),
+        parts=add_text(content, decode_media(message) + decode_listed_sources(body)),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
             word, finish_words, call_count=len(calls), is_refusal=bool(refusal)

@@ -29,10 +29,10 @@ import msgspec
 from toolchart.providers.shared.requests import parse_tool_choice
 from toolchart.states.canonical_json import ABSENT, find_json_differences
 from toolchart.states.content import (
-    CitationPart,
     ContentPart,
     FilePart,
     ImagePart,
+    Note,
     TextPart,
     decode_chat_part,
     decode_media,
@@ -61,7 +61,7 @@ def read_text(content: Any) -> Any:
 
 def canonicalize_parts(parts: Sequence[ContentPart]) -> list[Any]:
     """The parts of one of our own messages."""
-    return [_canonicalize_part(part) for part in parts if not isinstance(part, CitationPart)]
+    return [_canonicalize_part(part) for part in parts if not isinstance(part, Note)]
 
 
 def _canonicalize_part(part: ContentPart) -> Any:

@@ -21,6 +21,7 @@ from toolchart.providers.adapter import compute_plain_digest, encode_plain_reque
 from toolchart.providers.shared.replies import iterate_deltas, parse_arguments, stream_reply
 from toolchart.specs.models import LLMConfig
 from toolchart.states.canonical_json import encode_escaped_json
+from toolchart.states.content import add_text, decode_parts
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.messages import Delta, FinishReason, Message, Reply, Request, TextDelta, ToolCall, Usage
@@ -102,6 +103,9 @@ class ScriptedReply(_ScriptPart):
     """One reply of a list."""
 
     content: str | None = None
+    parts: list[dict[str, Any]] = Field(default_factory=list)
+    """What the reply has beside its text, as the log writes parts: `{type: image, media_type, data}`, `{type:
+    citation, url, title}`, ..."""
     tool_calls: list[ScriptedCall] = Field(default_factory=list)
     finish_reason: FinishReason | None = None
     """Without one: `tool_calls` where there are calls, else `stop`."""
@@ -115,6 +119,7 @@ class ScriptedReply(_ScriptPart):
 
     @model_validator(mode="after")
     def _check_pieces(self) -> ScriptedReply:
+        decode_parts(self.parts)
         pieces = "".join(self.stream.pieces) if self.stream is not None else ""
         if pieces and self.content is not None and pieces != self.content:
             raise ValueError("`stream.pieces` together must be the `content`; leave one out")
@@ -131,8 +136,10 @@ class ScriptedReply(_ScriptPart):
         calls = tuple([call.build_call() for call in self.tool_calls])
         pieces = self.stream.pieces if self.stream is not None else ()
         reason = self.finish_reason or ("tool_calls" if calls else "stop")
+        content = "".join(pieces) if self.content is None and pieces else self.content
         return Reply(
-            content="".join(pieces) if self.content is None and pieces else self.content,
+            content=content,
+            parts=add_text(content, decode_parts(self.parts)),
             tool_calls=calls,
             finish_reason=reason,
             native_reason=reason,

@@ -9,12 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.states.content import ContentPart, HostCallPart, TextPart, join_host_calls, merge_texts
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
     Delta,
     FinishReason,
+    PartDelta,
     ReasoningDelta,
     Reply,
     TextDelta,
@@ -257,6 +259,60 @@ def resolve_finish_reason(
     return "unknown" if reason == "tool_calls" else reason
 
 
+# -- parts -----------------------------------------------------------------------------------------
+
+
+class PartCollector:
+    """Collects the parts of a reply in their order, block by block, whole or streamed."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        """Characters of the answer so far."""
+        self._parts: list[ContentPart] = []
+        self._others: list[int] = []
+        """Positions of the parts that are no text."""
+        self._calls: dict[str, int] = {}
+        """By id or key of a call of the host: its index in `_others`."""
+        self._changes: list[int] = []
+
+    def add_text(self, text: str) -> None:
+        """Add more of the answer."""
+        self._parts.append(TextPart(text=text))
+        self.length += len(text)
+
+    def add_part(self, part: ContentPart) -> None:
+        """Add a part that is no text."""
+        self._changes.append(len(self._others))
+        self._others.append(len(self._parts))
+        self._parts.append(part)
+
+    def begin_call(self, call: HostCallPart, key: str = "") -> None:
+        """Add a call of the host; what comes with its id or key belongs to it, and no longer to an earlier
+        call."""
+        self._calls[key or call.id] = len(self._others)
+        self.add_part(call)
+
+    def add_call(self, call: HostCallPart, key: str = "") -> None:
+        """Add a call of the host, or what became of the one with this id or key."""
+        index = self._calls.get(key or call.id) if key or call.id else None
+        if index is None:
+            self.begin_call(call, key)
+            return
+        earlier = self._parts[self._others[index]]
+        assert isinstance(earlier, HostCallPart), "calls alone have a place here"
+        self._parts[self._others[index]] = join_host_calls(earlier, call)
+        self._changes.append(index)
+
+    def take_deltas(self) -> list[Delta]:
+        """The parts that are new or have changed since the last time."""
+        changes, self._changes = dict.fromkeys(self._changes), []
+        return [PartDelta(index=index, part=self._parts[self._others[index]]) for index in changes]
+
+    def build(self) -> tuple[ContentPart, ...]:
+        """The whole content; empty where it is nothing but text."""
+        return merge_texts(self._parts)
+
+
 # -- deltas ----------------------------------------------------------------------------------------
 # The scripted, recorded and text-call providers use this: they hold the whole reply before they stream it.
 
@@ -265,11 +321,13 @@ _WORD = re.compile(r"\s*\S+\s*")
 
 
 def iterate_deltas(reply: Reply) -> Iterator[Delta]:
-    """The deltas of a reply, one per word: reasoning, then content, then tool calls."""
+    """The deltas of a reply, one per word: reasoning, then content, other parts, and tool calls."""
     for word in _split_words(reply.reasoning):
         yield ReasoningDelta(text=word)
     for word in _split_words(reply.content):
         yield TextDelta(text=word)
+    for index, part in enumerate(part for part in reply.parts if not isinstance(part, TextPart)):
+        yield PartDelta(index=index, part=part)
     for index, call in enumerate(reply.tool_calls):
         yield CallStarted(index=index, name=call.name)
         for word in _split_words(encode_arguments(call)):
@@ -291,7 +349,7 @@ class DeltaJoiner:
 
     def join_delta(self, delta: Delta) -> Delta | None:
         """The delta with the half that waited before it; None while there is nothing to show."""
-        if isinstance(delta, CallStarted):
+        if isinstance(delta, CallStarted | PartDelta):
             return delta
         place = (type(delta), delta.index if isinstance(delta, CallArguments) else 0)
         half = self._halves.pop(place, "") if self._halves else ""

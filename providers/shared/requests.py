@@ -15,11 +15,11 @@ import msgspec
 
 from toolchart.states.content import (
     AudioPart,
-    CitationPart,
     ContentPart,
     FilePart,
     ImagePart,
     Media,
+    Note,
     TextPart,
     describe_part,
 )
@@ -69,16 +69,31 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
         return {**data, **{key: name for key, name in names.items() if name}}
 
 
-def find_foreign_data(messages: Sequence[Message], origin: Origin, key: str) -> list[str]:
-    """A warning if the last assistant message holds data that cannot be sent to this host and model.
+def find_foreign_data(
+    messages: Sequence[Message], origin: Origin, key: str, *, sends_media: bool = False
+) -> list[str]:
+    """A warning if the last assistant message holds data that cannot be sent to this host and model, or
+    pictures, sounds and files that go out as words.
 
     Only the last assistant message counts: the first reply after a change warns, later ones do not.
 
     Args:
         origin: where the request goes.
         key: under which this wire format keeps its data.
+        sends_media: whether the wire format has a place for them in an assistant message.
     """
     last = next((message for message in reversed(messages) if message.role == "assistant"), None)
+    media = [part for part in last.parts if isinstance(part, Media)] if last and not sends_media else []
+    # Own blocks and items go back as they came; own keys of a chat message do not hold what it shows.
+    is_verbatim = last is not None and key in ("content", "output") and key in origin.get_data(last)
+    described = [
+        f"{describe_part(part)} of an earlier reply was sent as these words: there is no place for it"
+        for part in ([] if is_verbatim else media)
+    ]
+    return described + _find_lost_data(last, origin, key)
+
+
+def _find_lost_data(last: Message | None, origin: Origin, key: str) -> list[str]:
     data = (last.provider_data or {}) if last else {}
     is_usable = key in origin.get_data(last) if last else False
     if not data.get("provider") or is_usable or data["provider"] == IMPORTED_PROVIDER:
@@ -232,13 +247,13 @@ def list_sent_parts(message: Message, *, reads_files: bool = True) -> list[SentP
     Args:
         reads_files: whether the text of a file stands as text, for hosts that take no text files.
     """
-    parts = [part for part in message.list_parts() if not isinstance(part, CitationPart)]
+    parts = [part for part in message.list_parts() if not isinstance(part, Note)]
     return [_replace_text_file(part) for part in parts] if reads_files else parts
 
 
 def list_media(message: Message, *, reads_files: bool = True) -> list[SentPart]:
     """The parts of a message beside its texts; `reads_files` as for `list_sent_parts`."""
-    parts: list[SentPart] = [p for p in message.parts if not isinstance(p, TextPart | CitationPart)]
+    parts: list[SentPart] = [p for p in message.parts if not isinstance(p, TextPart | Note)]
     return [_replace_text_file(part) for part in parts] if reads_files else parts
 
 
@@ -251,7 +266,7 @@ def describe_reply(message: Message) -> str:
     """The content of an assistant message in words: its text, and what else it holds in brackets."""
     if not any(isinstance(part, Media) for part in message.parts):
         return message.content or ""
-    return "\n".join(describe_part(part) for part in message.parts if not isinstance(part, CitationPart))
+    return "\n".join(describe_part(part) for part in message.parts if not isinstance(part, Note))
 
 
 def read_file_text(part: ContentPart) -> str | None:

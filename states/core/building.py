@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.states.calls import close_open_calls
-from toolchart.states.content import CitationPart, ContentPart, TextPart, add_text
+from toolchart.states.content import ContentPart, Note, TextPart, add_text
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.core.requests import (
     build_approval,
@@ -210,7 +210,7 @@ def _find_user_parts(builder: SnapshotBuilder) -> list[ContentPart]:
     for index in range(len(builder.messages) - 1, -1, -1):
         message = builder.messages[index]
         if message.role == "user":
-            return [part for part in message.parts if not isinstance(part, TextPart | CitationPart)]
+            return [part for part in message.parts if not isinstance(part, TextPart | Note)]
     return []
 
 

@@ -388,7 +388,9 @@ def test_a_stream_is_read_in_any_pieces() -> None:
     deltas, whole = read_stream(data, len(data))
     assert whole.reasoning == "Hmm."
     assert whole.content == "It rains \U0001f327."
-    assert whole.parts[1] == CitationPart(url="https://example.org", title="Weather", text="rain")
+    assert whole.parts[1] == CitationPart(
+        url="https://example.org", title="Weather", text="rain", start=0, end=11
+    )
     assert [(call.id, call.name, call.arguments) for call in whole.tool_calls] == [("c", "f", {"a": 1})]
     assert whole.usage is not None
     assert (whole.usage.input, whole.usage.output) == (5, 7)

@@ -20,6 +20,7 @@ from toolchart.states.content import (
     CitationPart,
     ContentPart,
     FilePart,
+    HostCallPart,
     ImagePart,
     TextPart,
     join_texts,
@@ -236,7 +237,7 @@ def test_chat_replies_with_pictures_sound_and_sources() -> None:
     assert reply.parts == (
         TextPart(text="Hello."),
         IMAGE,
-        AudioPart(data=SOUND, name="audio_1"),
+        AudioPart(data=SOUND, media_type="audio/wav", file_id="audio_1"),
         CitationPart(url="https://a.org", title="A"),
     )
 
@@ -251,7 +252,12 @@ def test_responses_with_pictures_and_sources() -> None:
     ]
     reply = wire_responses.decode_reply({"output": output, "status": "completed"})
     assert reply.content == "Here."
-    assert reply.parts == (IMAGE, TextPart(text="Here."), CitationPart(url="https://a.org", title="A"))
+    assert reply.parts == (
+        HostCallPart(tool="image_generation", id="i", units=1),
+        IMAGE,
+        TextPart(text="Here."),
+        CitationPart(url="https://a.org", title="A", start=0, end=1),
+    )
 
 
 def test_anthropic_replies_with_sources() -> None:
@@ -261,7 +267,7 @@ def test_anthropic_replies_with_sources() -> None:
     reply = wire_anthropic.decode_reply({"content": content, "stop_reason": "end_turn"})
     assert reply.parts == (
         TextPart(text="It is"),
-        CitationPart(url="https://a.org", title="A", text="so"),
+        CitationPart(url="https://a.org", title="A", text="so", start=0, end=5),
         TextPart(text=" so."),
     )
 

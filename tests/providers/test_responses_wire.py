@@ -13,7 +13,7 @@ from recorded_traffic import CORPORA, find_recording, read_index
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.shared.requests import find_unsupported_options
-from toolchart.states.content import CitationPart, TextPart
+from toolchart.states.content import CitationPart, FilePart, TextPart
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolDefinition
 
@@ -212,8 +212,8 @@ def test_tool_choice_and_schema_are_encoded_flat() -> None:
     assert warning.startswith("seed: the Responses API has no such option")
 
 
-def test_only_sources_with_an_address_are_citations() -> None:
-    """Of the notes on a text, those that name an address become parts, in order; files and others do not."""
+def test_notes_on_a_text_are_sources_and_files() -> None:
+    """The notes on a text become parts, in order: sources, and files that code made."""
     notes = [
         {"type": "file_citation", "file_id": "f", "filename": "tides.pdf"},
         {"type": "url_citation", "url": "https://sea.test/a", "title": "Tides"},
@@ -226,6 +226,8 @@ def test_only_sources_with_an_address_are_citations() -> None:
     assert reply.content == "Twice a day."
     assert list(reply.parts) == [
         TextPart(text="Twice a day."),
+        CitationPart(title="tides.pdf", file_id="f"),
         CitationPart(url="https://sea.test/a", title="Tides"),
-        CitationPart(url="https://sea.test/b", title=""),
+        FilePart(file_id="g"),
+        CitationPart(url="https://sea.test/b"),
     ]

@@ -35,6 +35,7 @@ CONTENT_POLICY = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' data:",
+        "media-src 'self' data:",
         "font-src 'self'",
         "connect-src 'self'",
         "form-action 'self'",

@@ -5,6 +5,7 @@ Source: the events of `ag-ui-protocol` 1.0, and the order in which its client ac
     RUN_STARTED, STATE_SNAPSHOT
     a step of the chart:  STEP_FINISHED, STEP_STARTED, STATE_DELTA
     what the model says:  TEXT_MESSAGE_START, _CONTENT ..., _END
+    what else it says:    CUSTOM `part`: pictures, sounds, files, sources, calls that its host ran
     each of its calls:    TOOL_CALL_START, _ARGS, _END, and TOOL_CALL_RESULT where it ran inside
     RUN_FINISHED: success, interrupt (approvals, questions) or cancelled; or RUN_ERROR
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import msgspec
 
 from toolchart.app.server.protocols.turns import AnswerText
 from toolchart.app.server.protocols.waiting import (
@@ -27,7 +30,7 @@ from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.events import Replied, ToolFinished
-from toolchart.states.messages import Delta, encode_arguments
+from toolchart.states.messages import Delta, PartDelta, encode_arguments
 from toolchart.states.snapshot import Snapshot
 
 # -- the state of a run ---------------------------------------------------------------------------------
@@ -111,6 +114,8 @@ class RunEvents:
             yield from self._end_message()
         if words:
             yield from self._write(words)
+        if isinstance(piece, PartDelta) and self._text.is_own_reply():
+            yield {"type": "CUSTOM", "name": "part", "value": msgspec.to_builtins(piece)}
         if isinstance(piece, StepTaken) and self._text.steps.snapshot is not before:
             yield from self._take_step(piece)
         if isinstance(piece, TurnResult):
@@ -209,7 +214,7 @@ class RunEvents:
             "type": "RUN_FINISHED",
             "threadId": self._thread,
             "runId": self._run,
-            "result": {"content": result.content, "state": result.state, "is_over": result.is_over},
+            "result": _describe_end(result),
             "outcome": self._describe_outcome(result),
             "usage": [_describe_usage(result)],
         }
@@ -223,6 +228,16 @@ class RunEvents:
             return {"type": "interrupt", "interrupts": interrupts}
         calls = [item.wire_id for item in items]
         return {"type": "success", **({"pendingToolCallIds": calls} if calls else {})}
+
+
+def _describe_end(result: TurnResult) -> dict[str, Any]:
+    lists = {"parts": result.parts, "host_calls": result.host_calls}
+    return {
+        "content": result.content,
+        "state": result.state,
+        "is_over": result.is_over,
+        **{name: msgspec.to_builtins(values) for name, values in lists.items() if values},
+    }
 
 
 def _describe_interrupt(item: WaitingItem) -> dict[str, Any]:

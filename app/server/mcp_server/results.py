@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import mcp_types as types
+import msgspec
 
 from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.states.content import AudioPart, CitationPart, FilePart, ImagePart, Media
 from toolchart.workers.json_data import to_json_data
 
 OUTPUT_SCHEMA: dict[str, Any] = {
@@ -18,6 +21,16 @@ OUTPUT_SCHEMA: dict[str, Any] = {
         "is_over": {"type": "boolean", "description": "Whether the turn has ended."},
         "content": {"type": "string"},
         "data": {"description": "The answer as data, where its handler gives data."},
+        "parts": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Files and sources of the answer. Pictures and sounds are contents.",
+        },
+        "host_calls": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Tools that the model's host ran itself.",
+        },
         "waiting": {"type": "array", "items": {"type": "object"}, "description": "What the turn waits for."},
         "waiting_messages": {
             "type": "array",
@@ -45,16 +58,40 @@ def build_call_result(result: TurnResult) -> types.CallToolResult:
     }
     if result.data is not None:
         data["data"] = to_json_data(result.data)
+    notes = [part for part in result.parts if isinstance(part, FilePart | CitationPart)]
+    if notes:
+        data["parts"] = msgspec.to_builtins(notes)
+    if result.host_calls:
+        data["host_calls"] = msgspec.to_builtins(result.host_calls)
     if waiting:
         data["waiting"] = to_json_data(waiting)
     if result.waiting_messages:
         data["waiting_messages"] = result.waiting_messages
     text = result.content if result.is_over else _describe_waiting(result, waiting)
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text)],
+        content=[types.TextContent(type="text", text=text), *_list_media(result)],
         structured_content=data,
         is_error=result.error is not None,
     )
+
+
+def _list_media(result: TurnResult) -> list[types.ContentBlock]:
+    """The pictures, sounds and files of an answer. MCP knows pictures and sounds as bytes alone."""
+    blocks: list[types.ContentBlock] = []
+    for part in result.parts:
+        if not isinstance(part, Media):
+            continue
+        if part.url:
+            blocks.append(types.ResourceLink(type="resource_link", uri=part.url, name=part.name or part.url))
+        elif part.data and isinstance(part, ImagePart):
+            blocks.append(types.ImageContent(type="image", data=part.data, mime_type=part.media_type))
+        elif part.data and isinstance(part, AudioPart):
+            blocks.append(types.AudioContent(type="audio", data=part.data, mime_type=part.media_type))
+        elif part.data:
+            uri = f"{build_records_uri(result.conversation)}#{quote(part.name or 'file')}"
+            resource = types.BlobResourceContents(uri=uri, blob=part.data, mime_type=part.media_type)
+            blocks.append(types.EmbeddedResource(type="resource", resource=resource))
+    return blocks
 
 
 def build_records_uri(conversation: str) -> str:

@@ -7,13 +7,14 @@ Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the S
     a message:      output_item.added, content_part.added, output_text.delta ..., content_part.done, ...
     a tool inside:  an item `mcp_call` with its output
     what is asked:  an item `function_call` (a client's tool, a question) or `mcp_approval_request`
+    a picture:      an item `image_generation_call` with its result; sources are annotations of the text
     response.completed, .incomplete or .failed, and `[DONE]`
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,7 @@ from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_w
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import CitationPart, ImagePart, encode_chat_source
 from toolchart.states.events import Settings, ToolFinished
 from toolchart.states.messages import Delta, ToolCall, encode_arguments
 
@@ -94,13 +96,18 @@ class ResponseBuilder:
         self._words.append(words)
         yield self._part_event("response.output_text.delta", delta=words, logprobs=[])
 
-    def _end_message(self) -> Iterator[dict[str, Any]]:
+    def _end_message(self, citations: Sequence[CitationPart] = ()) -> Iterator[dict[str, Any]]:
         if not self._message_id:
             return
         text = "".join(self._words)
+        notes = [_encode_source(source) for source in citations]
+        for number, note in enumerate(notes):
+            kind = "response.output_text.annotation.added"
+            yield self._part_event(kind, annotation_index=number, annotation=note)
         yield self._part_event("response.output_text.done", text=text, logprobs=[])
-        yield self._part_event("response.content_part.done", part=_make_text(text))
-        yield from self._end_item(self._describe_message("completed", [_make_text(text)]))
+        part = {**_make_text(text), "annotations": notes}
+        yield self._part_event("response.content_part.done", part=part)
+        yield from self._end_item(self._describe_message("completed", [part]))
         self._message_id, self._words = "", []
 
     def _describe_message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
@@ -169,10 +176,24 @@ class ResponseBuilder:
         yield self._item_event("response.function_call_arguments.done", call, arguments=arguments, name=name)
         yield from self._end_item({**call, "arguments": arguments, "status": "completed"})
 
+    def _add_picture(self, part: ImagePart) -> Iterator[dict[str, Any]]:
+        item = {
+            "id": f"ig_{self.response['id'][5:]}_{len(self._output)}",
+            "type": "image_generation_call",
+            "status": "completed",
+            "result": part.data,
+            "output_format": part.media_type.partition("/")[2],
+        }
+        yield from self._add_item({**item, "status": "in_progress", "result": None})
+        yield from self._end_item(item)
+
     # -- the end ---------------------------------------------------------------------------------
 
     def _complete(self, result: TurnResult) -> Iterator[dict[str, Any]]:
-        yield from self._end_message()
+        yield from self._end_message(result.citations)
+        for part in result.parts:
+            if isinstance(part, ImagePart) and part.data:
+                yield from self._add_picture(part)
         for item in list_waiting_items(result):
             yield from self._add_waiting(item)
         status = "incomplete" if result.limit_reached else "completed"
@@ -185,7 +206,11 @@ class ResponseBuilder:
             # The time of the record, so that the response says the same when it is read from the log.
             moment = datetime.fromisoformat(self._newest_at).timestamp() if self._newest_at else time.time()
             self.response["completed_at"] = int(moment)
-        self.response |= {"status": status, "usage": _build_usage(result), "toolchart": describe_turn(result)}
+        self.response |= {
+            "status": status,
+            "usage": _build_usage(result),
+            "toolchart": _describe_turn(result),
+        }
         yield self._event(f"response.{status}", response=self._copy_response())
 
     # -- events ----------------------------------------------------------------------------------
@@ -211,6 +236,24 @@ class ResponseBuilder:
 
     def _copy_response(self) -> dict[str, Any]:
         return {**self.response, "output": list(self._output)}
+
+
+def _describe_turn(result: TurnResult) -> dict[str, Any]:
+    """What an item of a response has no place for: sounds, files, pictures by address."""
+    has_address = any(isinstance(part, ImagePart) and not part.data for part in result.parts)
+    return describe_turn(result, shown=(CitationPart,) if has_address else (CitationPart, ImagePart))
+
+
+def _encode_source(source: CitationPart) -> dict[str, Any]:
+    if source.file_id and not source.url:
+        name = source.title or source.file_id
+        return {
+            "type": "file_citation",
+            "file_id": source.file_id,
+            "filename": name,
+            "index": source.end or 0,
+        }
+    return {"type": "url_citation", **encode_chat_source(source)["url_citation"]}
 
 
 def _make_text(text: str) -> dict[str, Any]:

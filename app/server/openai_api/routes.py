@@ -37,6 +37,7 @@ from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import AudioPart, CitationPart, ImagePart, encode_chat_part, encode_chat_source
 from toolchart.states.errors import ToolchartError
 
 ROUTES = RouteGroup(shape_error=shape_error)
@@ -113,6 +114,7 @@ def build_completion(result: TurnResult, model: str) -> dict[str, Any]:
         message["tool_calls"] = [build_tool_call(item) for item in items]
     else:
         message["content"] = result.content
+    message |= build_parts(result)
     choice = {
         "index": 0,
         "message": message,
@@ -126,8 +128,34 @@ def build_completion(result: TurnResult, model: str) -> dict[str, Any]:
         "model": model,
         "choices": [choice],
         "usage": build_usage(result),
-        "toolchart": describe_turn(result),
+        "toolchart": describe_turn(result, shown=_SHOWN_PARTS),
     }
+
+
+_SHOWN_PARTS = (ImagePart, AudioPart, CitationPart)
+
+
+def build_parts(result: TurnResult) -> dict[str, Any]:
+    """The keys of a message for what an answer has beside text; only those that it needs.
+
+    Source: `chat_completion_message.py` (`annotations`, `audio`); `images` is OpenRouter's.
+    """
+    message: dict[str, Any] = {}
+    pictures = [encode_chat_part(part) for part in result.parts if isinstance(part, ImagePart)]
+    sounds = [part for part in result.parts if isinstance(part, AudioPart)]
+    if result.citations:
+        message["annotations"] = list(map(encode_chat_source, result.citations))
+    if pictures:
+        message["images"] = [{"index": index, **picture} for index, picture in enumerate(pictures)]
+    if sounds:
+        audio_id = sounds[0].file_id or f"audio-{result.conversation}"
+        message["audio"] = {
+            "id": audio_id,
+            "data": sounds[0].data,
+            "transcript": result.content,
+            "expires_at": 0,
+        }
+    return message
 
 
 def build_tool_call(item: WaitingItem) -> dict[str, Any]:
@@ -199,8 +227,10 @@ def _list_last_events(head: dict[str, Any], result: TurnResult, *, include_usage
         return [ServerEvent(data=shape_turn_error(result.error))]
     items = list_waiting_items(result)
     calls = [{"index": index, **build_tool_call(item)} for index, item in enumerate(items)]
-    events = [_make_chunk(head, {"tool_calls": calls})] if calls else []
-    end = {**head, "toolchart": describe_turn(result)}
+    parts = build_parts(result)
+    events = [_make_chunk(head, parts)] if parts else []
+    events += [_make_chunk(head, {"tool_calls": calls})] if calls else []
+    end = {**head, "toolchart": describe_turn(result, shown=_SHOWN_PARTS)}
     events.append(_make_chunk(end, {}, find_finish_reason(result, items)))
     if include_usage:
         events.append(ServerEvent(data={**head, "choices": [], "usage": build_usage(result)}))

@@ -10,7 +10,7 @@ from pydantic import WithJsonSchema
 
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.states.content import ContentPart, Media
+from toolchart.states.content import ContentPart, HostCallPart, Media, TextPart
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition, Usage
 
@@ -107,13 +107,22 @@ def describe_usage(usage: Usage) -> tuple[int, int, int]:
     return prompt, answer, usage.total or prompt + answer
 
 
-def describe_turn(result: TurnResult) -> dict[str, Any]:
-    """What this server says about a turn beyond the API, under the key `toolchart`."""
+def describe_turn(result: TurnResult, *, shown: tuple[type, ...] = ()) -> dict[str, Any]:
+    """What this server says about a turn beyond the API, under the key `toolchart`.
+
+    Args:
+        shown: the classes of the parts of an answer for which the API has a place of its own.
+    """
     data: dict[str, Any] = {"conversation": result.conversation, "state": result.state}
     if result.limit_reached:
         data["limit_reached"] = result.limit_reached
     if result.warnings:
         data["warnings"] = list(result.warnings)
+    parts = [part for part in result.parts if not isinstance(part, (TextPart, HostCallPart, *shown))]
+    if parts:
+        data["parts"] = msgspec.to_builtins(parts)
+    if result.host_calls:
+        data["host_calls"] = msgspec.to_builtins(result.host_calls)
     return data
 
 

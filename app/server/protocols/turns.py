@@ -218,7 +218,7 @@ class AnswerText:
     def take(self, piece: StepTaken | Delta | TurnResult) -> str:
         """The text that a piece adds; may be empty."""
         match piece:
-            case TextDelta() if self._is_own_reply():
+            case TextDelta() if self.is_own_reply():
                 self._is_streamed = True
                 return self._add(piece.text)
             case StepTaken():
@@ -228,7 +228,7 @@ class AnswerText:
         return ""
 
     def _take_step(self, piece: StepTaken) -> str:
-        is_own, event, text = self._is_own_reply(), piece.event, ""
+        is_own, event, text = self.is_own_reply(), piece.event, ""
         if not self.steps.take(piece) or not isinstance(event, Replied | Failed):
             return text
         if isinstance(event, Replied) and is_own and not self._is_streamed and event.reply.content:
@@ -238,7 +238,7 @@ class AnswerText:
         self._is_part_over = isinstance(event, Failed) or bool(event.reply.tool_calls)
         return text
 
-    def _is_own_reply(self) -> bool:
+    def is_own_reply(self) -> bool:
         """Whether the model speaks in the conversation's own thread now, and nobody else does."""
         snapshot = self.steps.snapshot
         if snapshot is None or _find(snapshot, RunAgent):

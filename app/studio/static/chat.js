@@ -2,6 +2,7 @@
 
 import { conversationPath, make, makeKey, request, showJson } from "/static/api.js";
 import { makeDecisionForm } from "/static/decision_form.js";
+import { showPart, showParts } from "/static/parts.js";
 import { makeSchemaForm } from "/static/schema_form.js";
 
 const root = document.getElementById("chat");
@@ -51,21 +52,9 @@ function addBubble(kind, text) {
 
 // -- the user's messages -------------------------------------------------------------------------
 
-const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
-
-function showAttachment(part) {
-  const name = part.name || part.media_type || part.type;
-  if (PICTURES.test(part.media_type ?? "") && part.data) {
-    return make("figure", {}, make("img", { src: `data:${part.media_type};base64,${part.data}`, alt: name }),
-      make("figcaption", { class: "hint" }, name));
-  }
-  return make("p", { class: "hint attachment" }, `attached: ${name}`);
-}
-
 function addUserBubble(event) {
   const body = addBubble("user", event.message);
-  const parts = (event.parts ?? []).filter((part) => part.type !== "text");
-  body.after(...parts.map(showAttachment));
+  body.after(...showParts(event.parts));
 }
 
 // What was sent is shown at once, with a mark that its record removes: while a turn runs it is queued until the
@@ -229,9 +218,10 @@ function takeRecord(record) {
     case "replied": {
       endWriting();
       const reply = event.reply;
-      if (reply.content) {
-        addBubble("assistant", reply.content);
-        lastText = reply.content;
+      const parts = showParts(reply.parts);
+      if (reply.content || parts.length) {
+        addBubble("assistant", reply.content ?? "").after(...parts);
+        lastText = reply.content ?? "";
       }
       (reply.tool_calls ?? []).forEach((call, index) => addCall(record.calls?.[index] ?? call.id, call));
       break;
@@ -280,6 +270,16 @@ function takeDelta(delta) {
     writing.append(delta.text);
     if (isAtEnd) {
       scrollToEnd();
+    }
+  } else if (delta.type === "PartDelta" && delta.part.type !== "audio") { // a sound is whole with its reply
+    writing ??= addBubble("assistant", "");
+    const part = showPart(delta.part);
+    part.dataset.index = delta.index;
+    const earlier = writing.parentElement.querySelector(`[data-index="${delta.index}"]`);
+    if (earlier) {
+      earlier.replaceWith(part);
+    } else {
+      writing.parentElement.append(part);
     }
   }
 }

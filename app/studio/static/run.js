@@ -1,6 +1,7 @@
 // The page of a run: a slider over the records marks the chart by toggling classes of its drawing.
 
 import { conversationPath, make, request, showJson } from "/static/api.js";
+import { showParts } from "/static/parts.js";
 import { collectElements } from "/static/chart_marks.js";
 import { findEnds, listOpen } from "/static/run_effects.js";
 import { clearHeat, showHeat } from "/static/run_heat.js";
@@ -82,6 +83,7 @@ async function showDetails(index) {
     make("h3", {}, "Asked for"),
     record.asks?.length ? showJson(record.asks) : make("p", { class: "empty" }, "Nothing."),
     ...offerRequests(conversation, record),
+    ...showParts(record.event.reply?.parts ?? record.event.parts),
     make("h3", {}, "Event"), showJson(record.event));
 }
 

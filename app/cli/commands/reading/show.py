@@ -14,6 +14,7 @@ from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.content import TextPart, decode_parts, describe_part
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
 
@@ -195,6 +196,8 @@ def _find_chart_name(text: str) -> str:
 
 def _describe_reply(reply: dict[str, Any]) -> list[str]:
     lines = [f"model: {reply['content']}"] if reply.get("content") else []
+    parts = decode_parts(reply.get("parts"))
+    lines += [describe_part(part) for part in parts if not isinstance(part, TextPart)]
     for call in reply.get("tool_calls", ()):
         arguments = call.get("raw") or encode_canonical_text(call.get("arguments"))
         lines.append(f"calls {call['name']} {arguments}")
