@@ -345,6 +345,29 @@ def test_an_entry_that_was_read_before_it_was_durable_takes_no_other_place(
     assert not store.post("c", "lost", b"1")
 
 
+def test_no_line_follows_one_whose_record_cannot_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSONL: a dead worker has taken an entry with a record that may not be on the disk. Where it cannot be
+    synced, nothing is written behind the line that names it: else that line would count without its record,
+    and the entry would be lost."""
+    folder = tmp_path / "log"
+    dead = JsonlStore(folder)
+    lease = dead.acquire_lease("c", WORKER, 60)
+    dead.post("c", "key", b"yes")
+    assert dead.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=["key"])]) == [None]
+    before = (folder / "c.inbox").read_bytes()
+    record = os.stat(folder / "c.jsonl").st_ino
+
+    def fail(handle: int) -> OSError | None:
+        return OSError(5, "Input/output error") if os.fstat(handle).st_ino == record else None
+
+    monkeypatch.setattr(jsonl, "_sync_file", fail)
+    with pytest.raises(LogUnavailable):
+        JsonlStore(folder).post("c", "other", b"no")
+    assert (folder / "c.inbox").read_bytes() == before
+
+
 def test_a_second_entry_is_refused_for_a_durable_one_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

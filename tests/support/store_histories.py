@@ -24,6 +24,9 @@ A fourth is of the JSONL store alone, whose files everybody can read while a com
   unless somebody has synced the same file since. And where the disk refuses the cut too, it may be back after
   a loss of power, under whatever lease there is by then.
 
+And one is of SQLite (`Rules.recovers`): what a worker wrote whole before it died counts from the next opening
+of the log on, where no later commit has been written over it.
+
 Every answer of a lease carries its token, and its times say which clock was read, so the order is found fast.
 """
 
@@ -112,6 +115,8 @@ class State(msgspec.Struct, frozen=True):
     """What readers see while a change is written that will be cut off again; None where none is."""
     unsynced: tuple[Unsynced, ...] = ()
     """What dead workers have written and nobody has synced."""
+    changed: int = 0
+    """When the latest operation began that has changed something."""
 
     def get_lines(self, name: str) -> tuple[int, ...]:
         """The records of a conversation."""
@@ -141,17 +146,24 @@ class Rules(msgspec.Struct, frozen=True):
             refused may be its own.
         knows_clocks: whether the operations have the times that were read.
         shows_unsynced: whether readers see what is not durable yet.
+        recovers: whether what a dead worker has written takes effect when the log is opened next, as in
+            SQLite: unless a later commit has taken its place.
     """
 
     dead_at: dict[str, int] = {}
     may_repeat: bool = False
     knows_clocks: bool = True
     shows_unsynced: bool = False
+    recovers: bool = False
 
     def list_steps(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:
         """What an operation may do next in a state: the state after that, and the phase."""
         step = getattr(self, f"_{op.kind}")
-        if not self.shows_unsynced:
+        if self.recovers:
+            for after, new in step(state, op, phase):
+                changed = max(state.changed, op.began) if after != state else state.changed
+                yield replace(after, changed=changed), new
+        elif not self.shows_unsynced:
             yield from step(state, op, phase)
         elif phase == SHOWN:
             yield replace(state, shown=None), CUT_OFF
@@ -169,6 +181,11 @@ class Rules(msgspec.Struct, frozen=True):
                 yield self._note_sync(state, after, op), new
                 if op.is_durable and op.told != NEVER and new == DONE and after != state:
                     yield replace(state, shown=after), SHOWN
+
+    def may_come(self, state: State, op: Operation, latest: int) -> bool:
+        """Whether an operation may take effect after a moment."""
+        has_died = op.is_unknown and op.told == NEVER
+        return op.ended >= latest or (self.recovers and has_died and state.changed <= op.ended)
 
     def _note_sync(self, state: State, after: State, op: Operation) -> State:
         """A state after an operation, with what is not durable of it."""
@@ -488,7 +505,7 @@ class _Search:
         for index, op in open_ops:
             if op.began > earliest_end:
                 break
-            if op.ended >= place.latest:
+            if self._rules.may_come(place.state, op, place.latest):
                 candidates.append((op.is_unknown, op.ended, index, op))
         for _, _, index, op in sorted(candidates, key=lambda entry: entry[:3]):
             if place.is_cut and op.is_durable and not op.is_unknown:

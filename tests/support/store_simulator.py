@@ -242,7 +242,7 @@ class Worker:
         finally:
             self.operation = None
         if self.is_dead:  # within SQLite, which reports the end of its worker as an error
-            op.result, op.ended = Unknown("it died"), world.take_step()
+            op.result, op.ended, op.told = Unknown("it died"), world.take_step(), NEVER
             raise Dead
         op.ended = NEVER if op.is_unknown else world.take_step()
         world.tell(str(op))
@@ -518,7 +518,8 @@ class World:
         self.alive: set[int] = set()
         """Ids of the processes that live."""
         self.dead_at: dict[str, int] = {}
-        self._rules = Rules(self.dead_at, shows_unsynced=profile.kind == "jsonl" and profile.is_durable)
+        shows_unsynced = profile.kind == "jsonl" and profile.is_durable
+        self._rules = Rules(self.dead_at, shows_unsynced=shows_unsynced, recovers=profile.kind == "sqlite")
         self.faults: set[str] = set()
         """Kinds of faults that struck."""
         self._skews = [self.rng.choice([0.0, 0.0, 1.0, -1.0, 5.0, -20.0]) for _ in range(2)]

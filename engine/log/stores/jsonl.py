@@ -416,11 +416,18 @@ class JsonlStore(StoreBase):
         return handle
 
     def _await_record(self, conversation: str, seq: int) -> None:
-        """Let this commit wait for a record that somebody else has written, who may have died before it was
-        on the disk: a line after one that names it stands also where the record is lost."""
+        """Make a record durable that somebody else has written, who may have died before it was: a line after
+        one that names it stands also where the record is lost.
+
+        Raises:
+            OSError: it cannot be: then no line may follow.
+        """
         known = self._known_ends.get(conversation)
-        if seq >= 0 and (known is None or known[0] <= seq):
-            self._unsynced.add(self._build_path(conversation))
+        if self._durable and seq >= 0 and (known is None or known[0] <= seq):
+            path = self._build_path(conversation)
+            error = _sync_file(self._kept_files.open_once(path)) if path.exists() else None
+            if error is not None:
+                raise error
 
     def _find_journal_end(self, conversation: str, kind: str, path: Path) -> _JournalEnd:
         """Where a journal that only grows ends: its last lines say that, so it is not read at each write.
