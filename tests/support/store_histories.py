@@ -340,7 +340,9 @@ class Rules(msgspec.Struct, frozen=True):
                 if is_allowed and fits:
                     yield from self._append_records(state, op, name, records)
 
-    def _append_records(self, state: State, op: Operation, name: str, records: Sequence[int]) -> State | None:
+    def _append_records(
+        self, state: State, op: Operation, name: str, records: Sequence[int]
+    ) -> Iterator[tuple[State, int]]:
         fates = dict(state.inbox)
         for key in op.arguments["taken"]:
             if fates.get(key) == "taken":
