@@ -15,6 +15,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.group_commit import LogWriter
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.postgres import Channel
+from toolchart.engine.runtime.performers import wait_for_end
 from toolchart.states.errors import LogUnavailable, StorageFailure
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request, ToolCall
@@ -328,3 +329,21 @@ async def test_a_full_disk_during_a_fan_out_leaves_no_failure_unread(kind: type[
         await asyncio.sleep(0)
         assert unread == [], at
     assert at > 8
+
+
+async def test_tasks_that_fail_together_leave_no_failure_unread() -> None:
+    """Children that fail at the same commit all end before their parent does, and Python prints no traceback
+    of those whose error nobody raises: `wait_for_end` has read each."""
+    unread: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(str(context)))
+
+    async def fail() -> None:
+        raise StorageFailure("no space left on device")
+
+    tasks = [asyncio.ensure_future(fail()) for _ in range(3)]
+    await wait_for_end(tasks)
+    assert all(task.done() for task in tasks)
+    tasks.clear()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert unread == []
