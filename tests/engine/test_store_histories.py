@@ -366,6 +366,11 @@ def test_no_line_follows_one_whose_record_cannot_be_synced(
     with pytest.raises(LogUnavailable):
         JsonlStore(folder).post("c", "other", b"no")
     assert (folder / "c.inbox").read_bytes() == before
+    monkeypatch.setattr(jsonl, "_sync_file", lambda handle: None)
+    monkeypatch.setattr(jsonl, "sync_folder", _raise_full)  # the file of the record may be a new one
+    with pytest.raises(LogUnavailable):
+        JsonlStore(folder).post("c", "other", b"no")
+    assert (folder / "c.inbox").read_bytes() == before
 
 
 def test_a_second_entry_is_refused_for_a_durable_one_only(

@@ -428,6 +428,9 @@ class JsonlStore(StoreBase):
             error = _sync_file(self._kept_files.open_once(path)) if path.exists() else None
             if error is not None:
                 raise error
+            if path not in self._durable_names:  # the file may be a new one
+                sync_folder(self.folder)
+                self._durable_names.add(path)
 
     def _find_journal_end(self, conversation: str, kind: str, path: Path) -> _JournalEnd:
         """Where a journal that only grows ends: its last lines say that, so it is not read at each write.
