@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.host_rows import HostRow, find_row
+from toolchart.providers.shared.host_tools import encode_host_tools
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.descriptors import load_row_reference
@@ -221,6 +222,26 @@ def read_adapter_settings(
 # -- what an entry starts --------------------------------------------------------------------------
 # Each function stands in the row of a host (`list_starts`). It reads the entry as it is written: nothing is
 # imported, no variable is resolved, no connection is opened.
+
+
+def check_host_tools(declared: Sequence[Mapping[str, Any]], config: LLMConfig, path: str) -> None:
+    """Refuse tools of a host that the host of an entry does not have, before any conversation.
+
+    Args:
+        declared: the handler's `host_tools`.
+        path: where they stand in the spec.
+
+    Raises:
+        SpecError: the host has no such tool, or takes no such parameter; says which ones it has.
+    """
+    row, options = find_host(config.provider), config.extra_options()
+    if not row.needs_network:
+        return  # a script answers whatever it is asked
+    api = options.get("api")
+    wires = [wire.name for wire in row.formats if api in (None, wire.name)]
+    address = urlsplit(config.base_url or row.default_address)
+    name = options.get("host_profile") or address.hostname or ""
+    encode_host_tools(declared, wires, find_row(str(name)).name, path)
 
 
 def list_host_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:

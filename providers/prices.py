@@ -9,11 +9,12 @@ upgrade. A table of one's own is a few lines, and is versioned with its spec.
     models:
       gpt-4.1-mini: {input: 0.40, cached: 0.10, output: 1.60}
       "qwen3*": {input: 0, output: 0}          # a glob: on one's own machine
+      claude-opus-5: {input: 5, output: 25, tools: {web_search: 0.01}}   # by unit of a tool of the host
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.yaml_document import Document, read_document
 from toolchart.states.chart.source_positions import format_key_path
+from toolchart.states.content import ContentPart, HostCallPart
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Reply, Request, Usage
 
@@ -52,6 +54,21 @@ class Price(_PriceModel):
     """Prompt tokens that the host wrote to its cache; without it they cost as `input` says."""
     cache_write_1h: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Those of them that the cache keeps for an hour; without it they cost as `cache_write` says."""
+
+    tools: dict[str, float] = Field(default_factory=dict)
+    """What a unit of a tool costs that the host runs, by our word for the tool: `{web_search: 0.01}`. A unit
+    is what the host counts, a search or a query (`HostCallPart.units`)."""
+    tools_per_reply: dict[str, float] = Field(default_factory=dict)
+    """The same for tools that cost once for each reply in which they were used, however often."""
+
+    def compute_tool_cost(self, parts: Iterable[ContentPart]) -> float:
+        """The cost of what the host ran itself for a reply."""
+        units: dict[str, int] = {}
+        for part in parts:
+            if isinstance(part, HostCallPart) and part.units:
+                units[part.tool] = units.get(part.tool, 0) + part.units
+        cost = sum(self.tools.get(tool, 0) * count for tool, count in units.items())
+        return cost + sum(self.tools_per_reply.get(tool, 0) for tool in units)
 
     def compute_cost(self, usage: Usage) -> float | None:
         """The cost of these tokens, in the table's currency; None if the host did not count them."""
@@ -162,6 +179,8 @@ def add_cost(reply: Reply, request: Request, table: PriceTable | None, *, is_lim
         return reply
     price = table.find_price(reply.model, request.model) if table is not None else None
     cost = price.compute_cost(usage) if price is not None and usage is not None else None
+    if cost is not None and price is not None and reply.parts:
+        cost = round(cost + price.compute_tool_cost(reply.parts), _DECIMALS)
     if cost is not None and usage is not None:
         return replace(reply, usage=replace(usage, cost=cost))
     if not is_limited:

@@ -293,7 +293,9 @@ class Handler(Section):
     strict_tools: bool | None = None
     """Whether the host keeps calls to the schemas of the tools, where it can."""
     host_tools: list[dict[str, Any]] | None = None
-    """Tools that the host runs itself (search, code execution), as the host declares them."""
+    """Tools that the host runs itself: `web_search`, `web_fetch`, `code_execution`, `file_search`,
+    `image_generation`, `mcp`, each with its parameters (`{web_search: {max_uses: 3}}`), or as the host
+    declares them."""
     metadata: dict[str, Any] | None = None
     """Names and values that the host keeps with the call."""
     extra_body: dict[str, Any] | None = None

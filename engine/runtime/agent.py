@@ -33,6 +33,7 @@ from toolchart.engine.runtime.model_hosts import ModelHosts
 from toolchart.engine.runtime.parts import Parts, TurnOptions, list_children, list_handoffs
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
+from toolchart.providers.entries import check_host_tools
 from toolchart.providers.prices import build_pricer
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
@@ -100,6 +101,10 @@ class Agent:
                 else build_agent_tools(spec, functions, parts.services, spec_folder, parts.dependencies)
             )
         self.tools: ToolManager = tools
+        for index, handler in enumerate(spec.responses):
+            if handler.host_tools and handler.llm in spec.llms:
+                place = f"responses[{index}].host_tools"
+                check_host_tools(handler.host_tools, spec.llms[handler.llm], place)
         self.debug_files: DebugFiles | None = (
             base.debug_files if base is not None else open_debug_files(spec, spec_folder or Path())
         )

@@ -255,6 +255,9 @@ def encode_request(
     }
     if thinking:
         body["thinking"] = dict(thinking)
+    container = _find_container(request, origin) if options.get("host_tools") else None
+    if container:
+        body["container"] = container
     if options.get("cache_ttl"):
         # On top, it marks the last block that can be cached.
         # Source: anthropic 2.12.0, `message_create_params.py`.
@@ -271,6 +274,15 @@ def encode_request(
         output["effort"] = options["reasoning_effort"]
     body.update(_encode_tools(request), **({"output_config": output} if output else {}))
     return add_extra_body(body, options.get("extra_body"))
+
+
+def _find_container(request: Request, origin: Origin) -> str | None:
+    """The container in which code of this conversation ran last, so that it goes on with its files.
+
+    Source: platform.claude.com, Code execution tool, Container reuse.
+    """
+    known = (origin.get_data(m).get("container") for m in reversed(request.messages) if m.role == "assistant")
+    return next((container for container in known if isinstance(container, str)), None)
 
 
 def choose_thinking(request: Request, thinking: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -470,7 +482,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         reasoning=_join_texts(blocks, "thinking"),
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
-        provider_data=_build_provider_data(blocks),
+        provider_data=_build_provider_data(blocks, body.get("container")),
         details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
         or None,
     )
@@ -486,13 +498,15 @@ def _decode_tool_call(block: Mapping[str, Any]) -> ToolCall:
     return decode_call(read_string(block.get("id")) or "", str(block.get("name") or ""), block.get("input"))
 
 
-def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The blocks themselves, if text and calls alone would not reproduce them."""
+def _build_provider_data(blocks: Sequence[Mapping[str, Any]], container: Any) -> dict[str, Any] | None:
+    """The blocks themselves, if text and calls alone would not reproduce them, and the container of code."""
+    name = read_string(container.get("id")) if isinstance(container, Mapping) else None
     is_plain = all(set(block) == {"type", "text"} or block.get("type") == "tool_use" for block in blocks)
     kinds = [block.get("type") for block in blocks]
     if not blocks or (is_plain and kinds.count("text") <= 1 and "text" not in kinds[1:]):
         return None
-    return {"provider": NAME, "content": [dict(block) for block in blocks]}
+    data = {"provider": NAME, "content": [dict(block) for block in blocks]}
+    return {**data, "container": name} if name else data
 
 
 def _decode_usage(wire: Any) -> Usage | None:

@@ -21,6 +21,7 @@ from toolchart.providers.shared.host_rows import (
     find_thinking,
     shorten_model_name,
 )
+from toolchart.providers.shared.host_tools import encode_host_tools
 from toolchart.providers.shared.requests import (
     CallIdForm,
     ToolChoice,
@@ -29,7 +30,7 @@ from toolchart.providers.shared.requests import (
     refuse_part,
 )
 from toolchart.states.content import AudioPart, FilePart, ImagePart
-from toolchart.states.errors import ProviderError
+from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import Adaptation
 from toolchart.states.messages import Request
 
@@ -113,7 +114,8 @@ class AdaptedRequest(msgspec.Struct, frozen=True, kw_only=True):
                 name,
             )
             for name in dict.fromkeys((*before, *after))
-            if before.get(name) != after.get(name)
+            # A tool of the host in the host's own words is the same tool.
+            if before.get(name) != after.get(name) and name != "host_tools"
         ]
         adaptations = [
             Adaptation(field=f"/options/{name}", change=change, reason=reasons.get(name, ""))
@@ -127,6 +129,14 @@ class AdaptedRequest(msgspec.Struct, frozen=True, kw_only=True):
                 Adaptation(field="/options/thinking_budget", change="rewritten", reason=reasons["thinking"])
             )
         return tuple(adaptations)
+
+
+def _write_host_tools(declared: Any, wire: Wire, host: str) -> list[dict[str, Any]]:
+    """What a handler declares of the host's own tools, as the host wants them."""
+    try:
+        return encode_host_tools(declared, (wire,), find_row(host).name)
+    except SpecError as error:
+        raise ProviderError(kind="bad_request", message=str(error)) from None
 
 
 def adapt_request(
@@ -149,6 +159,9 @@ def adapt_request(
     Raises:
         ProviderError: `bad_request`; the tool choice has no known form, or names a tool that is not offered.
     """
+    declared = request.options.get("host_tools")
+    if declared:
+        request = _change_options(request, host_tools=_write_host_tools(declared, wire, host))
     rules = find_rules(wire, host, request.model)
     own_extra = request.options.get("extra_body")
     bodies = (own_extra if isinstance(own_extra, Mapping) else None, extra)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from agents import make_spec
 from web import WebAnswer, serve_web
 
+from toolchart import SpecError
 from toolchart.engine import Engine, TurnResult
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.specs.charts import list_shipped_charts
 
 SEARCH = {"type": "web_search_20260318", "name": "web_search"}
@@ -49,13 +52,15 @@ def encode_message(content: list[dict[str, Any]], stop_reason: str, *, stream: b
     return 200, {"content-type": "text/event-stream"}, data.encode()
 
 
-def make_searching_engine(chart: str, address: str, **changes: Any) -> Engine:
-    """An agent with a search of the host, on a host that answers like Anthropic."""
+def make_searching_engine(
+    chart: str, address: str, host_tools: Sequence[Mapping[str, Any]] = (SEARCH,), **changes: Any
+) -> Engine:
+    """An agent with tools of the host, on a host that answers like Anthropic."""
     llm = {"provider": "anthropic", "model": "m", "base_url": address, "api_key": "k"}
     spec = make_spec(
         chart=chart,
         llms={"model": {**llm, "context_limit": 100_000}},
-        responses=[{"llm": "model", "host_tools": [SEARCH], "tools": {"enabled": True}}],
+        responses=[{"llm": "model", "host_tools": [*host_tools], "tools": {"enabled": True}}],
         **changes,
     )
     return Engine(spec, log="memory")
@@ -127,3 +132,66 @@ def test_a_paused_answer_keeps_the_budget(chart: str) -> None:
 def test_the_spec_of_this_test_has_the_usual_limit() -> None:
     """The agents above have the limit that the test of pauses without end counts on."""
     assert "max_iterations" not in make_spec()["tools"]
+
+
+def test_a_host_without_a_tool_is_refused_at_load() -> None:
+    """The error comes before any conversation and names the place in the spec."""
+    with pytest.raises(SpecError, match=r"has no 'image_generation'") as caught:
+        make_searching_engine("tool_loop", "http://127.0.0.1:1", [{"image_generation": {}}])
+    assert caught.value.path == "responses[0].host_tools[0]"
+    assert "web_search" in (caught.value.hint or "")
+
+
+def test_a_search_is_called_recorded_paid_and_gone_on_with() -> None:
+    """The host is offered the search and pauses; the content goes back unchanged, the outcome joins its call,
+    the cost counts each search once, and replay derives the same."""
+    found = PAUSED_CONTENT[-1]
+    first = [*PAUSED_CONTENT[:-1]]
+    source = {"type": "web_search_result_location", "url": "https://a.test", "cited_text": "three"}
+    last = [found, {"type": "text", "text": "Three boats.", "citations": [source]}]
+
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        is_first = len(server.requests) == 1
+        return encode_message(
+            first if is_first else last, "pause_turn" if is_first else "end_turn", stream=False
+        )
+
+    prices = {"models": {"m": {"input": 0, "output": 0, "tools": {"web_search": 0.01}}}}
+    with (
+        serve_web(answer) as server,
+        make_searching_engine(
+            "tool_loop", server.url, [{"web_search": {"max_uses": 3}}], prices=prices
+        ) as engine,
+    ):
+        result = engine.run("How many boats?", conversation="c")
+        bodies = [json.loads(request["body"]) for request in server.requests]
+        assert list(replay_conversation(engine.store, "c"))
+        lines = b"".join(engine.store.read_lines("c"))
+    tool = {"type": "web_search_20260318", "name": "web_search", "max_uses": 3}
+    assert all(tool in body["tools"] for body in bodies)
+    assert bodies[1]["messages"][-1] == {"role": "assistant", "content": first}
+    (call,) = result.host_calls
+    assert (call.tool, call.input, call.units) == ("web_search", {"query": "boats"}, 1)
+    assert [page.url for page in call.sources] == ["https://a.test"]
+    assert [cited.text for cited in result.citations] == ["three"]
+    assert result.cost == 0.01
+    assert b'"type":"host_call"' in lines
+
+
+def test_code_goes_on_in_its_container() -> None:
+    """The container that a reply names is named by the next request, in the same turn and in the next."""
+
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        use = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "bash_code_execution", "input": {}}
+        status, headers, body = encode_message([use], "end_turn", stream=False)
+        data = {**json.loads(body), "container": {"id": "container_1", "expires_at": "2026-12-23T00:00:00Z"}}
+        return status, headers, json.dumps(data).encode()
+
+    with (
+        serve_web(answer) as server,
+        make_searching_engine("tool_loop", server.url, [{"code_execution": {}}]) as engine,
+    ):
+        engine.run("Count.", conversation="c")
+        engine.run("Again.", conversation="c")
+        bodies = [json.loads(request["body"]) for request in server.requests]
+    assert [body.get("container") for body in bodies] == [None, "container_1"]
