@@ -14,7 +14,7 @@ function makeLink(url, text) {
 function showSource(part) {
   const name = part.title || part.url || part.file_id || "source";
   return make("p", { class: "hint source" }, "Source: ", makeLink(part.url, name),
-    part.text ? make("q", {}, part.text) : null);
+    part.text ? " " : null, part.text ? make("q", {}, part.text) : null);
 }
 
 function showHostCall(part) {
