@@ -220,6 +220,9 @@ GROUPS: dict[str, Group] = {
             "tools/test_worker_threads.py",
             "tools/test_idempotency_keys.py",
             "tools/test_tools_in_conversations.py",
+            "tools/test_essential_tools.py",
+            "engine/test_start_marks.py",
+            "security/test_whole_definitions.py",
         ),
     ),
     "approvals": Group(
@@ -232,6 +235,12 @@ GROUPS: dict[str, Group] = {
         share=8,
         judges=(judge_written_logs,),
         tests=("security", "engine/test_people.py"),
+    ),
+    "witness": Group(
+        modules=("engine/runtime/witnessing.py", "engine/log/sealing/witness.py"),
+        share=5,
+        judges=(),
+        tests=("engine/test_witness.py",),
     ),
     "stores": Group(
         modules=(
@@ -250,6 +259,7 @@ GROUPS: dict[str, Group] = {
             "engine/test_checkpoints.py",
             "engine/test_encryption.py",
             "engine/test_tampering.py",
+            "engine/test_verify_stores.py",
             "engine/test_lost_leases.py",
         ),
     ),
@@ -286,6 +296,12 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many work at a time")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    for (
+        name,
+        group,
+    ) in GROUPS.items():  # pytest ends on a missing one, which would look as if it told a mutant
+        for test in group.tests:
+            assert (judges.TESTS / test).exists(), f"the group {name!r} names {test}, which does not exist"
     left_out = set() if options.listed else set(read_survivors())
     if options.worker:
         drawn = draw_mutants(options.count, options.group, options.name, left_out)

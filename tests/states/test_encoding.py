@@ -19,6 +19,7 @@ from toolchart.states.core.encoding import (
     CHANGE_WARNING,
     decode,
     decode_event,
+    encode_event,
     encode_event_json,
     make_plain_event,
     read_json,
@@ -94,6 +95,12 @@ def test_only_empty_values_are_left_out() -> None:
     assert set(data) == {"type", "message", "settings"}
     assert set(data["settings"]) == {"service", "provider", "model", "limits"}
     assert set(data["settings"]["limits"]) == set(Limits.__struct_fields__)
+
+
+def test_people_see_no_empty_field_of_an_event() -> None:
+    """What `encode_event` shows has the fields that were set, and no empty object or list."""
+    event = Configured(format=1, conversation="c", chart="states: {}", spec={"name": "a"})
+    assert set(encode_event(event)) == {"type", "format", "conversation", "chart", "spec"}
 
 
 @pytest.mark.parametrize("row", EVENTS.builtin_rows, ids=lambda row: row.name)

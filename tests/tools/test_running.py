@@ -16,6 +16,8 @@ from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import Tool
+from toolchart.tools.execution.result_cache import MAX_ENTRIES, ResultCache
+from toolchart.tools.execution.results import OutputLimits, compute_least_characters, convert_result
 from toolchart.tools.execution.runs import MAX_LATE_THREADS
 from toolchart.tools.sources.python import make_tool, tool
 
@@ -38,6 +40,11 @@ def eat_memory() -> int:
 def die() -> None:
     """Exit without an answer."""
     os._exit(3)
+
+
+def leave() -> None:
+    """Exit without an answer, as if all was well."""
+    os._exit(0)
 
 
 def chatter() -> str:
@@ -258,12 +265,12 @@ def test_a_process_has_its_memory_limited() -> None:
 
 def test_prints_and_early_exits_are_no_answers() -> None:
     """Issue 6: what a tool prints is not its answer, and an early exit is a failure with its exit code."""
-    executor = make_executor(make_isolated_tool(chatter), make_isolated_tool(die), make_isolated_tool(later))
-    chatter_event, dead_event, async_event = run_calls(
-        executor, make_call("chatter"), make_call("die"), make_call("later")
-    )
+    names = ("chatter", "die", "leave", "later")
+    executor = make_executor(*map(make_isolated_tool, (chatter, die, leave, later)))
+    chatter_event, dead_event, left_event, async_event = run_calls(executor, *map(make_call, names))
     assert chatter_event.result["result"] == "true answer"
     assert "ended without an answer (exit code 3)" in dead_event.result["error"]
+    assert "ended without an answer (exit code 0)" in left_event.result["error"]
     assert async_event.result["result"] == "later"
 
 
@@ -343,3 +350,32 @@ def test_a_cancelled_wait_releases_its_slot() -> None:
         return done
 
     assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["succeeded", "succeeded"]
+
+
+# -- results -----------------------------------------------------------------------------------------
+
+
+def test_a_text_is_changed_only_where_json_cannot_hold_it() -> None:
+    """Text of any language stays as it is, without a note; of a lone surrogate the note says so."""
+    assert convert_result("Grüße") == ("Grüße", (), None, 5)
+    text, _, note, _ = convert_result("a\ud800")
+    assert text == "a?"
+    assert note
+
+
+def test_the_cache_keeps_the_results_that_were_used_last() -> None:
+    """A full cache drops exactly the result that was used longest ago."""
+    tool, cache = build_tool("look_up", str), ResultCache()
+    keys = [("look_up", "", str(number), "c", 1) for number in range(MAX_ENTRIES + 1)]
+    for key in keys[:-1]:
+        cache.store_result(key, "x", 1, "call_1")
+    assert cache.find_result(keys[0], tool) is not None
+    cache.store_result(keys[-1], "x", 1, "call_1")
+    assert [key for key in keys if cache.find_result(key, tool) is None] == [keys[1]]
+
+
+def test_the_least_that_a_model_sees_is_below_every_limit() -> None:
+    """The limit of listings counts for tools whose results are listings, that of one call for the others."""
+    limits = OutputLimits(listing=100, per_tool=200, least=300)
+    assert compute_least_characters(limits, build_tool("look_up", str, listing=True)) == 100
+    assert compute_least_characters(limits, build_tool("look_up", str)) == 200
