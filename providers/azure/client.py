@@ -15,6 +15,7 @@ from toolchart.providers.openai.client import (
     OpenAISettings,
     ResponsesProvider,
     check_profile_name,
+    watch_typed_calls,
 )
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.shared.host_rows import find_profile
@@ -83,11 +84,12 @@ class AzureProvider(OpenAIProvider):
         is_entra = settings.auth == "entra"
         key = None if is_entra else find_api_key(config, resolve)
         fetch_token = build_token_source(settings.entra_scope) if is_entra else None
+        http_client = DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks))
         shared_options: dict[str, Any] = {
             "api_key": key,
             "timeout": get_silence_timeout_s(config),
             "max_retries": 0,
-            "http_client": DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks)),
+            "http_client": http_client,
             "default_headers": {k: resolve(v) for k, v in (settings.headers or {}).items()},
         }
         try:
@@ -113,6 +115,7 @@ class AzureProvider(OpenAIProvider):
                 hint="give `base_url: https://NAME.openai.azure.com` and `api_key: ${VARIABLE}`, or export "
                 "AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY",
             ) from None
+        watch_typed_calls(client, http_client, settings)
         if settings.api == "responses":
             return ResponsesProvider(client, settings, renews_token=is_entra, rules_host=RULES_HOST)
         return cls(client, settings, renews_token=is_entra)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -17,7 +19,13 @@ from toolchart.providers.catalogs import (
     read_vector,
     sign_by_headers,
 )
-from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings
+from toolchart.providers.entries import (
+    AdapterSettings,
+    SdkSettings,
+    find_api_key,
+    read_adapter_settings,
+    resolve_address,
+)
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.adapted_requests import adapt_request
@@ -29,6 +37,12 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.typed_calls import (
+    TypedCall,
+    add_typed_hooks,
+    build_fallback_warning,
+    find_missing_name,
+)
 from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
@@ -84,7 +98,7 @@ class VertexSettings(AdapterSettings):
     """Region, such as `europe-west4`."""
 
 
-class GeminiSettings(AdapterSettings):
+class GeminiSettings(SdkSettings):
     """Keys that only a `gemini` entry has."""
 
     api_version: str | None = None
@@ -123,11 +137,25 @@ class GeminiProvider(WireAdapter):
     has_counter = True
     accumulator = GeminiAccumulator
 
-    def __init__(self, client: Client, settings: GeminiSettings | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: GeminiSettings | None = None,
+        *,
+        http_client: Any = None,
+        host: str = "",
+    ) -> None:
         # The client closes its connections when it is garbage-collected, so it is kept here.
         self._client = client
-        self.host = urlsplit(client._api_client._http_options.base_url or "").netloc
+        self._http_client = http_client
         self._settings = settings or GeminiSettings()
+        missing_name = _find_missing_name(client)
+        self._is_typed = self._settings.sdk == "typed" or bool(missing_name)
+        lacks_name = bool(missing_name) and self._settings.sdk != "typed"
+        self._warnings = [build_fallback_warning("google-genai", missing_name)] if lacks_name else []
+        self.host = host
+        if not missing_name:
+            self.host = urlsplit(client._api_client._http_options.base_url or "").netloc
 
     @classmethod
     def from_config(
@@ -173,7 +201,10 @@ class GeminiProvider(WireAdapter):
                 path="llms.*.api_key",
                 hint="export GEMINI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             ) from None
-        return cls(client, settings)
+        if settings.sdk == "typed" or _find_missing_name(client):
+            http_client.event_hooks = add_typed_hooks(http_client.event_hooks)
+        host = "" if vertex is not None else urlsplit(resolve_address(config, resolve) or "").netloc
+        return cls(client, settings, http_client=http_client, host=host)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `generateContent`, and beside it the `model`, which is sent in the path.
@@ -191,7 +222,27 @@ class GeminiProvider(WireAdapter):
 
     async def fetch_content(self, body: dict[str, Any]) -> bytes:
         """Send this body; the bytes of the answer."""
+        if self._is_typed:
+            method = partial(self._call_typed, self._client.aio.models.generate_content, body)
+            return await TypedCall(_encode_sent(body)).fetch_content(method)
         return await self._post(body, "generateContent")
+
+    async def _call_typed(self, method: Any, body: Mapping[str, Any], has_all: bool) -> Any:
+        """Call a typed method of the SDK. It runs no tools and goes on with no answer by itself.
+
+        Args:
+            has_all: whether it gets contents, instruction, tools and settings, or what its types take in any
+                case.
+        """
+        config: dict[str, Any] = {
+            "automatic_function_calling": {"disable": True},
+            "automatic_continuation": False,
+        }
+        if not has_all:
+            return await method(model=body["model"], contents="-", config=config)
+        names = ("systemInstruction", "tools", "toolConfig", "safetySettings", "cachedContent")
+        config |= {**body.get("generationConfig", {}), **{name: body[name] for name in names if name in body}}
+        return await method(model=body["model"], contents=body["contents"], config=config)
 
     async def _post(self, body: dict[str, Any], method: str) -> bytes:
         """The answer of one of the model's methods."""
@@ -202,6 +253,12 @@ class GeminiProvider(WireAdapter):
 
     async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
+        if self._is_typed:
+            method = partial(self._call_typed, self._client.aio.models.generate_content_stream, body)
+            async with aclosing(TypedCall(_encode_sent(body)).stream_bytes(method)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            return
         api = self._client._api_client
         http_request = _build_http_request(api, body, "streamGenerateContent?alt=sse")
         answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
@@ -227,6 +284,9 @@ class GeminiProvider(WireAdapter):
         Raises:
             ProviderError: the host did not count.
         """
+        if self._is_typed and _find_missing_name(self._client):
+            message = "tokens cannot be counted: this version of google-genai lacks a name that it takes"
+            raise ProviderError(kind="bad_request", message=message)
         api = self._client._api_client
         name = _build_model_path(api, body["model"])
         counted = {"model": body["model"], "generateContentRequest": {**body, "model": name}}
@@ -243,12 +303,32 @@ class GeminiProvider(WireAdapter):
             request.messages, self.get_origin(request), "content", sends_media=True
         )
         unsupported_options = find_unsupported_options(request, SUPPORTED_OPTIONS, "Gemini")
-        return [*foreign_data, *unsupported_options, *find_parallel_calls(request, reply, "Gemini")]
+        return [
+            *self._warnings,
+            *foreign_data,
+            *unsupported_options,
+            *find_parallel_calls(request, reply, "Gemini"),
+        ]
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.aio.aclose()
-        await self._client._api_client._async_httpx_client.aclose()  # type: ignore[union-attr]
+        if self._http_client is not None:
+            await self._http_client.aclose()
+
+
+_PRIVATE_NAMES = (*("_api_client._http_options", "_api_client._build_request", "_api_client._async_request"),)
+"""What this module uses of the SDK's client that is private; and `google.genai._transformers.t_model`."""
+
+
+def _find_missing_name(client: Client) -> str:
+    """A private name that the SDK lacks; empty if it has all."""
+    missing_name = find_missing_name(client, *_PRIVATE_NAMES)
+    try:
+        from google.genai import _transformers
+    except ImportError:
+        return missing_name or "_transformers"
+    return missing_name or find_missing_name(_transformers, "t_model")
 
 
 async def _remember_token(request: Any) -> None:
@@ -273,8 +353,13 @@ def _build_http_request(api: Any, body: dict[str, Any], method: str) -> Any:
     """
     path = f"{_build_model_path(api, body['model'])}:{method}"
     http_request = api._build_request("post", path, {})
-    http_request.data = encode_body({key: value for key, value in body.items() if key != "model"})
+    http_request.data = _encode_sent(body)
     return http_request
+
+
+def _encode_sent(body: Mapping[str, Any]) -> bytes:
+    """The bytes of a body: all but its model, which stands in the path."""
+    return encode_body({key: value for key, value in body.items() if key != "model"})
 
 
 # -- models and embeddings -------------------------------------------------------------------------

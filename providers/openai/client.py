@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -19,7 +20,7 @@ from toolchart.providers.catalogs import (
     read_token_count,
     read_vector,
 )
-from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
+from toolchart.providers.entries import SdkSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.openai.responses_wire import NAME, ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS as RESPONSES_OPTIONS
 from toolchart.providers.openai.responses_wire import decode_reply as decode_response
@@ -39,6 +40,12 @@ from toolchart.providers.shared.requests import find_foreign_data, find_unsuppor
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
+from toolchart.providers.transport.typed_calls import (
+    TypedCall,
+    add_typed_hooks,
+    build_fallback_warning,
+    find_missing_name,
+)
 from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
@@ -53,7 +60,7 @@ if TYPE_CHECKING:
 # -- settings of an entry --------------------------------------------------------------------------
 
 
-class OpenAISettings(AdapterSettings):
+class OpenAISettings(SdkSettings):
     """Keys that only an `openai` entry has."""
 
     api: Literal["chat", "responses"] = "chat"
@@ -111,8 +118,17 @@ def check_profile_name(config: LLMConfig) -> str | None:
 
 
 _MAX_KEPT_PATHS = 64
+_PRIVATE_NAMES = ("_client",)
+"""What the code below uses of the SDK's client that is private."""
+
 _OWN_HEADERS = ("content-length", "transfer-encoding")
 """Headers that depend on the body."""
+
+
+def watch_typed_calls(client: AsyncOpenAI, http_client: Any, settings: OpenAISettings) -> None:
+    """Add the hooks of typed calls to the HTTP client, where the SDK's typed methods are to be called."""
+    if settings.sdk == "typed" or find_missing_name(client, *_PRIVATE_NAMES):
+        http_client.event_hooks = add_typed_hooks(http_client.event_hooks)
 
 
 class BodySender:
@@ -120,10 +136,16 @@ class BodySender:
 
     Args:
         renews_token: whether the SDK puts another token into later requests; then it makes each of them.
+        is_typed: whether the SDK's typed methods are called.
     """
 
-    def __init__(self, client: AsyncOpenAI, *, renews_token: bool = False) -> None:
+    def __init__(self, client: AsyncOpenAI, *, renews_token: bool = False, is_typed: bool = False) -> None:
         self._client = client
+        missing_name = find_missing_name(client, *_PRIVATE_NAMES)
+        self._is_typed = is_typed or bool(missing_name)
+        lacks_name = bool(missing_name) and not is_typed
+        self.warnings = [build_fallback_warning("openai", missing_name)] if lacks_name else []
+        """That the typed methods are called although nobody asked for them."""
         self._renews_token = renews_token
         self._kept: dict[str, tuple[httpx2.URL, list[tuple[bytes, bytes]]]] = {}
         """Address and headers of the requests to each path."""
@@ -137,7 +159,7 @@ class BodySender:
             ProviderError: the answer is an error.
         """
         data, kept = encode_body(body), self._kept.get(path)
-        if kept is None:
+        if kept is None or self._is_typed:
             return await self._post_by_sdk(path, data, stream)
         url, headers = kept
         http = self._client._client
@@ -166,6 +188,29 @@ class BodySender:
             self._kept[path] = response.request.url, headers
         return response
 
+    async def fetch_content(self, path: str, body: dict[str, Any]) -> bytes:
+        """The bytes of the whole answer to a body; raises as `post_body` does."""
+        if self._is_typed:
+            return await TypedCall(encode_body(body)).fetch_content(partial(self._create, path, body))
+        return (await self.post_body(path, body)).content
+
+    async def _create(self, path: str, body: Mapping[str, Any], has_all: bool) -> Any:
+        """Call the `create` of a path; its types say which keys are arguments.
+
+        Args:
+            has_all: whether it gets all keys of the body, or what it cannot do without.
+        """
+        from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
+        from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
+
+        is_chat = path.endswith("/chat/completions")
+        params: Any = CompletionCreateParamsStreaming if is_chat else ResponseCreateParamsStreaming
+        resource: Any = self._client.chat.completions if is_chat else self._client.responses
+        names = params.__annotations__ if has_all else ("model", "messages", "input", "stream")
+        arguments = {name: value for name, value in body.items() if name in names}
+        others = {name: value for name, value in body.items() if has_all and name not in names}
+        return await resource.create(**arguments, **({"extra_body": others} if others else {}))
+
     async def stream_bytes(self, path: str, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """The bytes of the streamed answer to a body.
 
@@ -177,6 +222,12 @@ class BodySender:
             httpx2.TransportError: the host could not be reached, or broke off.
             ProviderError: the answer is an error.
         """
+        if self._is_typed:
+            call = TypedCall(encode_body(body))
+            async with aclosing(call.stream_bytes(partial(self._create, path, body))) as pieces:
+                async for piece in pieces:
+                    yield piece
+            return
         response = await self.post_body(path, body, stream=True)
         try:
             async for piece in response.aiter_bytes():
@@ -243,7 +294,7 @@ class ResponsesProvider(WireAdapter):
         rules_host: str | None = None,
     ) -> None:
         self._client = client
-        self._sender = BodySender(client, renews_token=renews_token)
+        self._sender = BodySender(client, renews_token=renews_token, is_typed=settings.sdk == "typed")
         self.host = client.base_url.netloc.decode()
         self._settings = settings
         self._store = stores_by_default if settings.store is None else settings.store
@@ -275,7 +326,7 @@ class ResponsesProvider(WireAdapter):
 
     async def fetch_content(self, body: dict[str, Any]) -> bytes:
         """Send this body; the bytes of the answer."""
-        return (await self._sender.post_body("/responses", body)).content
+        return await self._sender.fetch_content("/responses", body)
 
     def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
@@ -307,6 +358,7 @@ class ResponsesProvider(WireAdapter):
             if name in adapted.request.options and name in RESPONSES_OPTIONS
         ]
         return [
+            *self._sender.warnings,
             *adapted.warnings,
             *refused_options,
             *find_unsupported_options(adapted.request, RESPONSES_OPTIONS, "the Responses API"),
@@ -338,9 +390,9 @@ class OpenAIProvider(WireAdapter):
         self, client: AsyncOpenAI, settings: OpenAISettings | None = None, *, renews_token: bool = False
     ) -> None:
         self._client = client
-        self._sender = BodySender(client, renews_token=renews_token)
-        self.host = client.base_url.netloc.decode()
         self._settings = settings or OpenAISettings()
+        self._sender = BodySender(client, renews_token=renews_token, is_typed=self._settings.sdk == "typed")
+        self.host = client.base_url.netloc.decode()
 
     @classmethod
     def from_config(
@@ -368,13 +420,14 @@ class OpenAIProvider(WireAdapter):
         # and no `connection`, so is a SOCKS proxy, which it does not have; an address with user and password
         # cannot be asked beside an `authorization` header; and it keeps cookies of its own beside those of
         # httpx2. Cancelling, redirects, limits of replies and kept connections are as with httpx2.
+        http_client = DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks))
         try:
             client = AsyncOpenAI(
                 api_key=key,
                 base_url=address,
                 timeout=get_silence_timeout_s(config),
                 max_retries=0,
-                http_client=DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks)),
+                http_client=http_client,
                 default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
             )
         except OpenAIError:
@@ -383,6 +436,7 @@ class OpenAIProvider(WireAdapter):
                 path="llms.*.api_key",
                 hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             ) from None
+        watch_typed_calls(client, http_client, settings)
         if settings.api == "chat":
             return cls(client, settings)
         is_chosen = "api" in config.extra_options()
@@ -426,7 +480,7 @@ class OpenAIProvider(WireAdapter):
 
     async def fetch_content(self, body: dict[str, Any]) -> bytes:
         """Send this body; the bytes of the answer."""
-        return (await self._sender.post_body(self._get_path(body), body)).content
+        return await self._sender.fetch_content(self._get_path(body), body)
 
     def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
@@ -452,7 +506,15 @@ class OpenAIProvider(WireAdapter):
         foreign_data = find_foreign_data(request.messages, self.get_origin(request), "message")
         bridges = find_bridge_warnings(request, adapted.needs_reply_after_results)
         schemas = find_schema_warnings(adapted.request, adapted.takes_closed_schemas)
-        return [*adapted.warnings, *refused_options, *unsupported_options, *foreign_data, *bridges, *schemas]
+        return [
+            *self._sender.warnings,
+            *adapted.warnings,
+            *refused_options,
+            *unsupported_options,
+            *foreign_data,
+            *bridges,
+            *schemas,
+        ]
 
     def _adapt_request(self, request: Request) -> AdaptedRequest:
         """The request as its model takes it at this host."""

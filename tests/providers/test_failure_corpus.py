@@ -73,7 +73,7 @@ def describe_difference(row: Mapping[str, Any], outcome: Any) -> str | None:
     return None
 
 
-async def ask_all(wire: str, form: str) -> list[str]:
+async def ask_all(wire: str, form: str, **keys: Any) -> list[str]:
     """The differences of all rows of a wire in a form."""
     rows = [r for r in ROWS if (r["wires"] == "all" or wire in r["wires"]) and form in list_forms(r)]
     assert rows
@@ -81,7 +81,7 @@ async def ask_all(wire: str, form: str) -> list[str]:
     path, entry = ENTRIES[wire]
     differences = []
     with serve_web(lambda _: answer[-1]) as server:
-        config = LLMConfig.model_validate({**entry, "base_url": server.url + path, "api_key": "k"})
+        config = LLMConfig.model_validate({**entry, "base_url": server.url + path, "api_key": "k", **keys})
         provider = create_provider(config, resolve=str)
         try:
             for row in rows:
@@ -102,6 +102,15 @@ def test_every_failure_of_the_corpus_has_its_kind(wire: str, form: str) -> None:
     every wire: with a status, whole inside a success, as the first piece of a stream, after half an answer,
     and as whole JSON where a stream was asked for."""
     differences = asyncio.run(ask_all(wire, form))
+    assert not differences, "\n".join(differences)
+
+
+@pytest.mark.parametrize("form", [*STATUS_FORMS, *SUCCESS_FORMS])
+@pytest.mark.parametrize("wire", ["chat", "responses", "gemini", "ollama"])
+def test_failures_are_the_same_through_the_typed_methods_of_the_sdks(wire: str, form: str) -> None:
+    """S3.10: with `sdk: typed`, where the SDK reads the answer first, each failure is of the same kind, with
+    the same wait and message."""
+    differences = asyncio.run(ask_all(wire, form, sdk="typed"))
     assert not differences, "\n".join(differences)
 
 

@@ -112,10 +112,10 @@ STREAMED_BODIES: dict[str, list[Any]] = {
     ],
     "ollama": [
         {"model": "m", "message": {"role": "assistant", "content": "Hello "}, "done": False},
-        {"model": "m", "message": {"content": "there", "tool_calls": [OLLAMA_CALL]}},
+        {"model": "m", "message": {"role": "assistant", "content": "there", "tool_calls": [OLLAMA_CALL]}},
         {
             "model": "m",
-            "message": {"content": ""},
+            "message": {"role": "assistant", "content": ""},
             "done": True,
             "done_reason": "stop",
             "prompt_eval_count": 5,
