@@ -33,6 +33,7 @@ class EmulatedHost(Protocol):
 
     def __call__(self, name: str, **options: Any) -> Emulator:
         """Serve the host of this name; the options are those of `emulate_host`."""
+        ...
 
 
 class ScriptedModel(Protocol):
