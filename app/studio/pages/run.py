@@ -96,7 +96,7 @@ def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[An
         "event": [step.event.type for step in steps],
         "target": [step.target for step in steps],
         "turn": [step.turn for step in steps],
-        "fired": [[[row.source, row.row] for row in step.fired] for step in steps],
+        "fired": [[[row.source or step.source, row.row] for row in step.fired] for step in steps],
         "active": [active[step.target] for step in steps],
         "asks": [[[ask.id, ask.effect] for ask in step.asks] for step in steps],
         "answers": [0 if step.late else step.event.effect for step in steps],
@@ -112,8 +112,9 @@ class _Event(msgspec.Struct):
 
 
 class _FiredRow(msgspec.Struct):
-    source: str
     row: int
+    source: str = ""
+    """Empty where it is that of the record."""
 
 
 class _Ask(msgspec.Struct):
@@ -129,6 +130,7 @@ class _Step(msgspec.Struct):
     turn: int
     event: _Event
     target: str
+    source: str = ""
     fired: list[_FiredRow] = []
     asks: list[_Ask] = []
     cancels: list[int] = []

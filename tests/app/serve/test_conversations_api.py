@@ -20,7 +20,9 @@ from agents import make_engine, make_spec, reply_with_calls
 from served import SiteMaker, bearer, make_site, open_client, serve
 
 from toolchart.app.server.site import Limits
+from toolchart.app.studio.pages.run import read_steps
 from toolchart.engine import Engine
+from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.messages import Delta, Reply, Request, TextDelta, ToolCall
 
@@ -516,3 +518,16 @@ async def test_the_openapi_document_names_every_endpoint_and_form() -> None:
     text = json.dumps(document)
     names = [part.split('"')[0] for part in text.split("#/components/schemas/")[1:]]
     assert set(names) <= set(document["components"]["schemas"])
+
+
+def test_steps_are_those_of_all_records() -> None:
+    """Each record is a step, and a row that fired names its state, also where the record leaves it out."""
+    engine = make_engine(["hello"])
+    engine.run("hi", conversation="c1")
+    steps = read_steps(engine.store, "c1", 0)
+    records = list(read_conversation(engine.store, "c1"))
+    assert steps["seq"] == [record.seq for record in records]
+    assert steps["event"][-1] == "replied"
+    assert steps["fired"] == [[[row.source, row.row] for row in record.fired] for record in records]
+    assert steps["fired"][-1][0][0] == "prompting"
+    engine.close()
