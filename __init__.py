@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from toolchart.states.events import AgentRested as AgentRested
     from toolchart.states.events import Answered as Answered
     from toolchart.states.events import CallsStarted as CallsStarted
+    from toolchart.states.events import CallSubmitted as CallSubmitted
     from toolchart.states.events import Cancelled as Cancelled
     from toolchart.states.events import Configured as Configured
     from toolchart.states.events import Continued as Continued
@@ -246,6 +247,7 @@ if not TYPE_CHECKING:
                 "Restored",
                 "Resumed",
                 "CallsStarted",
+                "CallSubmitted",
                 "UserSaid",
                 "Replied",
                 "Failed",

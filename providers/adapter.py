@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from hashlib import sha256
 from typing import Any, TypeVar, final
@@ -26,8 +26,10 @@ from msgspec.structs import replace
 from toolchart.providers.shared.failures import convert_exceptions, read_http_error
 from toolchart.providers.shared.replies import DeltaJoiner, stream_reply
 from toolchart.providers.shared.requests import Origin
-from toolchart.providers.transport.encoded_bodies import encode_canonical_body
+from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
+from toolchart.providers.transport.encoded_bodies import encode_body, encode_canonical_body
 from toolchart.providers.transport.limits import CallHeaders, HostLimiter
+from toolchart.providers.transport.raw_answers import find_capture
 from toolchart.states.errors import ProviderError
 from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Delta, Reply, Request
@@ -152,6 +154,10 @@ def report_digest(body: Mapping[str, Any]) -> Iterator[str]:
         raise
 
 
+AskBatch = Callable[[BatchApi, bytes], Awaitable[BatchAnswer]]
+"""Has a body answered by a batch API."""
+
+
 class HostAdapter(ABC):
     """Calls the models of one host: a `StreamingProvider` whose replies and errors carry the digest.
 
@@ -173,6 +179,12 @@ class HostAdapter(ABC):
 
     has_counter: bool = False
     """Whether `count_body` asks a counter of the host."""
+
+    batch_gather_s: float = 5.0
+    """Seconds without a further call after which a batch job begins."""
+
+    batch_poll_s: float = 15.0
+    """Seconds until the first look at a batch job; the pauses grow."""
 
     limiter: HostLimiter | None = None
     """Keeps the calls of the host below its limits; the wait for it does not count for `timeout_s`."""
@@ -237,6 +249,40 @@ class HostAdapter(ABC):
             raise read_http_error(status, content)
         body = self._prepare_body(request, stream=is_streamed)
         return self._add_request_data(request, self.decode_raw(body, content, is_streamed=is_streamed))
+
+    def find_batch_api(self, body: Mapping[str, Any]) -> BatchApi:
+        """The batch API that takes a body.
+
+        Raises:
+            ProviderError: the host has none that is known.
+        """
+        raise build_no_batch_error(self.name, self.host)
+
+    @final
+    async def complete_by_batch(self, request: Request, ask: AskBatch) -> Reply:
+        """The whole reply to a request that goes to the host in a batch job, with the body of `complete`.
+
+        Args:
+            ask: has a body answered by a batch API; it may take a day.
+
+        Raises:
+            ProviderError: the call failed.
+        """
+        body = self._prepare_body(request, stream=False)
+        headers, digest = CallHeaders(), compute_body_digest(body)
+        try:
+            answer = await ask(self.find_batch_api(body), encode_body(body))
+            capture = find_capture()
+            if capture is not None:
+                capture.begin(answer.status)(answer.content)
+                capture.is_whole = True
+            if answer.status >= 400:
+                raise read_http_error(answer.status, answer.content)
+            reply = self.decode_raw(body, answer.content, is_streamed=False)
+        except ProviderError as error:
+            headers.mark_error(error, digest)
+            raise
+        return self._finish_reply(request, reply, headers, digest)
 
     @final
     async def count_tokens(self, request: Request) -> int | None:

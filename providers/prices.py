@@ -55,6 +55,12 @@ class Price(_PriceModel):
     cache_write_1h: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Those of them that the cache keeps for an hour; without it they cost as `cache_write` says."""
 
+    batch: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """What a call in a batch job costs, as a part of these prices.
+
+    Source of the default: OpenAI, Anthropic, Gemini, Mistral and Bedrock take half (their pages of prices and
+    of batch APIs, 2026-11).
+    """
     tools: dict[str, float] = Field(default_factory=dict)
     """What a unit of a tool costs that the host runs, by our word for the tool: `{web_search: 0.01}`. A unit
     is what the host counts, a search or a query (`HostCallPart.units`)."""
@@ -70,8 +76,12 @@ class Price(_PriceModel):
         cost = sum(self.tools.get(tool, 0) * count for tool, count in units.items())
         return cost + sum(self.tools_per_reply.get(tool, 0) for tool in units)
 
-    def compute_cost(self, usage: Usage) -> float | None:
-        """The cost of these tokens, in the table's currency; None if the host did not count them."""
+    def compute_cost(self, usage: Usage, *, is_batch: bool = False) -> float | None:
+        """The cost of these tokens, in the table's currency; None if the host did not count them.
+
+        Args:
+            is_batch: whether they were used in a batch job.
+        """
         if usage.input is None and usage.output is None:
             return None
         input_tokens, cached_tokens = usage.input or 0, min(usage.cached or 0, usage.input or 0)
@@ -83,7 +93,8 @@ class Price(_PriceModel):
         input_cost = (input_tokens - cached_tokens - written_tokens) * self.input
         input_cost += cached_tokens * cached_price + (written_tokens - long_tokens) * write_price
         input_cost += long_tokens * long_price
-        return round((input_cost + (usage.output or 0) * self.output) / _MILLION, _DECIMALS)
+        factor = self.batch if is_batch else 1
+        return round((input_cost + (usage.output or 0) * self.output) * factor / _MILLION, _DECIMALS)
 
 
 class PriceTable(_PriceModel):
@@ -178,7 +189,8 @@ def add_cost(reply: Reply, request: Request, table: PriceTable | None, *, is_lim
     if usage is not None and usage.cost is not None:
         return reply
     price = table.find_price(reply.model, request.model) if table is not None else None
-    cost = price.compute_cost(usage) if price is not None and usage is not None else None
+    is_batch = bool(request.options.get("batch"))
+    cost = price.compute_cost(usage, is_batch=is_batch) if price is not None and usage is not None else None
     if cost is not None and price is not None and reply.parts:
         cost = round(cost + price.compute_tool_cost(reply.parts), _DECIMALS)
     if cost is not None and usage is not None:

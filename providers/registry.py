@@ -59,6 +59,7 @@ def create_provider(
     if isinstance(provider, HostAdapter):
         provider.timeout_s, provider.limiter = config.timeout_s, limiter
         provider.counts_tokens = config.count_tokens == "host"
+        provider.batch_gather_s, provider.batch_poll_s = config.batch_gather_s, config.batch_poll_s
     if config.count_tokens == "host" and not getattr(provider, "has_counter", False):
         raise SpecError(
             f"the host of provider {config.provider!r} has no counter of tokens",

@@ -111,6 +111,10 @@ class LLMConfig(Section):
     """Most tokens in any 60 seconds, estimated until a reply says how many they were."""
     concurrent: int | None = Field(default=None, ge=1)
     """Most calls at the same time."""
+    batch_gather_s: float = Field(default=5.0, ge=0)
+    """With `batch: true`: seconds without a further call after which a batch job begins."""
+    batch_poll_s: float = Field(default=15.0, gt=0)
+    """Seconds until the first look at a batch job; the pauses grow up to twenty times as long."""
     max_connections: int | None = Field(default=None, ge=1)
     """Most connections to the host; default: that of the HTTP library."""
     proxy: str | None = None
@@ -298,6 +302,8 @@ class Handler(Section):
     declares them."""
     metadata: dict[str, Any] | None = None
     """Names and values that the host keeps with the call."""
+    batch: bool | None = None
+    """Whether model calls go through the host's batch API: at half the price, and answered within a day."""
     extra_body: dict[str, Any] | None = None
     """More keys of the request body, as the host names them."""
     stop: list[str] | str | None = None

@@ -99,6 +99,7 @@ OPTION_RULES: Mapping[str, Narrow] = {
     "service_tier": _keep_fixed,  # costs money
     "cache_key": _keep_fixed,  # shares a cache with others
     "cache_ttl": _keep_fixed,
+    "batch": _keep_fixed,  # a client does not make an answer wait for a day, nor the bill double
     "safety_settings": _keep_fixed,
     "host_tools": _keep_fixed,  # tools that run at the host
     "strict_tools": _keep_fixed,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
@@ -51,6 +52,21 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=Fal
     """Whether only the user's next message, or time, continues it: the turn may end beside it."""
 
 
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The batch job in which a model call waits for its answer."""
+
+    key: str
+    """Our name of the job; a worker that goes on finds the job by it."""
+    job: str = ""
+    """The host's id of the job; empty until the host has said it."""
+    calls: int = 0
+    """How many calls the job has."""
+    at: str = ""
+    """When the job was about to be created: RFC 3339, UTC."""
+    jobs: int = 0
+    """How many jobs the host has taken with this call so far."""
+
+
 class CallModel(Effect, frozen=True, kw_only=True, tag="call_model"):
     """Call the model; `replied` or `failed` answers."""
 
@@ -65,6 +81,9 @@ class CallModel(Effect, frozen=True, kw_only=True, tag="call_model"):
     conversation."""
     summarises: str = ""
     """The call whose result the reply stands for in later requests; empty for none."""
+    submission: Submission | UnsetType = UNSET
+    """The batch job that has the call (`call_submitted`). Unset for a call that none has had: JSON leaves it
+    out then, so the digest of the work is the same whether the call may go by batch or not."""
 
 
 class RunAgent(Effect, frozen=True, kw_only=True, tag="run_agent"):

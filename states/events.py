@@ -296,6 +296,21 @@ class CallsStarted(Event, frozen=True, kw_only=True, tag="calls_started"):
     """Ids of the calls, in the order in which they begin; empty for `call_function`."""
 
 
+class CallSubmitted(Event, frozen=True, kw_only=True, tag="call_submitted"):
+    """A model call goes to its host in a batch job. It is durable before the job is created, so a worker that
+    goes on looks for the job before it asks again; a second one has the host's id of the job."""
+
+    TYPE: ClassVar[str] = "call_submitted"
+    effect: int
+    """Id of the model call, which stays open."""
+    key: str
+    """Our name of the job."""
+    calls: int
+    """How many calls the job has."""
+    job: str = ""
+    """The host's id of the job; empty before it is created."""
+
+
 class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """The model answered, and its reply is complete."""
 

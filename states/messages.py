@@ -168,6 +168,7 @@ MODEL_OPTIONS = (
     "host_tools",
     "strict_tools",
     "metadata",
+    "batch",
     "extra_body",
     "tool_choice",
     "parallel_tool_calls",

@@ -17,7 +17,7 @@ import msgspec
 
 from toolchart.engine.log.reading.records import AskedEffect, ReadRecord, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
-from toolchart.states.events import CallsStarted, Continued, Forked
+from toolchart.states.events import CallsStarted, CallSubmitted, Continued, Forked
 from toolchart.states.ports import Store
 
 _MAX_ALIGNED = 2000
@@ -139,10 +139,10 @@ _ComparableStep = tuple[ReadRecord, dict[str, Any]]
 
 def _read_comparable_steps(store: Store, conversation: str) -> Iterator[_ComparableStep]:
     """The records of a conversation and its parents, without `forked` and `continued`, and without the start
-    marks of calls: a fork that takes a recorded result begins no call."""
+    marks of calls and their batch jobs: a fork that takes a recorded result begins no call."""
     names: dict[str, str] = {}
     for record in read_conversation(store, conversation, include_shared=True):
-        if record.event_type in (Forked.TYPE, Continued.TYPE, CallsStarted.TYPE):
+        if record.event_type in (Forked.TYPE, Continued.TYPE, CallsStarted.TYPE, CallSubmitted.TYPE):
             continue
         yield record, _describe_compared(record, names)
 

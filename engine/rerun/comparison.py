@@ -20,6 +20,7 @@ from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.events import (
     CONFIGURATION_TYPES,
     CallsStarted,
+    CallSubmitted,
     Continued,
     Forked,
     Replied,
@@ -27,7 +28,14 @@ from toolchart.states.events import (
     TurnStarted,
 )
 
-_INPUTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE, CallsStarted.TYPE)
+_INPUTS = (
+    *CONFIGURATION_TYPES,
+    Continued.TYPE,
+    Forked.TYPE,
+    Resumed.TYPE,
+    CallsStarted.TYPE,
+    CallSubmitted.TYPE,
+)
 """Records that a rerun makes anew."""
 
 

@@ -724,6 +724,7 @@ class Engine:
         It may be called on any event loop, also when those on which turns ran are dead. The event loop of the
         blocking calls ends when none of them runs.
         """
+        self._parts.batches.close()
         try:
             await self._agent.aclose()
             await self._calls.release()

@@ -47,6 +47,7 @@ from toolchart.states.events import (
     Cancelled,
     Decided,
     Failed,
+    Replied,
     Resumed,
     TurnStarted,
     UserSaid,
@@ -97,6 +98,25 @@ class OpenTurns:
         self._log = log
         self.ownership = Ownership(agent, store, log, self.take_message, witness)
         """The conversations that the engine holds."""
+        agent.parts.batches.record_late = self.record_late_reply
+
+    async def record_late_reply(self, conversation: str, event: Replied) -> None:
+        """Record a reply that a conversation does not wait for any more: what it used is counted.
+
+        Raises:
+            LeaseHeld: another worker holds the conversation.
+        """
+        for driver in await self._find_running_drivers(conversation):
+            if driver.conversation == conversation:
+                await driver.post_event(event)
+                return
+        root = find_root(self._store, conversation)
+        async with self.ownership.work_on(root, is_brief=True) as hold:
+            loaded = self._load_conversation(conversation)
+            # Where the call is open again, for instance in the hands of another worker, it gets its answer.
+            if event.effect not in [effect.id for effect in loaded.snapshot.open_effects]:
+                await self._agent.conversations.build_canceller(conversation, loaded).record_event(event)
+            hold.note(self.build_result(self._load_conversation(root).snapshot, root))
 
     async def resume(
         self, conversation: str, decision: Decided | None = None, hooks: TurnHooks = NO_HOOKS

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.batch_calls import BatchCollector
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
@@ -165,6 +166,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Makes spans of what happens; it changes nothing."""
     longest_wait_s: float | None = None
     """Seconds that the turn waits for a timer where nothing else is open; a longer one leaves it at rest."""
+    batches: BatchCollector = msgspec.field(default_factory=BatchCollector)
+    """Has calls with `batch: true` answered, those of many conversations together."""
     answers: dict[str, tuple[Answering, str]] = msgspec.field(default_factory=dict)
     """Answers of people for child conversations, by their ids, each with the number of the inbox entry that
     it comes from (0 for none). Each is taken when its child is resumed."""

@@ -17,6 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.answer_form import find_answer_failure, find_answer_format, read_output
+from toolchart.engine.runtime.batch_calls import WaitingCall
 from toolchart.engine.runtime.parts import (
     Approver,
     ChildTask,
@@ -27,7 +28,9 @@ from toolchart.engine.runtime.parts import (
 )
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided_calls
+from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.text_calls.provider import accept_text_calls
+from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
 from toolchart.providers.transport.raw_answers import capture_answer
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.descriptors import guard_row, load_row_reference
@@ -43,16 +46,26 @@ from toolchart.states.effects import (
     ReviewCalls,
     RunAgent,
     RunTools,
+    Submission,
     Wait,
     compute_arguments_digest,
     compute_shown_digest,
 )
-from toolchart.states.errors import NoRecordedAnswer, PluginFailure, PluginUnusable, ProviderError, SpecError
+from toolchart.states.errors import (
+    LogConflict,
+    LogUnavailable,
+    NoRecordedAnswer,
+    PluginFailure,
+    PluginUnusable,
+    ProviderError,
+    SpecError,
+)
 from toolchart.states.events import (
     AgentAnswering,
     AgentFinished,
     Answering,
     CallsStarted,
+    CallSubmitted,
     Counted,
     Decided,
     Elapsed,
@@ -68,7 +81,7 @@ from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
 from toolchart.states.messages import Reply, TextDelta, ToolCall, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
-from toolchart.states.ports import CountingProvider, StreamingProvider, can_stream
+from toolchart.states.ports import CountingProvider, Provider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
 from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
@@ -151,7 +164,9 @@ class EffectPerformer:
                 provider = dependencies.get_provider(effect.host)
             if request.writes_tools_as_text:  # its host refused tools before
                 provider = accept_text_calls(provider)
-            if (dependencies.on_delta is not None or dependencies.keep_deltas) and can_stream(provider):
+            if request.options.get("batch"):
+                answer = self._ask_by_batch(dependencies, provider, effect)
+            elif (dependencies.on_delta is not None or dependencies.keep_deltas) and can_stream(provider):
                 answer = self._stream_reply(dependencies, provider, effect, deltas)
             else:
                 answer = provider.complete(request)
@@ -186,7 +201,7 @@ class EffectPerformer:
                 wire_digest=error.wire_digest,
                 rate_limits=error.rate_limits,
             )
-        except NoRecordedAnswer:
+        except (NoRecordedAnswer, LogConflict, LogUnavailable):
             raise
         except BaseException as error:
             # A bug in an adapter must not lose the turn: it becomes a `failed` event in the log.
@@ -238,6 +253,48 @@ class EffectPerformer:
                 if dependencies.on_delta is not None:
                     dependencies.on_delta(piece)
         raise ProviderError(kind="bad_response", message="the stream ended without a reply")
+
+    async def _ask_by_batch(self, dependencies: Dependencies, provider: Provider, effect: CallModel) -> Reply:
+        """The reply to a call that waits in a batch job: it comes whole, so no delta is shown.
+
+        Raises:
+            ProviderError: the call failed, or its host has no batch API.
+        """
+        driver = self._driver
+        if not isinstance(provider, HostAdapter):
+            raise build_no_batch_error(provider.name, "")
+
+        async def note(key: str, calls: int, job: str) -> bool:
+            if not driver.is_open(effect):
+                return False
+            at = dependencies.clock.now()
+            driver.apply_event(CallSubmitted(at=at, effect=effect.id, key=key, calls=calls, job=job))
+            await driver.commit()
+            return True
+
+        async def ask(api: BatchApi, body: bytes) -> BatchAnswer:
+            submission = effect.submission if isinstance(effect.submission, Submission) else None
+            call = WaitingCall(f"{driver.conversation}\n{effect.id}", body, submission, note)
+            call.record_late = record_late
+            return await dependencies.batches.ask(api, call)
+
+        async def record_late(answer: BatchAnswer) -> None:
+            # The chart went on without the answer, which the host gives and charges all the same. Where the
+            # turn is only suspended, whoever resumes it waits for the job again.
+            if driver.is_open(effect):
+                return
+
+            async def get_answer(api: BatchApi, body: bytes) -> BatchAnswer:
+                return answer
+
+            reply = await provider.complete_by_batch(effect.request, get_answer)
+            if dependencies.price is not None:
+                reply = dependencies.price(reply, effect.request)
+            event = Replied(at=dependencies.clock.now(), effect=effect.id, reply=reply)
+            if dependencies.batches.record_late is not None:
+                await dependencies.batches.record_late(driver.conversation, event)
+
+        return await provider.complete_by_batch(effect.request, ask)
 
     async def _await_user(self, effect: AwaitUser) -> None:
         self._driver.wait_for_outside(effect)

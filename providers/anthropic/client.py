@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from toolchart.providers.anthropic.batches import AnthropicBatches
 from toolchart.providers.anthropic.stream import AnthropicAccumulator
 from toolchart.providers.anthropic.wire import (
     NAME,
@@ -71,6 +72,7 @@ class AnthropicProvider(HttpAdapter):
     def __init__(self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None) -> None:
         super().__init__(client)
         self._settings = settings or AnthropicSettings()
+        self._batches: AnthropicBatches | None = None
 
     @classmethod
     def from_config(
@@ -133,6 +135,12 @@ class AnthropicProvider(HttpAdapter):
     def decode_answer(self, answer: Any) -> Reply:
         """The reply of an answer. Raises ProviderError."""
         return decode_reply(answer)
+
+    def find_batch_api(self, body: Mapping[str, Any]) -> AnthropicBatches:
+        """Message Batches."""
+        if self._batches is None:
+            self._batches = AnthropicBatches(self._client, self.batch_gather_s, self.batch_poll_s)
+        return self._batches
 
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `POST /v1/messages/count_tokens`.

@@ -21,6 +21,7 @@ from toolchart.providers.catalogs import (
     read_vector,
 )
 from toolchart.providers.entries import SdkSettings, find_api_key, read_adapter_settings, resolve_address
+from toolchart.providers.openai.batches import Endpoint, OpenAIBatches
 from toolchart.providers.openai.responses_wire import NAME, ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS as RESPONSES_OPTIONS
 from toolchart.providers.openai.responses_wire import decode_reply as decode_response
@@ -37,6 +38,7 @@ from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_re
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
 from toolchart.providers.shared.host_rows import EchoReasoning, find_profile, find_rules, list_profile_names
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
+from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
@@ -84,6 +86,8 @@ class OpenAISettings(SdkSettings):
     """Finish words that only this host sends, and their meaning."""
     refuses: tuple[str, ...] = ()
     """Options that the host refuses; they are left out, with a warning."""
+    batches: bool | None = None
+    """Whether the host has OpenAI's batch API (`batch: true` of a handler); by default only OpenAI has."""
     stream_usage: bool = True
     """Whether to request token counts at the end of a stream; false for hosts that refuse
     `stream_options`."""
@@ -129,6 +133,23 @@ def watch_typed_calls(client: AsyncOpenAI, http_client: Any, settings: OpenAISet
     """Add the hooks of typed calls to the HTTP client, where the SDK's typed methods are to be called."""
     if settings.sdk == "typed" or find_missing_name(client, *_PRIVATE_NAMES):
         http_client.event_hooks = add_typed_hooks(http_client.event_hooks)
+
+
+def _find_batches(adapter: OpenAIProvider | ResponsesProvider, endpoint: Endpoint) -> OpenAIBatches:
+    """The batch API of an adapter's client.
+
+    Raises:
+        ProviderError: the host has none that is known.
+    """
+    settings, host = adapter._settings, adapter._settings.host_profile or adapter.host
+    has_batches = host.partition(":")[0] == OPENAI_DOMAIN if settings.batches is None else settings.batches
+    if not has_batches:
+        raise build_no_batch_error("openai", adapter.host)
+    if adapter._batches is None:
+        adapter._batches = OpenAIBatches(
+            adapter._client, endpoint, adapter.batch_gather_s, adapter.batch_poll_s
+        )
+    return adapter._batches
 
 
 class BodySender:
@@ -299,6 +320,11 @@ class ResponsesProvider(WireAdapter):
         self._settings = settings
         self._store = stores_by_default if settings.store is None else settings.store
         self._rules_host = settings.host_profile or rules_host or self.host
+        self._batches: OpenAIBatches | None = None
+
+    def find_batch_api(self, body: Mapping[str, Any]) -> OpenAIBatches:
+        """The batch API for Responses. Raises ProviderError."""
+        return _find_batches(self, "/v1/responses")
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /responses`."""
@@ -393,6 +419,11 @@ class OpenAIProvider(WireAdapter):
         self._settings = settings or OpenAISettings()
         self._sender = BodySender(client, renews_token=renews_token, is_typed=self._settings.sdk == "typed")
         self.host = client.base_url.netloc.decode()
+        self._batches: OpenAIBatches | None = None
+
+    def find_batch_api(self, body: Mapping[str, Any]) -> OpenAIBatches:
+        """The batch API for chat completions. Raises ProviderError."""
+        return _find_batches(self, "/v1/chat/completions")
 
     @classmethod
     def from_config(
@@ -565,6 +596,12 @@ class DefaultProvider(HostAdapter):
     def _find_adapter(self, body: dict[str, Any]) -> OpenAIProvider | ResponsesProvider:
         """The API that a body is for."""
         return self._chat if "messages" in body else self._responses
+
+    def find_batch_api(self, body: Mapping[str, Any]) -> OpenAIBatches:
+        """The batch API for the path of a body. Raises ProviderError."""
+        adapter = self._find_adapter(dict(body))
+        adapter.batch_gather_s, adapter.batch_poll_s = self.batch_gather_s, self.batch_poll_s
+        return adapter.find_batch_api(body)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body for the API that has the model."""

@@ -500,5 +500,12 @@ def find_unsupported_options(request: Request, supported: Collection[str], host:
     ]
 
 
-_COMMON_OPTIONS = ("tool_choice", "parallel_tool_calls", "response_format", "max_tokens", "extra_body")
+_COMMON_OPTIONS = (
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "max_tokens",
+    "extra_body",
+    "batch",  # says how the body goes to the host, and is no part of it
+)
 """Options that every wire map reads, and warns of itself where it must."""

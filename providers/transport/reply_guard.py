@@ -9,6 +9,7 @@ all that has come at once.
 | limit | value | what exceeds it |
 | --- | --- | --- |
 | `MAX_REPLY_BYTES` | 64 MiB | `bad_response`, not retryable |
+| `MAX_RESULT_BYTES` (`batches.py`) | 4 GiB, read by lines | `bad_response`, not retryable |
 | `MAX_STREAM_BYTES` | 128 MiB | `bad_response`, not retryable |
 | `MAX_ERROR_BYTES` | 1 MiB | the rest of the error is not read |
 | `MAX_LINE_BYTES` (`stream_frames.py`) | 32 MiB | `bad_response`, not retryable |
@@ -26,6 +27,8 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +43,19 @@ MAX_STREAM_BYTES = 128 * 2**20
 
 MAX_ERROR_BYTES = 2**20
 """Bytes that are read of an answer with an error status."""
+
+_allowed_bytes: ContextVar[int | None] = ContextVar("allowed_bytes", default=None)
+
+
+@contextmanager
+def allow_reply_bytes(limit: int) -> Iterator[None]:
+    """Within the block, whole replies may have so many bytes: files of results, which are read by lines."""
+    token = _allowed_bytes.set(limit)
+    try:
+        yield
+    finally:
+        _allowed_bytes.reset(token)
+
 
 _PIECE_BYTES = 64 * 2**10
 """Most bytes that are decompressed at a time."""
@@ -275,7 +291,8 @@ def _wrap_body(response: Any, kind: type, base_name: str) -> None:
         del response.headers["content-encoding"]
     is_error = response.status_code >= 400
     is_stream = response.headers.get("content-type", "").lower().startswith(_STREAM_TYPES)
-    max_bytes = MAX_ERROR_BYTES if is_error else MAX_STREAM_BYTES if is_stream else MAX_REPLY_BYTES
+    whole_bytes = _allowed_bytes.get() or MAX_REPLY_BYTES
+    max_bytes = MAX_ERROR_BYTES if is_error else MAX_STREAM_BYTES if is_stream else whole_bytes
     # A redirect within the origin is followed: its own body is no answer.
     capture = None if response.has_redirect_location else find_capture()
     take_bytes = None if capture is None else capture.begin(response.status_code)

@@ -11,6 +11,7 @@ iteration that has just ended is already counted.
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from toolchart.states.calls import (
@@ -21,6 +22,7 @@ from toolchart.states.calls import (
     reduce_outcome,
     reduce_review,
 )
+from toolchart.states.effects import CallModel, Submission
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
     AgentAnswering,
@@ -29,6 +31,7 @@ from toolchart.states.events import (
     AgentRested,
     Answered,
     CallsStarted,
+    CallSubmitted,
     Cancelled,
     Configured,
     Continued,
@@ -212,6 +215,32 @@ def apply_start(builder: SnapshotBuilder, event: CallsStarted) -> None:
     raise IllegalEvent(event.TYPE, builder.state, false_conditions=(condition,))
 
 
+def apply_submission(builder: SnapshotBuilder, event: CallSubmitted) -> None:
+    """A model call goes to its host in a batch job; it stays open.
+
+    Raises:
+        IllegalEvent: no such model call is open.
+    """
+    for position, effect in enumerate(builder.open_effects):
+        if effect.id == event.effect and isinstance(effect, CallModel):
+            before = effect.submission
+            # The second event of a job has its id: the job exists since the first one.
+            is_same = before is not UNSET and before.key == event.key
+            submission = Submission(
+                key=event.key,
+                job=event.job,
+                calls=event.calls,
+                at=before.at if before is not UNSET and is_same else event.at,
+                jobs=(before.jobs if before is not UNSET else 0) + bool(event.job),
+            )
+            effects = builder.open_effects
+            changed = replace(effect, submission=submission)
+            builder.open_effects = (*effects[:position], changed, *effects[position + 1 :])
+            return
+    condition = f"a model call {event.effect} is open"
+    raise IllegalEvent(event.TYPE, builder.state, false_conditions=(condition,))
+
+
 def select_tools(snapshot: Snapshot | SnapshotBuilder, settings: Settings) -> OfferedTools:
     """The tools that a turn with these settings offers, in the order of the agent spec."""
     names, offered_tools = frozenset(settings.tools), []
@@ -341,6 +370,9 @@ EVENT_ROWS = (
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),
     EventDescriptor(name="resumed", meaning="a worker went on with an open turn", type=Resumed),
     EventDescriptor(name="calls_started", meaning="calls that are not idempotent begin", type=CallsStarted),
+    EventDescriptor(
+        name="call_submitted", meaning="a model call went to its host in a batch job", type=CallSubmitted
+    ),
     EventDescriptor(
         name="replied",
         meaning="the model answered",

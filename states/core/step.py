@@ -25,7 +25,8 @@ are enough to derive a whole conversation again. Replay does exactly that.
 
 Some events act on the conversation as a whole: `configured` and `migrated` set chart and tools, `continued`
 names another release, `forked` continues from another conversation, `turn_started` enters the initial state,
-`resumed` lets a new worker go on, `calls_started` says that calls begin, `erased` changes nothing. Charts
+`resumed` lets a new worker go on, `calls_started` says that calls begin, `call_submitted`
+in which batch job a model call waits, `erased` changes nothing. Charts
 cannot name them. A chart receives every
 other event: rows for `replied` take it, and so do rows for the effect that it answers, `replied.call_model`.
 
@@ -83,6 +84,7 @@ from toolchart.states.core.reduce import (
     apply_fork,
     apply_resumption,
     apply_start,
+    apply_submission,
     configure_conversation,
     open_turn,
     select_tools,
@@ -93,6 +95,7 @@ from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import (
     Answering,
     CallsStarted,
+    CallSubmitted,
     Cancelled,
     Configured,
     Continued,
@@ -506,6 +509,12 @@ def _start_calls(machine: Machine, snapshot: Snapshot, event: CallsStarted) -> S
     return _build_quiet_step(builder, snapshot, event)
 
 
+def _submit_call(machine: Machine, snapshot: Snapshot, event: CallSubmitted) -> Step:
+    builder = SnapshotBuilder.from_snapshot(snapshot)
+    apply_submission(builder, event)
+    return _build_quiet_step(builder, snapshot, event)
+
+
 def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased | Restored) -> Step:
     """What derives the log has changed, or records have, or some are lost; not the state."""
     return _build_quiet_step(SnapshotBuilder.from_snapshot(snapshot), snapshot, event)
@@ -569,6 +578,7 @@ _CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
     Forked: _fork,
     Resumed: _resume,
     CallsStarted: _start_calls,
+    CallSubmitted: _submit_call,
     Continued: _note_event,
     Erased: _note_event,
     Restored: _note_event,

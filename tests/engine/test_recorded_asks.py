@@ -13,6 +13,7 @@ from typing import Any
 import agents
 import msgspec
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
@@ -27,6 +28,7 @@ from toolchart.states.effects import (
     CallModel,
     Effect,
     RefusedCall,
+    Submission,
     compute_arguments_digest,
     compute_effect_digest,
     compute_shown_digest,
@@ -94,6 +96,14 @@ SAMPLES: dict[Any, list[Any]] = {
         (RefusedCall(call=ToolCall(id="1", name="add"), outcome="denied", reason="no"),),
         (RefusedCall(call=ToolCall(id="1", name="add"), outcome="skipped", reason="no"),),
         (RefusedCall(call=ToolCall(id="1", name="add"), outcome="denied", reason="never"),),
+    ],
+    "Submission | UnsetType": [
+        UNSET,
+        Submission(key="k"),
+        Submission(key="k", job="j"),
+        Submission(key="k", job="j", calls=2),
+        Submission(key="k", job="j", calls=2, at="2026-03-01T12:00:00.000Z"),
+        Submission(key="k", job="j", calls=2, jobs=1),
     ],
     "ContextView": [ContextView(), ContextView(start=2), ContextView(summary="short")],
     "Request": [

@@ -36,6 +36,8 @@ _VERSIONS = "it says who wrote the log; `replay --against` an agent compares it"
 _LOST = "it names what the log does not have; the witness has it"
 _SHOWN = "it is shown to people, and no request or guard has it"
 
+_JOB = "where a call waits at its host: only who goes on with an open turn reads it"
+
 KNOWN_GAPS = {
     "asks/*/sent": "a keyed digest: the key is not in the log",
     "event/agent_failed/conversation": _CHILD,
@@ -66,6 +68,9 @@ KNOWN_GAPS = {
     "event/reviewed/verdicts/order": "verdicts name their calls",
     "event/reviewed/verdicts/*/idempotent": "it says whose start is marked; only what is resumed reads it",
     "event/calls_started/calls/order": "each call is named",
+    "event/call_submitted/calls": _JOB,
+    "event/call_submitted/job": _JOB,
+    "event/call_submitted/key": _JOB,
     "event/failed/reply/native_reason": _RAW,
     "event/failed/reply/wire_digest": "`replay` compares it with the adapter",
     "event/failed/wire_digest": "`replay` compares it with the adapter",

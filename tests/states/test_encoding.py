@@ -31,6 +31,7 @@ from toolchart.states.events import (
     AgentRested,
     Answered,
     CallsStarted,
+    CallSubmitted,
     Cancelled,
     Configured,
     Continued,
@@ -167,6 +168,9 @@ PARTS = st.lists(
 
 EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     "resumed": st.builds(Resumed, repeatable=st.lists(TEXTS, max_size=2).map(tuple)),
+    "call_submitted": st.builds(
+        CallSubmitted, effect=st.integers(0, 9), key=TEXTS, calls=st.integers(1, 9), job=TEXTS
+    ),
     "calls_started": st.builds(
         CallsStarted, effect=st.integers(0, 9), calls=st.lists(TEXTS, max_size=2).map(tuple)
     ),

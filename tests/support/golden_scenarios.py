@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,8 +33,10 @@ from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
+from toolchart.providers.adapter import HostAdapter, encode_plain_request
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
+from toolchart.providers.transport.batches import BatchAnswer, BatchApi, BatchCall, BatchJob
 from toolchart.providers.transport.raw_answers import find_capture
 from toolchart.specs.loader import load_spec
 from toolchart.states.content import ImagePart
@@ -1026,6 +1028,55 @@ async def run_long_conversation(world: World) -> None:
     async with world.open(make_spec("compacting", llms=llms), replies, functions=make_tools()) as engine:
         for number in range(5):
             await engine.arun(f"Question {number}: {'why and how ' * 6}", conversation="c")
+
+
+class BatchAdapter(HostAdapter):
+    """A host whose batch API ends the first job without an answer, and answers the second one."""
+
+    name = "scripted"
+    host, max_calls, max_bytes, gather_s, poll_s = "golden", 10, 10_000, 0.0, 0.001
+
+    def __init__(self) -> None:
+        self._jobs: list[Sequence[BatchCall]] = []
+
+    def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        return encode_plain_request(request)
+
+    def find_batch_api(self, body: Mapping[str, Any]) -> BatchApi:
+        return self
+
+    async def send_body(self, body: dict[str, Any]) -> Reply:
+        raise AssertionError("every call goes by batch")
+
+    def decode_raw(self, body: dict[str, Any], content: bytes, *, is_streamed: bool) -> Reply:
+        return Reply(content=content.decode(), finish_reason="stop", usage=Usage(input=40, output=4))
+
+    async def create_job(self, key: str, calls: Sequence[BatchCall]) -> BatchJob:
+        self._jobs.append(calls)
+        return BatchJob(id=f"job_{len(self._jobs)}", is_over=True)
+
+    async def find_job(self, key: str, calls: int, since: str, others: frozenset[str]) -> BatchJob | None:
+        raise AssertionError("no worker takes over")
+
+    async def read_job(self, job: str) -> BatchJob:
+        raise AssertionError("the job is over at once")
+
+    async def read_answers(self, job: BatchJob) -> AsyncIterator[BatchAnswer]:
+        for call in self._jobs[-1] if job.id == "job_2" else ():
+            yield BatchAnswer(custom_id=call.custom_id, status=200, content=b"Within a day.")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+@golden("batch-jobs")
+async def run_batch_jobs(world: World) -> None:
+    """A model call that waits in a batch job, and in the next one where the first ended without an answer."""
+    handler = {"name": "main", "llm": "model", "prompt": "Be brief.", "batch": True}
+    prices = {"models": {"m": {"input": 10, "output": 100}}}
+    spec = make_spec("tool_loop", responses=[handler], prices=prices)
+    async with world.open(spec, providers={"model": BatchAdapter()}) as engine:
+        await engine.arun("How long does it take?", conversation="c")
 
 
 # -- one conversation, several ways to write it ----------------------------------------------------

@@ -99,6 +99,8 @@ class _SequenceReader:
             case "calls_started":
                 names = [str(self._call_names.get(call_id, call_id)) for call_id in event.get("calls") or ()]
                 self._add_note(record, f"starts {_join(names)}{marks}" if names else f"starts{marks}")
+            case "call_submitted":
+                self._add_note(record, f"waits for batch job {event.get('job') or event.get('key')}{marks}")
             case "turn_started":
                 self.entries.append(Divider(text=f"turn {record.turn}"))
                 self._add_message(record, _USER.key, _CHART.key, str(event.get("message")) + marks)

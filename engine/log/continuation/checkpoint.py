@@ -24,11 +24,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.states.core.encoding import read_json
 from toolchart.states.core.reduce import select_tools
-from toolchart.states.effects import CallModel, Effect
+from toolchart.states.effects import CallModel, Effect, Submission
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Configured, Texts
 from toolchart.states.message_list import (
@@ -407,6 +408,7 @@ class StoredModelCall(
     view: ContextView | None = None
     """What the request shows of the conversation, where that is not its first messages."""
     summarises: str = ""
+    submission: Submission | UnsetType = UNSET
 
 
 def store_effect(effect: Effect) -> dict[str, Any]:
@@ -437,6 +439,7 @@ def store_effect(effect: Effect) -> dict[str, Any]:
         iteration=request.iteration,
         view=messages.messages.view if isinstance(messages.messages, ShownMessages) else None,
         summarises=effect.summarises,
+        submission=effect.submission,
     )
     stored: dict[str, Any] = msgspec.to_builtins(call)
     return stored
@@ -479,6 +482,7 @@ def restore_effect(data: dict[str, Any], messages: MessageList, tools: tuple[Too
         schema=call.schema,
         own_messages=len(call.own),
         summarises=call.summarises,
+        submission=call.submission,
     )
 
 

@@ -19,10 +19,25 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
 from toolchart.states.diagram.model import Overlay
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import CONFIGURATION_TYPES, CallsStarted, Continued, Forked, Resumed, TurnStarted
+from toolchart.states.events import (
+    CONFIGURATION_TYPES,
+    CallsStarted,
+    CallSubmitted,
+    Continued,
+    Forked,
+    Resumed,
+    TurnStarted,
+)
 from toolchart.states.ports import Store
 
-_QUIET_EVENTS = (*CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE, Resumed.TYPE, CallsStarted.TYPE)
+_QUIET_EVENTS = (
+    *CONFIGURATION_TYPES,
+    Continued.TYPE,
+    Forked.TYPE,
+    Resumed.TYPE,
+    CallsStarted.TYPE,
+    CallSubmitted.TYPE,
+)
 """Events that enter no state."""
 
 _BETWEEN_TURNS = (TurnStarted.TYPE, *CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE)

@@ -55,7 +55,9 @@ _ONLY_CONTENT = {"forked": "system", "erased": "reason", "restored": "reason"}
 restored.
 All else in them links records, or says who did it."""
 
-UNTOUCHED_TYPES = frozenset(["configured", "migrated", "continued", "resumed", "calls_started", "elapsed"])
+UNTOUCHED_TYPES = frozenset(
+    ["configured", "migrated", "continued", "resumed", "calls_started", "call_submitted", "elapsed"]
+)
 """Events without content of a conversation. What the author wrote (chart, spec, tools) stays."""
 
 _NO_REPEATS = frozenset(["system", "warnings", "notes"])

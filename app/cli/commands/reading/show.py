@@ -155,6 +155,9 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [event["reason"]] if event.get("reason") else []
         case "calls_started" if event.get("calls"):
             return [", ".join(event["calls"])]
+        case "call_submitted":
+            where = f"batch job {event['job']}" if event.get("job") else f"a new batch job ({event['key']})"
+            return [f"waits for {where} of {event['calls']} calls"]
         case "elapsed" | "resumed" | "calls_started":
             return []
     # an event of another package

@@ -1,0 +1,159 @@
+"""OpenAI's batch API: the calls go up as a file of JSON lines, and the answers come back in one or two.
+
+Source: openai 3.54.0, `types/batch.py`, `types/batch_create_params.py`; the API's own page: 50,000 calls and
+200 MB in a job, answered within 24 hours; the order of the answers is free, and what failed or expired stands
+in a second file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions
+from toolchart.providers.transport.batches import (
+    MAX_RESULT_BYTES,
+    BatchAnswer,
+    BatchCall,
+    BatchJob,
+    iterate_lines,
+)
+from toolchart.providers.transport.reply_guard import allow_reply_bytes
+from toolchart.states.errors import ProviderError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types import Batch
+
+Endpoint = Literal["/v1/chat/completions", "/v1/responses"]
+
+_KEY = "toolchart_job"
+"""The metadata of a job that has our key."""
+
+_OVER = frozenset({"completed", "failed", "expired", "cancelled"})
+
+_UNANSWERED = frozenset({"batch_expired", "batch_cancelled"})
+"""Codes of calls that the job ended without."""
+
+_CLOCK_GAP_S = 600.0
+"""Seconds by which the clock of a host may differ from ours."""
+
+
+class _Response(msgspec.Struct):
+    status_code: int
+    body: msgspec.Raw
+
+
+class _LineError(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+class _Line(msgspec.Struct):
+    """A line of a file of answers."""
+
+    custom_id: str
+    response: _Response | None = None
+    error: _LineError | None = None
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+
+
+class OpenAIBatches:
+    """The `BatchApi` of an OpenAI client, for the calls of one path."""
+
+    max_calls = 50_000
+    max_bytes = 200 * 10**6
+
+    def __init__(self, client: AsyncOpenAI, endpoint: Endpoint, gather_s: float, poll_s: float) -> None:
+        self._client = client
+        self._endpoint: Endpoint = endpoint
+        self.host = client.base_url.netloc.decode()
+        self.gather_s, self.poll_s = gather_s, poll_s
+
+    async def create_job(self, key: str, calls: Sequence[BatchCall]) -> BatchJob:
+        """Upload the calls, and create a job with our key among its metadata. Raises ProviderError."""
+        lines = b"\n".join(
+            b'{"custom_id":"%s","method":"POST","url":"%s","body":%s}'
+            % (call.custom_id.encode(), self._endpoint.encode(), call.body)
+            for call in calls
+        )
+        with convert_exceptions():
+            file = await self._client.files.create(file=(f"{key}.jsonl", lines), purpose="batch")
+            batch = await self._client.batches.create(
+                completion_window="24h", endpoint=self._endpoint, input_file_id=file.id, metadata={_KEY: key}
+            )
+        return _read_job(batch)
+
+    async def find_job(self, key: str, calls: int, since: str, others: frozenset[str]) -> BatchJob | None:
+        """The newest job with our key. Raises ProviderError."""
+        earliest = datetime.fromisoformat(since).timestamp() - _CLOCK_GAP_S
+        with convert_exceptions():
+            async for batch in self._client.batches.list(limit=100):
+                if (batch.metadata or {}).get(_KEY) == key:
+                    return _read_job(batch)
+                if batch.created_at < earliest:  # the newest come first
+                    return None
+        return None
+
+    async def read_job(self, job: str) -> BatchJob:
+        """The job with this id. Raises ProviderError."""
+        with convert_exceptions():
+            return _read_job(await self._client.batches.retrieve(job))
+
+    async def read_answers(self, job: BatchJob) -> AsyncIterator[BatchAnswer]:
+        """The answers of both files. Raises ProviderError."""
+        for file in job.files:
+            with convert_exceptions(msgspec.DecodeError), allow_reply_bytes(MAX_RESULT_BYTES):
+                async with self._client.files.with_streaming_response.content(file) as response:
+                    async for line in iterate_lines(response.iter_bytes()):
+                        yield _read_line(_line_decoder.decode(line))
+
+
+def _read_line(line: _Line) -> BatchAnswer:
+    if line.response is not None:
+        return BatchAnswer(
+            custom_id=line.custom_id, status=line.response.status_code, content=bytes(line.response.body)
+        )
+    error = line.error or _LineError()
+    if error.code in _UNANSWERED:
+        return BatchAnswer(custom_id=line.custom_id)
+    content = msgspec.json.encode({"error": {"code": error.code, "message": error.message}})
+    return BatchAnswer(custom_id=line.custom_id, status=500, content=content)
+
+
+def _read_job(batch: Batch) -> BatchJob:
+    """The job of the SDK's value, which holds whatever the host sent.
+
+    Raises:
+        ProviderError: it has no id.
+    """
+    if not isinstance(batch.id, str) or not batch.id:
+        raise build_bad_response_error("the batch job has no id")
+    files = (batch.output_file_id, batch.error_file_id)
+    return BatchJob(
+        id=batch.id,
+        is_over=batch.status in _OVER,
+        failure=_read_failure(batch) if batch.status == "failed" else None,
+        files=tuple(file for file in files if file),
+    )
+
+
+def _read_failure(batch: Any) -> ProviderError:
+    """Why the host refused a whole job. `token_limit_exceeded`: other jobs of the account wait already."""
+    codes, messages = [], []
+    with suppress(AttributeError, TypeError):
+        for error in batch.errors.data or ():
+            codes.append(error.code)
+            messages.append(str(error.message))
+    is_full = "token_limit_exceeded" in codes
+    return ProviderError(
+        kind="rate_limit" if is_full else "bad_request",
+        message=f"the host refused batch job {batch.id}: {'; '.join(messages[:3]) or 'it does not say why'}",
+        retryable=is_full,
+    )
