@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import killed_economy
 import pytest
 from killed_batch import AGENT, kill_and_finish
 
@@ -25,6 +26,15 @@ def test_a_killed_batch_answers_each_input_once(tmp_path: Path) -> None:
     report = kill_and_finish(tmp_path, count=60, kills=3)
     assert (report["answered"], report["failed"], report["left"]) == (60, 0, 0)
     assert report["earlier"] > 0
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_killed_economic_batch_answers_and_pays_each_input_once(provider: str, tmp_path: Path) -> None:
+    """50 inputs in batch jobs, of which some expire or are missing in the results, and two kills: each has
+    one answer at half the price, is charged once, and replays equal; `tests/soak/economy.py` has 2,000."""
+    report = killed_economy.kill_and_finish(tmp_path, provider, count=50, kills=2)
+    assert (report["answered"], report["failed"], report["left"]) == (50, 0, 0)
+    assert report["kills"] == 2
 
 
 def test_inputs_are_json_lines_csv_or_texts(run_cli: RunCli, work_dir: Path) -> None:

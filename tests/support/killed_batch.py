@@ -29,13 +29,13 @@ def write_batch(folder: Path, count: int) -> None:
     (folder / "inputs.jsonl").write_text("\n".join(rows) + "\n", "utf-8")
 
 
-def start_batch(folder: Path) -> subprocess.Popen[bytes]:
+def start_batch(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start the batch in a process of its own."""
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r}); import conftest\n"
         "from toolchart.app.cli import main; main()"
     )
-    words = ["batch", "agent.yaml", "inputs.jsonl", "--output", "results.jsonl", "--json"]
+    words = ["batch", "agent.yaml", "inputs.jsonl", "--output", "results.jsonl", "--json", *options]
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, "-c", code, *words], cwd=folder, stdout=pipe, stderr=pipe)
 
@@ -56,9 +56,9 @@ def kill_after(folder: Path, lines: int, limit_s: float = 120.0) -> None:
     process.communicate()
 
 
-def run_to_the_end(folder: Path) -> dict[str, Any]:
+def run_to_the_end(folder: Path, *options: str) -> dict[str, Any]:
     """Run the batch until it ends; its report."""
-    out, err = start_batch(folder).communicate(timeout=600)
+    out, err = start_batch(folder, *options).communicate(timeout=600)
     assert out, err.decode()
     report: dict[str, Any] = json.loads(out)
     return report
