@@ -326,7 +326,7 @@ def _build_handler(host: BatchHost) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
         def _respond_to_request(self) -> None:

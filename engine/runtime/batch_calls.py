@@ -211,22 +211,20 @@ class _HostWork:
             return
         since = datetime.now(UTC).isoformat()
         pause_s, number = self._api.poll_s, len(calls)
-        for attempt in range(1, _CREATIONS + 1):
+        attempt, job = 0, None
+        while job is None:
+            attempt += 1
             try:
                 job = await self._api.create_job(key, [call.build_call(key) for call in calls])
-                break
             except ProviderError as error:
                 if not error.retryable or attempt == _CREATIONS:
                     raise
                 log.warning("a batch job was not created, it is tried again: %s", error.message)
                 await asyncio.sleep(max(pause_s, error.retry_after_s or 0.0))
                 pause_s *= 2
-            # The host may have taken the job though its answer was lost.
-            with suppress(ProviderError):
-                found = await self._api.find_job(key, number, since, frozenset(self._known_jobs))
-                if found is not None:
-                    job = found
-                    break
+                # The host may have taken the job though its answer was lost.
+                with suppress(ProviderError):
+                    job = await self._api.find_job(key, number, since, frozenset(self._known_jobs))
         await self._follow_named_job(key, number, job, calls)
 
     async def _rejoin_job(self, calls: Sequence[WaitingCall]) -> None:

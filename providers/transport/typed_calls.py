@@ -126,7 +126,7 @@ class TypedCall:
             try:
                 items, has_item = await self._begin(method, stream=True)
                 yield self.take_bytes()
-                if has_item:
+                if has_item and items is not None:
                     async for _ in items:
                         yield self.take_bytes()
             except Exception as error:
