@@ -168,7 +168,7 @@ def test_records_fit_their_schema(run: Run, packages: Path, tmp_path: Path) -> N
         Draft202012Validator(schema).validate(record)
     (ask,) = records[1]["asks"]
     assert ask.pop("digest")
-    assert [ask] == [{"id": 1, "effect": "look_at_stock", "state": "looking", "arguments": {"item": "tea"}}]
+    assert [ask] == [{"id": 1, "effect": "look_at_stock", "arguments": {"item": "tea"}}]
     assert records[2]["event"] == {"type": "stock_found", "effect": 1, "item": "tea", "count": 3}
 
 
