@@ -53,13 +53,7 @@ def read_session(address: str) -> dict[str, Any]:
 CLEAN: dict[str, list[Any]] = {"settings": [], "statements": [], "locks": [], "channels": [], "cursors": []}
 
 
-KNOWN_FAULT = pytest.mark.xfail(
-    reason="with one session for all, `approve` at `normal` sometimes waits for it until the pooler gives up",
-    strict=False,
-)
-
-
-@pytest.mark.parametrize("durability", ["full", pytest.param("normal", marks=KNOWN_FAULT)])
+@pytest.mark.parametrize("durability", ["full", "normal"])
 def test_every_command_leaves_the_sessions_of_a_pool_as_they_were(
     run_cli: RunCli, pooled: str, durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

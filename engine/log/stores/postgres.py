@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolchart.engine.log.stores.base import Change, ValueCheck
 from toolchart.engine.log.stores.large_parts import split_large_parts
-from toolchart.engine.log.stores.postgres_sessions import connect
+from toolchart.engine.log.stores.postgres_sessions import connect, is_known_as_pooled
 from toolchart.engine.log.stores.sql import LAST_SEQ, SEQ_BITS, Dialect, Queries, SqlStore
 from toolchart.states.errors import (
     ForeignLog,
@@ -345,11 +345,14 @@ class PostgresStore(SqlStore):
         """
         if not all(_is_plain_append(change) for change in changes):
             return False
+        # PgBouncer 1.18 sometimes keeps the session of a group that was sent at once for its client, although
+        # the transaction has ended, and every other client waits. So behind a pooler a group takes the
+        # careful way, statement by statement.
         split_lines = [[split_large_parts(line) for line in change.lines] for change in changes]
         try:
             if sync and _is_one_statement(changes, split_lines):
                 return _insert_lines(db, changes[0], split_lines[0]).rowcount == len(changes[0].lines)
-            return self._append_group(db, changes, split_lines, sync=sync)
+            return not is_known_as_pooled(db) and self._append_group(db, changes, split_lines, sync=sync)
         except Exception as error:
             names = {kind.__name__ for kind in type(error).__mro__}
             if not names & {"UniqueViolation", "NotSupportedError"}:

@@ -357,7 +357,7 @@ def test_an_entry_that_its_worker_could_not_remove(
             """The worker dies before."""
 
         patch.setattr(Stream, "delete_message", delete_nothing)
-        assert first.append_many([RecordBatch("c", 1, [b"1"], lease, None, [one.number])]) == [None]
+        assert first.append_many([RecordBatch("c", 1, [b"1"], lease, None, [one.key])]) == [None]
     assert [entry.key for entry in second.read_inbox(["c"])] == ["two"]
     assert not second.post("c", "one", b"yes")
     second.drop_entries("c", [two.key])
