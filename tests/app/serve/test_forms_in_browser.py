@@ -164,7 +164,7 @@ async def test_attachments_and_queued_messages_are_shown(tmp_path: Path) -> None
             await page.click("text=Send")
             await page.locator(".bubble.user figcaption", has_text="dot.png").wait_for()
             await wait_for_value(page, "document.querySelector('.bubble.user img').naturalWidth", 1)
-            await expect(page.locator(".bubble.user .attachment")).to_have_text("attached: notes.txt")
+            await expect(page.locator(".bubble.user .attachment")).to_have_text("File: notes.txt")
             await page.locator("#chat-state", has_text="running").wait_for()
             was_seen = asyncio.Event()
 
