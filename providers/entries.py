@@ -40,7 +40,7 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
         resolve: replaces `${VARIABLE}` references by their values.
 
     Raises:
-        SpecError: a variable in `base_url` is not set.
+        SpecError: a variable in `base_url` is not set, or the host that the entry names has no address.
     """
     host, named = find_host(config.provider), find_named_row(config)
     if config.base_url:
@@ -48,11 +48,27 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
     elif named is not None:
         address = get_own_address(named)
     else:
-        address = os.environ.get(host.address_variable) or host.default_address
+        address = os.environ.get(host.address_variable) or _get_default_address(host, config)
     _refuse_ended_host(named or find_row(urlsplit(address).netloc))
     if address and host.complete_address:
         address = load_row_reference(host, host.complete_address)(address)
     return address.rstrip("/") or None
+
+
+def _get_default_address(host: HostDescriptor, config: LLMConfig) -> str:
+    """The default address of a `provider`.
+
+    Raises:
+        SpecError: the entry names another host: what is meant for that one must not go to the default.
+    """
+    row = find_row(str(config.extra_options().get("host_profile") or ""))
+    if row.address_form:
+        raise SpecError(
+            f"{row.title} has no address that all its users share",
+            path="llms.*.base_url",
+            hint=f"give the entry your own: `base_url: {row.address_form}`",
+        )
+    return host.default_address
 
 
 def find_named_row(config: LLMConfig) -> HostRow | None:

@@ -213,17 +213,11 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_field: str = ""
     """Key of a message that holds its reasoning; empty: none is known."""
     finish_words: Mapping[str, FinishReason] = msgspec.field(default_factory=dict)
-    """Finish words that only this host sends, and their meaning."""
-    usage_fields: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Counts that stand in a place of its own, by dotted path, and the field of `Usage` that they are."""
+    """Finish words that mean something only at this host; all others stand in `openai/wire.py`."""
     has_separate_reasoning: bool = False
     """Whether its output count leaves reasoning out."""
     error_forms: tuple[ErrorForm, ...] = ("object",)
     """Bodies of its errors, the usual one first."""
-    limit_headers: str = ""
-    """Beginning of the headers that say what is left of its limits; empty: none is known."""
-    price_page: str = ""
-    """Where its prices stand. They are never fetched: the user's price table counts."""
 
     rules: tuple[RequestRule, ...] = ()
     thinking: tuple[ThinkingRule, ...] = ()
@@ -505,8 +499,6 @@ OPENAI_ROW = HostRow(
     api="responses",
     max_tokens_name="max_completion_tokens",
     sends_tool_names=True,
-    limit_headers="x-ratelimit-",
-    price_page="https://openai.com/api/pricing",
     rules=(
         *_OPENAI_RULES,
         RequestRule(
@@ -531,8 +523,6 @@ AZURE_ROW = HostRow(
     address_form="https://NAME.openai.azure.com",
     key_variables=("AZURE_OPENAI_API_KEY",),
     max_tokens_name="max_completion_tokens",
-    limit_headers="x-ratelimit-",
-    price_page="https://azure.microsoft.com/pricing/details/cognitive-services/openai-service",
     rules=(
         *_OPENAI_RULES,
         RequestRule(
@@ -557,8 +547,6 @@ ANTHROPIC_ROW = HostRow(
     base_url="https://api.anthropic.com",
     key_variables=("ANTHROPIC_API_KEY",),
     error_forms=("anthropic",),
-    limit_headers="anthropic-ratelimit-",
-    price_page="https://platform.claude.com/docs/en/about-claude/pricing",
     rules=(RequestRule(max_name_length=64, source="not read again", evidence="memory"),),
     thinking=(_CLAUDE_THINKS,),
     source="platform.claude.com, Messages and Errors",
@@ -575,9 +563,7 @@ GEMINI_ROW = HostRow(
     key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     sends_tool_names=True,
     error_forms=("google", "list"),
-    usage_fields={"usageMetadata.toolUsePromptTokenCount": "input"},
     has_separate_reasoning=True,
-    price_page="https://ai.google.dev/gemini-api/docs/pricing",
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -616,7 +602,6 @@ BEDROCK_ROW = HostRow(
     address_form="https://bedrock-runtime.REGION.amazonaws.com",
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
     error_forms=("flat",),
-    price_page="https://aws.amazon.com/bedrock/pricing",
     thinking=(_CLAUDE_THINKS,),
     source="botocore 1.44.5",
 )
@@ -632,10 +617,7 @@ MISTRAL_ROW = HostRow(
     max_tokens_name="max_tokens",
     seed_name="random_seed",
     sends_tool_names=True,
-    finish_words={"model_length": "length"},
     error_forms=("flat",),
-    limit_headers="x-ratelimit-",
-    price_page="https://mistral.ai/pricing",
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -660,8 +642,6 @@ GROQ_ROW = HostRow(
     key_variables=("GROQ_API_KEY",),
     reasoning_field="reasoning",
     error_forms=("object",),
-    limit_headers="x-ratelimit-",
-    price_page="https://groq.com/pricing",
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -691,9 +671,6 @@ DEEPSEEK_ROW = HostRow(
     echo_reasoning="always",
     fill_reasoning=True,
     reasoning_field="reasoning_content",
-    finish_words={"insufficient_system_resource": "error"},
-    usage_fields={"usage.prompt_cache_hit_tokens": "cached"},
-    price_page="https://api-docs.deepseek.com/quick_start/pricing",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
@@ -731,9 +708,6 @@ OPENROUTER_ROW = HostRow(
     echo_reasoning="always",
     reasoning_field="reasoning",
     error_forms=("object", "choice"),
-    usage_fields={"usage.cost": "cost"},
-    limit_headers="x-ratelimit-",
-    price_page="https://openrouter.ai/models",
     rules=(_NO_LISTS,),
     thinking=(_CLAUDE_THINKS,),
     source="recorded traffic (reasoning_details are sent back with every message); openrouter.ai, Errors",
@@ -749,10 +723,7 @@ XAI_ROW = HostRow(
     max_tokens_name="max_completion_tokens",
     reasoning_field="reasoning_content",
     has_separate_reasoning=True,
-    usage_fields={"usage.cost_in_usd_ticks": "cost"},
     error_forms=("code_text", "object"),
-    limit_headers="x-ratelimit-",
-    price_page="https://docs.x.ai/docs/models",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
@@ -789,7 +760,6 @@ VLLM_ROW = HostRow(
     max_tokens_name="max_tokens",
     echo_reasoning="tool_turns",
     reasoning_field="reasoning",
-    finish_words={"repetition": "length", "abort": "error"},
     error_forms=("flat", "object"),
     rules=(
         _NO_LISTS,
@@ -832,8 +802,6 @@ _MOONSHOT_ROW = HostRow(
     echo_reasoning="tool_turns",
     fill_reasoning=True,
     reasoning_field="reasoning_content",
-    usage_fields={"usage.cached_tokens": "cached"},
-    price_page="https://platform.moonshot.ai/docs/pricing/chat",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
@@ -892,11 +860,6 @@ _QWEN_ROW = HostRow(
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     key_variables=("DASHSCOPE_API_KEY", "ALIBABA_API_KEY"),
     reasoning_field="reasoning_content",
-    usage_fields={
-        "usage.prompt_tokens_details.cached_tokens": "cached",
-        "usage.prompt_tokens_details.cache_creation_input_tokens": "cache_write",
-    },
-    price_page="https://www.alibabacloud.com/help/en/model-studio/models",
     rules=(
         _NO_LISTS,
         _THINKS_WITHOUT_FORCE,
@@ -941,12 +904,6 @@ _ZAI_ROW = HostRow(
     max_tokens_name="max_tokens",
     echo_reasoning="always",
     reasoning_field="reasoning_content",
-    finish_words={
-        "sensitive": "content_filter",
-        "network_error": "error",
-        "model_context_window_exceeded": "length",
-    },
-    price_page="https://docs.z.ai/guides/overview/pricing",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
@@ -1004,7 +961,6 @@ _CEREBRAS_ROW = HostRow(
     max_tokens_name="max_completion_tokens",
     echo_reasoning="tool_turns",
     reasoning_field="reasoning",
-    limit_headers="x-ratelimit-",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
@@ -1098,7 +1054,6 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(
         *("together", "Together", "https://api.together.ai/v1", "TOGETHER_API_KEY"),
         domains=("api.together.ai", "api.together.xyz"),
-        finish_words={"eos": "stop"},
         rules=(_NO_DEVELOPER, _NO_STRICT),
     ),
     _describe_plain_host(
@@ -1114,7 +1069,6 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(
         *("perplexity", "Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
         domains=("api.perplexity.ai",),
-        usage_fields={"usage.reasoning_tokens": "reasoning"},
         rules=(
             RequestRule(
                 models=r"sonar",
@@ -1127,9 +1081,8 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(
         *("huggingface", "Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN"),
         domains=("router.huggingface.co",),
-        finish_words={"eos_token": "stop"},
     ),
-    _describe_plain_host(*("sglang", "SGLang", "http://127.0.0.1:30000/v1"), finish_words={"abort": "error"}),
+    _describe_plain_host(*("sglang", "SGLang", "http://127.0.0.1:30000/v1")),
     _describe_plain_host(
         *("llamacpp", "llama.cpp", "http://127.0.0.1:8080/v1"),
         source="llama.cpp, docs/function-calling.md; tools/server",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from wire_requests import TOOLS as OFFERED
 from toolchart.engine.runtime.engine import Engine
 from toolchart.providers.entries import find_api_key, get_own_address, resolve_address
 from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.openai.wire import decode_reply, encode_request
+from toolchart.providers.openai.wire import FINISH_WORDS, decode_reply, encode_request
 from toolchart.providers.registry import create_body_builder
+from toolchart.providers.shared import host_rows
 from toolchart.providers.shared.host_rows import (
     HOST_ROWS,
     UNKNOWN_HOST,
@@ -729,6 +731,23 @@ def test_the_tables_are_whole() -> None:
     assert find_profile("vllm")
 
 
+def test_every_field_of_a_row_is_read() -> None:
+    """A row holds nothing that no adapter, emulator or command reads: data that nothing acts on grows wrong
+    unseen."""
+    root = Path(host_rows.__file__).parents[2]
+    folders = ("providers", "testing", "engine", "app")
+    texts = [path.read_text() for folder in folders for path in (root / folder).rglob("*.py")]
+    read_names = {name for text in texts for name in re.findall(r"\.(\w+)\b(?!\s*=[^=])", text)}
+    assert set(HostRow.__struct_fields__) <= read_names | set(host_rows._SETTINGS)
+
+
+def test_the_meaning_of_a_finish_word_stands_in_one_place() -> None:
+    """A row has only finish words that mean something else, or nothing, at other hosts: all others are of the
+    wire format, so that a gateway in front of the host sends words that are known too."""
+    for row in HOST_ROWS:
+        assert not set(row.finish_words) & set(FINISH_WORDS), row.name
+
+
 @pytest.mark.parametrize("row", [row for row in HOST_ROWS if row.base_url], ids=lambda row: row.name)
 def test_a_host_is_reached_by_its_name(row: HostRow, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry that names a host needs no address, and the key of the host's own variable goes to it; an
@@ -749,6 +768,17 @@ def test_a_host_is_reached_by_its_name(row: HostRow, monkeypatch: pytest.MonkeyP
     for domain in (one for one in row.domains if row.name != "openai"):
         plain = LLMConfig.model_validate({"provider": "openai", "base_url": f"http://{domain}/v1"})
         assert find_api_key(plain, str) is None
+
+
+@pytest.mark.parametrize("name", [row.name for row in HOST_ROWS if row.address_form])
+def test_a_host_without_an_address_of_its_own_is_never_another_one(name: str) -> None:
+    """An entry that names a host whose users have addresses of their own must name its address: without one
+    the key of that host would go to OpenAI. The error shows the form of the address."""
+    entry = LLMConfig.model_validate({"provider": "openai", "host_profile": name, "api_key": "k"})
+    with pytest.raises(SpecError, match="has no address") as caught:
+        resolve_address(entry, str)
+    assert find_row(name).address_form in (caught.value.hint or "")
+    assert caught.value.path == "llms.*.base_url"
 
 
 def test_a_host_that_was_switched_off_is_refused_by_name() -> None:
