@@ -427,7 +427,7 @@ def _find_approval_requests(items: list[Item]) -> tuple[str, ...]:
     """A warning for each call of a remote server that the host does not make without an approval."""
     return tuple(
         f"the host wants an approval before it calls {item.get('name')!r} of the server "
-        f"{item.get('server_label')!r}, and did not call it; `require_approval: never` lets it"
+        f"{item.get('server_label')!r}, and did not call it; `trust: trusted` of the host tool `mcp` lets it"
         for item in items
         if item.get("type") == "mcp_approval_request"
     )

@@ -40,11 +40,15 @@ class HostToolForm(msgspec.Struct, frozen=True, kw_only=True):
     """Our parameters, and where each stands in the entry: keys joined by points."""
     required: tuple[str, ...] = ()
     """Parameters without which the host refuses it."""
+    needs_trust: bool = False
+    """Whether the operator must say `trust: trusted`: the host acts through it without our approvals."""
 
 
 _OPENAI_MCP = HostToolForm(
-    # `never`: an approval would have to be given to the host, and our approvals concern our own tools.
+    # `never`: an approval would have to be given to the host, and our approvals concern our own tools. So the
+    # operator says in the spec that the server is trusted, as for servers that we call ourselves.
     wire={"type": "mcp", "require_approval": "never"},
+    needs_trust=True,
     parameters={"name": "server_label", "url": "server_url", "tools": "allowed_tools"},
     required=("name", "url"),
 )
@@ -76,7 +80,10 @@ _FORMS: Mapping[tuple[str, str], Mapping[str, HostToolForm]] = MappingProxyType(
             ),
             "code_execution": HostToolForm(wire={"type": "code_interpreter"}),
             "mcp": HostToolForm(
-                wire={"type": "mcp"}, parameters=_OPENAI_MCP.parameters, required=("name", "url")
+                wire={"type": "mcp"},
+                parameters=_OPENAI_MCP.parameters,
+                required=("name", "url"),
+                needs_trust=True,
             ),
         },
         ("messages", ""): {
@@ -172,7 +179,9 @@ def _encode_entry(
         raise SpecError(
             f"{name} is a mapping of its parameters", path=path, hint=f"for instance {{{name}: {{}}}}"
         )
-    allowed = ", ".join(form.parameters) or "none"
+    trust = chosen.get("trust") if form.needs_trust else None
+    chosen = {key: value for key, value in chosen.items() if key != "trust" or not form.needs_trust}
+    allowed = ", ".join((*form.parameters, *(("trust",) if form.needs_trust else ()))) or "none"
     for parameter in chosen:
         if parameter not in form.parameters:
             raise SpecError(
@@ -181,6 +190,14 @@ def _encode_entry(
     for parameter in form.required:
         if not chosen.get(parameter):
             raise SpecError(f"{name} needs {parameter!r}", path=path, hint=f"its parameters: {allowed}")
+    if form.needs_trust and trust != "trusted":
+        raise SpecError(
+            f"{title} calls the tools of an {name} server without an approval, and the spec does not say "
+            "that the server is trusted",
+            path=path,
+            hint="write `trust: trusted` beside `url`, or list the server under `tools.mcp`: then Toolchart "
+            "calls it, and approvals hold",
+        )
     wire = form.wire
     for parameter, value in chosen.items():
         wire = _set_place(wire, form.parameters[parameter].split("."), value)

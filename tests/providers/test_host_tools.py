@@ -23,7 +23,7 @@ HOSTS = [
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "file_search": {"stores": ["s1"]},
-    "mcp": {"name": "tides", "url": "https://tides.test/mcp"},
+    "mcp": {"name": "tides", "url": "https://tides.test/mcp", "trust": "trusted"},
 }
 
 
@@ -63,6 +63,22 @@ def test_responses_take_what_is_written(tool: str) -> None:
 
     (entry,) = encode_host_tools([{tool: PARAMETERS.get(tool, {})}], ("responses",), "openai")
     TypeAdapter(ToolParam).validate_python(entry)
+
+
+@pytest.mark.parametrize("host", ["openai", "xai"])
+@pytest.mark.parametrize("trust", [{}, {"trust": "untrusted"}], ids=["unsaid", "untrusted"])
+def test_a_host_calls_a_remote_server_unasked_only_where_the_operator_trusts_it(
+    host: str, trust: dict[str, str]
+) -> None:
+    """The host calls the tools of the server without our approvals: that is never set silently. The error
+    says which word allows it, and the word itself never goes to the host."""
+    server = {"name": "tides", "url": "https://tides.test/mcp"}
+    with pytest.raises(SpecError, match="without an approval") as caught:
+        encode_host_tools([{"mcp": {**server, **trust}}], ("responses",), host)
+    assert "trust: trusted" in (caught.value.hint or "")
+    (entry,) = encode_host_tools([{"mcp": {**server, "trust": "trusted"}}], ("responses",), host)
+    assert "trust" not in entry
+    assert entry.get("require_approval") == ("never" if host == "openai" else None)
 
 
 def test_the_words_of_a_host_go_out_as_they_stand() -> None:
