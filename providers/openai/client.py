@@ -51,7 +51,7 @@ from toolchart.providers.transport.typed_calls import (
 from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import Adaptation
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
 
@@ -518,8 +518,18 @@ class OpenAIProvider(WireAdapter):
         return self._sender.stream_bytes(self._get_path(body), body)
 
     def decode_answer(self, answer: Any) -> Reply:
-        """The reply of an answer. Raises ProviderError."""
-        return decode_reply(answer, self._settings.finish_words)
+        """The reply of an answer.
+
+        Raises:
+            ProviderError: the answer is an error or no reply, or the host broke it off.
+        """
+        reply = decode_reply(answer, self._settings.finish_words)
+        if reply.finish_reason == "error":
+            # `network_error` of Z.AI, `insufficient_system_resource` of DeepSeek, `abort` of SGLang and vLLM:
+            # what came so far is no answer, and another attempt may bring one. Sources: `FINISH_WORDS`.
+            message = f"the host broke its answer off: {reply.native_reason!r}"
+            raise ProviderError(kind="server", message=message, retryable=True)
+        return reply
 
     def _get_path(self, body: dict[str, Any]) -> str:
         """The path of the call, below the address."""

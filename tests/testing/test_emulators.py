@@ -12,12 +12,15 @@ import pytest
 from recorded_traffic import find_recording, list_cassette_paths, needs_recorded
 
 from toolchart.app.doctor import check_environment
+from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.shared.host_rows import CERTAIN, HOST_ROWS, find_row
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.events import Failed
 from toolchart.states.messages import Delta, Reply, TextDelta
 from toolchart.testing.emulators import Emulator, emulate_host, list_emulated_hosts
 from toolchart.testing.emulators.checks import check_request, read_view
@@ -559,3 +562,31 @@ def test_every_host_can_be_emulated_or_says_so() -> None:
     with pytest.raises(SpecError, match="no emulator") as caught, emulate_host("mistrl"):
         pass
     assert "mistral" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("zai", "network_error"), ("deepseek", "insufficient_system_resource"), ("sglang", "abort")],
+)
+def test_an_answer_that_the_host_broke_off_is_asked_for_again(
+    name: str, word: str, is_streamed: bool
+) -> None:
+    """A finish word that means an error is a failed call: the half answer ends no turn, the chart retries,
+    and the log replays with its raw answers."""
+    script = [Reply(content="half", finish_reason="error", native_reason=word)]
+    with emulate_host(name, script=script) as host:
+        spec = make_spec(host) | {"chart": "resilient", "retry": {"first_wait_s": 0.01}, "log_answers": True}
+        with Engine(spec, log="memory") as engine:
+            text = "How many?"
+            result = asyncio.run(collect(engine, text))[-1] if is_streamed else engine.run(text)
+            assert (result.state, result.content) == ("finished", "Done."), result.error
+            (conversation,) = engine.store.list_conversations()
+            wire = WireComparison(engine.spec)
+            steps = list(wire.compare_steps(replay_conversation(engine.store, conversation)))
+            assert (wire.bodies, wire.answers) == (3, 3), (wire.uncompared_bodies, wire.uncompared_answers)
+            events = [step.record.decode_event() for step in steps]
+    (failed,) = [event for event in events if isinstance(event, Failed)]
+    assert (failed.kind, failed.retryable) == ("server", True)
+    assert word in failed.message
+    assert failed.content == ("half" if is_streamed else None)
