@@ -271,6 +271,11 @@ class HostAdapter(ABC):
         body = self._prepare_body(request, stream=False)
         headers, digest = CallHeaders(), compute_body_digest(body)
         try:
+            if body.get("stream"):
+                message = (
+                    "`batch: true`: an answer of a batch job comes whole; leave `stream` out of `extra_body`"
+                )
+                raise ProviderError(kind="bad_request", message=message)
             answer = await ask(self.find_batch_api(body), encode_body(body))
             capture = find_capture()
             if capture is not None:

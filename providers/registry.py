@@ -14,11 +14,12 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.entries import check_offline_mode, resolve_address, resolve_file_paths
 from toolchart.providers.hosts import find_host
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
+from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.limits import find_limiter, keep_rate_limits
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import find_literal_secrets, remember_environment, remember_secret
 from toolchart.states.descriptors import load_row_reference
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.ports import BodyBuilder, Provider
 
 if TYPE_CHECKING:
@@ -96,9 +97,14 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
     """
     from toolchart.providers.recording.player import RecordedProvider
 
-    host = find_host(config.provider)
-    if host.answers_from_log:
+    if find_host(config.provider).answers_from_log:
         return accept_text_calls(_wrap_text_calls(RecordedProvider(()), config))
+    return accept_text_calls(_wrap_text_calls(_create_keyless_adapter(config, resolve), config))
+
+
+def _create_keyless_adapter(config: LLMConfig, resolve: Callable[[str], str]) -> Provider:
+    """The adapter of an entry for work that calls no host. Raises SpecError."""
+    host = find_host(config.provider)
     placeholders: dict[str, Any] = {"api_key": "none", **dict.fromkeys(_CONNECTION_KEYS)}
     if host.needs_network and resolve_address(config, resolve) is None:
         placeholders["base_url"] = "http://none.invalid"
@@ -107,10 +113,30 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
         return resolve(text) if text == config.base_url else text
 
     adapter = load_row_reference(host, host.adapter)
-    provider = cast(
-        Provider, adapter.from_config(config.model_copy(update=placeholders), resolve_address_only)
-    )
-    return accept_text_calls(_wrap_text_calls(provider, config))
+    return cast(Provider, adapter.from_config(config.model_copy(update=placeholders), resolve_address_only))
+
+
+def check_batch(config: LLMConfig, path: str) -> None:
+    """Refuse `batch: true` for a host that has no batch API, before any conversation.
+
+    An address that is a variable is not looked up here: then the call says it.
+
+    Args:
+        path: where `batch` stands in the spec.
+
+    Raises:
+        SpecError: no batch API is known of the host.
+    """
+    if not find_host(config.provider).needs_network or "${" in (config.base_url or ""):
+        return
+    adapter = _create_keyless_adapter(config, str)
+    try:
+        if not isinstance(adapter, HostAdapter):
+            raise build_no_batch_error(config.provider, "")
+        adapter.find_batch_api({})
+    except ProviderError as error:
+        message, _, hint = error.message.partition(". ")
+        raise SpecError(message, path=path, hint=hint) from None
 
 
 def _wrap_text_calls(provider: Provider, config: LLMConfig) -> Provider:

@@ -35,6 +35,7 @@ from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.entries import check_host_tools
 from toolchart.providers.prices import build_pricer
+from toolchart.providers.registry import check_batch
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.history import read_history
@@ -105,6 +106,8 @@ class Agent:
             if handler.host_tools and handler.llm in spec.llms:
                 place = f"responses[{index}].host_tools"
                 check_host_tools(handler.host_tools, spec.llms[handler.llm], place)
+            if handler.batch and handler.llm in spec.llms and handler.llm not in parts.providers:
+                check_batch(spec.llms[handler.llm], f"responses[{index}].batch")
         self.debug_files: DebugFiles | None = (
             base.debug_files if base is not None else open_debug_files(spec, spec_folder or Path())
         )

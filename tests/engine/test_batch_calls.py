@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from toolchart import Engine, TurnResult
+from toolchart import Engine, SpecError, TurnResult
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.testing.batch_host import BatchHost, answer_text, build_answer
@@ -163,11 +163,14 @@ def test_a_job_that_the_host_refuses_fails_its_calls() -> None:
 
 
 @pytest.mark.parametrize(("provider", "named"), [("ollama", "ollama"), ("openai", "127.0.0.1")])
-def test_a_host_without_a_batch_api_is_named(provider: str, named: str) -> None:
-    """`batch: true` at a host without a known batch API is an error that names the host and those that have
-    one; nothing is sent."""
+def test_a_host_without_a_batch_api_is_named(
+    provider: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`batch: true` at a host without a known batch API, whose address is a variable, is an error of the call
+    that names the host and those that have one; nothing is sent."""
     with BatchHost(answer_text("")) as host:
-        entry = {"provider": provider, "base_url": host.url, "api_key": "k-123456789", "model": "m"}
+        monkeypatch.setenv("HOST_ADDRESS", host.url)
+        entry = {"provider": provider, "base_url": "${HOST_ADDRESS}", "api_key": "k-123456789", "model": "m"}
         spec = {"llms": {"m": entry}, "responses": [{"llm": "m", "batch": True}]}
         with Engine(spec, log="memory") as engine:
             problem = describe_error(engine.run("q"))
@@ -187,6 +190,37 @@ class CopyingHost(BatchHost):
             with closing(sqlite3.connect(self.store)) as source, closing(sqlite3.connect(self.copy)) as copy:
                 source.backup(copy)
         return super().respond(method, target, content)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"provider": "openai", "base_url": "https://api.groq.com/openai/v1"},
+        {"provider": "openai", "base_url": "https://api.openai.com/v1", "batches": False},
+        {"provider": "gemini"},
+        {"provider": "ollama"},
+    ],
+    ids=["groq", "switched off", "gemini", "ollama"],
+)
+def test_a_host_without_a_batch_api_is_refused_at_load(entry: dict[str, Any]) -> None:
+    """`batch: true` for a host without a known batch API is an error before any conversation: it names the
+    place in the spec, and needs no key."""
+    spec = {"llms": {"m": {**entry, "model": "x"}}, "responses": [{"llm": "m", "batch": True}]}
+    with pytest.raises(SpecError, match="no batch API is known") as caught:
+        Engine(spec, log="memory").run("q")
+    assert caught.value.path == "responses[0].batch"
+
+
+def test_a_batch_call_is_no_stream() -> None:
+    """A body that asks for a stream cannot go into a job: the call fails before anything is sent, and its
+    error says what to leave out."""
+    with BatchHost(answer_text("")) as host:
+        spec = make_spec(host, extra_body={"stream": True})
+        with Engine(spec, log="memory") as engine:
+            result = engine.run("q0", conversation="c")
+            assert list_events(engine, "c", "call_submitted") == []
+    assert "`stream`" in describe_error(result)
+    assert describe_error(result).startswith("bad_request")
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
