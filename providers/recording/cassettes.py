@@ -28,6 +28,13 @@ from toolchart.providers.transport.stream_frames import EventFrameReader, FrameR
 from toolchart.states.chart.source_positions import convert_yaml_error
 from toolchart.states.errors import SpecError
 
+MAX_CASSETTE_CHARACTERS = 64 * 2**20
+"""Most bytes of a file, and most characters of what it describes, with aliases written out and bodies
+decompressed."""
+
+_MAX_DEPTH = 200
+"""Mappings and lists inside one another; those of a wire format are a tenth of it."""
+
 _PLACEHOLDER = re.compile(r"^(?:<[^>]*>|\$\{[^}]*\})")
 """Hosts may be written as `<OLLAMA_API_BASE>` or `${OLLAMA_HOST}`."""
 
@@ -55,10 +62,10 @@ def read_cassette(path: Path) -> tuple[Exchange, ...]:
     """The exchanges of a cassette, in order.
 
     Raises:
-        SpecError: the file does not exist or is not a cassette.
+        SpecError: the file does not exist, is not a cassette, or describes more than a cassette may hold.
     """
     try:
-        text = path.read_text("utf-8-sig")
+        text = _read_bounded_text(path)
         data = json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=_make_loader())
     except FileNotFoundError:
         raise SpecError(
@@ -66,14 +73,73 @@ def read_cassette(path: Path) -> tuple[Exchange, ...]:
         ) from None
     except yaml.YAMLError as error:
         raise convert_yaml_error(error, str(path)) from None
+    except RecursionError:
+        raise _build_depth_error(path) from None
     except (OSError, ValueError) as error:
         raise SpecError(f"the cassette cannot be read: {error}", file=str(path)) from None
+    _CassetteMeasure(path).measure_value(data, 0)
+    body_bytes = 0
+    exchanges = []
     try:
-        return tuple(_read_exchange(item) for item in _iterate_interactions(data, path))
+        for item in _iterate_interactions(data, path):
+            exchanges.append(_read_exchange(item))
+            body_bytes += len(exchanges[-1].response_body)
+            if body_bytes > MAX_CASSETTE_CHARACTERS:
+                raise _build_size_error(path)
+        return tuple(exchanges)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SpecError(
             f"an exchange of the cassette is damaged: {type(error).__name__}: {error}", file=str(path)
         ) from None
+
+
+def _read_bounded_text(path: Path) -> str:
+    with open(path, "rb") as file:
+        data = file.read(MAX_CASSETTE_CHARACTERS + 1)
+    if len(data) > MAX_CASSETTE_CHARACTERS:
+        raise _build_size_error(path)
+    return data.decode("utf-8-sig")
+
+
+def _build_size_error(path: Path) -> SpecError:
+    return SpecError(
+        f"the cassette describes more than {MAX_CASSETTE_CHARACTERS // 2**20} MiB",
+        file=str(path),
+        hint="divide it into several cassettes",
+    )
+
+
+def _build_depth_error(path: Path) -> SpecError:
+    return SpecError(f"nested too deeply: more than {_MAX_DEPTH} levels", file=str(path))
+
+
+class _CassetteMeasure:
+    """Counts the characters of a document with its aliases written out, before anything is made of it.
+
+    An alias is the same object in several places, so each object is measured once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sizes: dict[int, int] = {}
+
+    def measure_value(self, value: Any, depth: int) -> int:
+        """The number of characters of a value.
+
+        Raises:
+            SpecError: more than the limit, or nested too deeply, as a value is that contains itself.
+        """
+        if not isinstance(value, Mapping | list):
+            return len(value) if isinstance(value, str | bytes) else 1
+        if depth > _MAX_DEPTH:
+            raise _build_depth_error(self._path)
+        if id(value) not in self._sizes:
+            parts = [*value, *value.values()] if isinstance(value, Mapping) else value
+            self._sizes[id(value)] = 1 + sum(self.measure_value(part, depth + 1) for part in parts)
+        size = self._sizes[id(value)]
+        if size > MAX_CASSETTE_CHARACTERS:
+            raise _build_size_error(self._path)
+        return size
 
 
 def _make_loader() -> Any:
@@ -172,20 +238,27 @@ def decompress_body(data: bytes, coding: str) -> bytes:
     """The plain bytes of a body with that `content-encoding`.
 
     Some recorders decompress and leave the header as it was, so the first bytes decide.
+
+    Raises:
+        ValueError: larger than the limit of a cassette; it was not decompressed on.
     """
     is_compressed = data[:2] == b"\x1f\x8b" or ("deflate" in coding and data[:1] == b"\x78")
     try:
         # A decompressor object also gives what there is of a truncated stream. 47: gzip or zlib, by its head.
-        return zlib.decompressobj(47).decompress(data) if is_compressed else data
+        limit = MAX_CASSETTE_CHARACTERS + 1
+        plain = zlib.decompressobj(47).decompress(data, limit) if is_compressed else data
     except zlib.error:
         return data
+    if len(plain) > MAX_CASSETTE_CHARACTERS:
+        raise ValueError(f"a body is larger than {MAX_CASSETTE_CHARACTERS // 2**20} MiB")
+    return plain
 
 
 def _parse_json_body(body: bytes) -> Any:
     """The body as JSON; None where it is not JSON."""
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ import pytest
 import yaml
 from recorded_traffic import RECORDED, list_cassette_paths, load_cassette_server, needs_recorded
 
-from toolchart.providers.recording.cassettes import Exchange, find_endpoint, read_cassette
+from toolchart.providers.recording.cassettes import (
+    MAX_CASSETTE_CHARACTERS,
+    Exchange,
+    find_endpoint,
+    read_cassette,
+)
 from toolchart.providers.recording.player import read_cassette_calls
 from toolchart.states.errors import SpecError
 
@@ -120,6 +126,44 @@ def test_other_files_are_refused(tmp_path: Path, name: str, text: str, words: st
     with pytest.raises(SpecError, match=words) as caught:
         read_cassette_calls(tmp_path / name)
     assert name in str(caught.value)
+
+
+def write_bombs() -> dict[str, str]:
+    """Cassettes of a few kilobytes that describe more than a recording may hold."""
+    exchange = "request: {uri: 'https://x.example/v1/chat/completions'}, response: "
+    packed = base64.b64encode(gzip.compress(bytes(MAX_CASSETTE_CHARACTERS // 2 + 1))).decode()
+    compressed = f"{{{exchange}{{body: {{base64_string: {packed}}}}}}}"
+    text = "x" * 1000
+    rows = [f"a0: &a0 ['{text}', '{text}']", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 30))]
+    deep = "[" * 5000 + "]" * 5000
+    return {
+        "two compressed bodies.yaml": f"interactions: [{compressed}, {compressed}]",
+        "aliases of aliases.yaml": "\n".join(rows) + f"\ninteractions: [{{{exchange}{{body: *a29}}}}]",
+        "an alias of itself.yaml": f"interactions: [{{{exchange}{{body: &a [*a]}}}}]",
+        "nested.yaml": f"interactions: {deep}",
+        "nested.json": f'{{"interactions": {deep}}}',
+    }
+
+
+BOMBS = (
+    *("two compressed bodies.yaml", "aliases of aliases.yaml", "an alias of itself.yaml"),
+    *("nested.yaml", "nested.json"),
+)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_cassette_beyond_the_limits_is_refused(tmp_path: Path, name: str) -> None:
+    """A small cassette that expands, contains itself or is nested too deeply costs an error."""
+    (tmp_path / name).write_text(write_bombs()[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(SpecError, match=r"MiB|nested too deeply") as caught:
+            read_cassette(tmp_path / name)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert name in str(caught.value)
+    assert most < 3 * MAX_CASSETTE_CHARACTERS
 
 
 def test_missing_cassette() -> None:

@@ -154,6 +154,13 @@ def test_size_is_bounded_before_it_is_computed(expression: str) -> None:
     assert kind in ("value", "refused")
 
 
+@pytest.mark.parametrize("name", ["min", "max"])
+@pytest.mark.parametrize(("argument", "value"), [("22/7", "22/7"), ("3", "3"), ("1.5", "3/2")])
+def test_the_least_of_one_number_is_the_number(name: str, argument: str, value: str) -> None:
+    """`min` and `max` of one number are that number; Python's own functions raise TypeError there."""
+    assert try_to_calculate(f"{name}({argument})") == try_to_calculate(value)
+
+
 @settings(max_examples=choose_count(short=40, long=150), deadline=None)
 @given(
     text=st.text(max_size=60)

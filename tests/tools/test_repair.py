@@ -128,6 +128,7 @@ def test_broken_json_with_a_clear_meaning_is_repaired(raw: str, expected_argumen
         "{" * 9000,
         '{"a": 1]',
         "{" + " " * 30_000 + "'a': 1}",
+        '{\u201c```json{""}```}',  # json_repair raises AssertionError
     ],
 )
 def test_truncated_or_ambiguous_json_is_not_repaired(raw: str) -> None:

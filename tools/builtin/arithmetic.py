@@ -212,10 +212,18 @@ def _require_integers(function: Callable[[int, int], int]) -> Callable[[Number, 
     return call_with_integers
 
 
+def _compute_least(*values: Number) -> Number:
+    return min(values)  # a tuple: `min` itself takes one value for something to iterate
+
+
+def _compute_greatest(*values: Number) -> Number:
+    return max(values)
+
+
 _PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
-    "min": min,
-    "max": max,
+    "min": _compute_least,
+    "max": _compute_greatest,
     "floor": math.floor,
     "ceil": math.ceil,
     "round": _round_half_up,
