@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
     from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
     from toolchart.engine.log.fork import ForkChanges as ForkChanges
+    from toolchart.engine.log.reading.records import ReadRecord as ReadRecord
+    from toolchart.engine.log.reading.summaries import ConversationPage as ConversationPage
+    from toolchart.engine.log.reading.summaries import ConversationSummary as ConversationSummary
+    from toolchart.engine.log.reading.summaries import UnreadableConversation as UnreadableConversation
     from toolchart.engine.log.secrecy.erasing import ContentElsewhere as ContentElsewhere
     from toolchart.engine.log.secrecy.erasing import ErasedConversation as ErasedConversation
     from toolchart.engine.log.secrecy.erasing import ErasureChoice as ErasureChoice
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from toolchart.engine.rerun.report import RerunReport as RerunReport
     from toolchart.engine.rerun.report import RerunResult as RerunResult
     from toolchart.engine.runtime.clock import Clock as Clock
+    from toolchart.engine.runtime.conversation_views import ConversationView as ConversationView
+    from toolchart.engine.runtime.conversation_views import Waiting as Waiting
     from toolchart.engine.runtime.engine import Engine as Engine
     from toolchart.engine.runtime.handle import Conversation as Conversation
     from toolchart.engine.runtime.parts import Approver as Approver
@@ -163,6 +169,13 @@ if not TYPE_CHECKING:
         {
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
+            "toolchart.engine.runtime.conversation_views": ("ConversationView", "Waiting"),
+            "toolchart.engine.log.reading.summaries": (
+                "ConversationPage",
+                "ConversationSummary",
+                "UnreadableConversation",
+            ),
+            "toolchart.engine.log.reading.records": ("ReadRecord",),
             "toolchart.engine.runtime.result": (
                 "TurnResult",
                 "FinishedCall",

@@ -211,9 +211,9 @@ class Configured(Event, frozen=True, kw_only=True, tag="configured"):
     parent: ParentLink | None = None
     """For a child conversation: what asked for it."""
     owner: str = ""
-    """Reserved: whose conversation it is."""
+    """Whose conversation it is, as its first message said; empty for nobody's."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
-    """Reserved: what users attached to the conversation, by name."""
+    """What its first message attached to the conversation, by name."""
 
 
 class Continued(Event, frozen=True, kw_only=True, tag="continued"):
@@ -248,7 +248,7 @@ class Forked(Event, frozen=True, kw_only=True, tag="forked"):
     owner: str = ""
     """Reserved: whose conversation it is, where that is not the parent's owner."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
-    """Reserved: what users attached to the fork, by name."""
+    """Reserved: what users attached to the fork, by name; without them it has the parent's."""
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):

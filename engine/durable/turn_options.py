@@ -14,7 +14,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, message_to_dict
 from toolchart.tools.sources.attachments import load_attachments
 
-_PLAIN = ("handler", "variables", "llm", "model")
+_PLAIN = ("handler", "variables", "owner", "tags", "llm", "model")
 
 _SCHEMA = "output_schema"
 

@@ -67,6 +67,81 @@ def find_parent(record: ReadRecord) -> Mapping[str, Any] | None:
     return link if isinstance(link, dict) else None
 
 
+# -- owners ----------------------------------------------------------------------------------------
+
+MAX_OWNER_LENGTH = 200
+"""Characters of the name of an owner. So it stands in the first record itself, which listings read, and never
+in a large part beside it."""
+
+
+class Heading(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose conversation one is, and what was attached to it when it began."""
+
+    owner: str = ""
+    """Empty for nobody's."""
+    tags: Mapping[str, str] = {}
+
+
+NO_HEADING = Heading()
+
+
+def read_heading(store: Store, conversation: str) -> Heading | None:
+    """Owner and tags of a conversation; None where there is no such conversation.
+
+    A child has those of its parent, and so has a fork that names no others.
+
+    Raises:
+        LogDamaged: a first record cannot be read.
+    """
+    heading, seen = None, set[str]()
+    name: str | None = conversation
+    while name is not None and name not in seen:
+        seen.add(name)
+        line = next(iter(store.read_lines(name)), None)
+        if line is None:
+            break
+        event, known = parse_line(line, 0, name).event, heading or NO_HEADING
+        heading = Heading(
+            owner=known.owner or str(event.get("owner") or ""), tags=known.tags or event.get("tags") or {}
+        )
+        name = _find_origin(name, event.get("parent"))
+    return heading
+
+
+def _find_origin(conversation: str, parent: Any) -> str | None:
+    """The conversation whose owner this one has: the one that runs it, that it was forked from, or for whose
+    turns it finds the context; None where it is one of its own."""
+    if parent:
+        return str(parent["conversation"] if isinstance(parent, dict) else parent)
+    subject = conversation.removesuffix(_CONTEXT)
+    return subject if subject != conversation else None
+
+
+def require_heading(store: Store, conversation: str, heading: Heading) -> None:
+    """Refuse a message to a conversation that has another owner, or other tags, than the message says.
+
+    Raises:
+        SpecError: it has; nothing was written.
+    """
+    known = read_heading(store, conversation)
+    if known is None:
+        return
+    if heading.owner and heading.owner != known.owner:
+        # Whose it is is not said: who asks may be anybody.
+        whose = "belongs to somebody else" if known.owner else "was begun without an owner"
+        raise SpecError(
+            f"conversation {conversation!r} {whose}",
+            path="owner",
+            hint="an owner is recorded when a conversation begins; begin another one for this owner",
+        )
+    if heading.tags and heading.tags != known.tags:
+        raise SpecError(
+            f"conversation {conversation!r} was begun with other tags",
+            path="tags",
+            hint="tags are recorded when a conversation begins; leave them out, or repeat the same ones",
+        )
+
+
 def find_root(store: Store, conversation: str) -> str:
     """The conversation that a child works for in the end; any other conversation itself."""
     seen = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -59,17 +60,37 @@ _MAPPING = _Kind(
 )
 _POSITIVE = _Kind(lambda value: _is_number(value) and value > 0, "a number above 0")
 _WHOLE = _Kind(lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number")
+_TIME = _Kind(lambda value: isinstance(value, datetime), "a datetime")
 _LIST = _Kind(_is_list, "a list", "write [...] around a single value")
 
 _KINDS = {
     "message": _TEXT,
     "conversation": _or_none(_TEXT),
     "handler": _or_none(_TEXT),
+    "owner": _or_none(_TEXT),
+    "tags": _or_none(
+        _Kind(
+            lambda value: (
+                isinstance(value, Mapping)
+                and all(isinstance(text, str) for pair in value.items() for text in pair)
+            ),
+            "a mapping from texts to texts",
+        )
+    ),
     "llm": _or_none(_TEXT),
     "model": _or_none(_TEXT),
     "variables": _or_none(_MAPPING),
     "history": _LIST,
     "attachments": _LIST,
+    "state": _or_none(_TEXT),
+    "tool": _or_none(_TEXT),
+    "agent": _or_none(_TEXT),
+    "text": _or_none(_TEXT),
+    "before": _or_none(_TEXT),
+    "since": _or_none(_TIME),
+    "until": _or_none(_TIME),
+    "limit": _Kind(lambda value: _WHOLE.accepts(value) and value > 0, "a whole number from 1"),
+    "start": _Kind(lambda value: _WHOLE.accepts(value) and value >= 0, "a whole number from 0"),
     "output_type": _or_none(_Kind(_is_type, "a type", "give the class itself: output_type=City")),
     "observer": _or_none(_FUNCTION),
     "on_delta": _or_none(_FUNCTION),

@@ -14,7 +14,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
-from toolchart.engine.log.family import refuse_child
+from toolchart.engine.log.family import NO_HEADING, Heading, refuse_child
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.record import FORMAT, Journal
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 
 Value = TypeVar("Value")
+
+_LASTING = ("texts", "parent", "owner", "tags")
+"""Fields of `configured` that a conversation keeps, whatever this release or another agent would write."""
 
 _NO_MODEL = NoModel()
 """The provider of a driver while it has no turn."""
@@ -90,6 +93,7 @@ class Conversations:
         service: str,
         parent: ParentLink | None = None,
         loaded: ReplayedConversation | None = None,
+        heading: Heading = NO_HEADING,
     ) -> Driver:
         """The driver for the next turn of a conversation; begins the conversation where there is none.
 
@@ -98,6 +102,7 @@ class Conversations:
         Args:
             parent: for a child: what asks for its turn.
             loaded: the conversation, where the caller has read it under the same lease.
+            heading: whose conversation it is, and its tags, where it begins.
 
         Raises:
             SpecError: a turn of the conversation runs or is open, or it is a child and its parent does
@@ -110,7 +115,7 @@ class Conversations:
         if driver is None or (token and driver.lease_token != token - 1):
             loaded_conversation = loaded or load_conversation(self._store, name)
             driver = (
-                self._begin_conversation(name, parent)
+                self._begin_conversation(name, parent, heading)
                 if loaded_conversation is None
                 else self._continue_conversation(name, loaded_conversation, parent)
             )
@@ -119,7 +124,11 @@ class Conversations:
         return driver
 
     async def prepare_driver(
-        self, name: str, service: str, loaded: ReplayedConversation | None = None
+        self,
+        name: str,
+        service: str,
+        loaded: ReplayedConversation | None = None,
+        heading: Heading = NO_HEADING,
     ) -> Driver:
         """`open_driver`; where the conversation waits for its user and a timer has run out, that happened
         before the user's message: it fires first.
@@ -127,7 +136,7 @@ class Conversations:
         Raises:
             SpecError: a turn of the conversation is open.
         """
-        driver = self.open_driver(name, service, loaded=loaded)
+        driver = self.open_driver(name, service, loaded=loaded, heading=heading)
         settings = driver.snapshot.settings
         if settings is None or driver.snapshot.has_ended or not self.has_work(driver.snapshot, name):
             return driver
@@ -295,7 +304,7 @@ class Conversations:
             raise build_running_turn_error(name)
         self._resting.drop(name)
         previous, current = loaded_conversation.configured, self.build_configured_event(name)
-        parts = structs.asdict(current) | {"texts": previous.texts, "parent": previous.parent}
+        parts = structs.asdict(current) | {name: getattr(previous, name) for name in _LASTING}
         journal, snapshot = self._open_journal(name, loaded_conversation), loaded_conversation.snapshot
         driver = self._build_driver(name, None, snapshot, journal, self._machine)
         driver.apply_event(Migrated(**parts))
@@ -332,10 +341,12 @@ class Conversations:
 
     # -- drivers ---------------------------------------------------------------------------------
 
-    def _begin_conversation(self, name: str, parent: ParentLink | None) -> Driver:
+    def _begin_conversation(self, name: str, parent: ParentLink | None, heading: Heading) -> Driver:
         """The driver of a new conversation, with its `configured` event applied."""
         driver = self._build_driver(name, None, Snapshot(), Journal(self._log, name), self._machine)
-        driver.apply_event(replace(self.build_configured_event(name), parent=parent))
+        configured = self.build_configured_event(name)
+        tags = dict(heading.tags)
+        driver.apply_event(replace(configured, parent=parent, owner=heading.owner, tags=tags))
         return driver
 
     def _continue_conversation(
@@ -355,8 +366,7 @@ class Conversations:
         driver = self._build_driver(name, None, loaded_conversation.snapshot, journal, machine)
         has_same_agent = (previous.spec, previous.tools) == (current.spec, current.tools)
         if not keeps_chart and not (has_same_chart and has_same_agent):
-            # The texts of a conversation stay, whatever this release would write.
-            driver.apply_event(replace(current, texts=previous.texts, parent=previous.parent))
+            driver.apply_event(replace(current, **{name: getattr(previous, name) for name in _LASTING}))
         else:
             self._apply_continuation(driver, loaded_conversation)
         return driver

@@ -18,19 +18,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from copy import copy
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from toolchart.engine.log.family import NO_HEADING, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
+from toolchart.engine.runtime.conversation_views import needs_person
 from toolchart.engine.runtime.parking import PARK_AFTER
-from toolchart.engine.runtime.parts import Parts, ResumeOptions, StreamOptions, TurnOptions, build_hooks
+from toolchart.engine.runtime.parts import (
+    Parts,
+    ResumeOptions,
+    StreamOptions,
+    TurnOptions,
+    build_hooks,
+    read_heading_options,
+)
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta
@@ -156,7 +167,7 @@ class Engine:
         self.tools, self.hosts = agent.tools, agent.hosts
         self._log = GroupCommit(self.store, lease_s=self._lease_s)
         agent.open_conversations(self.store, self._log)
-        self.conversations = agent.conversations
+        self._conversations = agent.conversations
         if self._witness is not None:
             self._log.listeners.append(self._witness.note_records)
         self._open_turns = OpenTurns(agent, self.store, self._log, self._witness)
@@ -201,8 +212,8 @@ class Engine:
         (`TurnResult.waiting_messages`); one that a crash has left goes on.
 
         Args:
-            options: `conversation`, `handler`, `variables`, `history`, `attachments`, `llm`, `model`,
-                `output_type`, `observer`, `on_delta`; `TurnOptions` describes them.
+            options: `conversation`, `owner`, `tags`, `handler`, `variables`, `history`, `attachments`, `llm`,
+                `model`, `output_type`, `observer`, `on_delta`; `TurnOptions` describes them.
 
         Raises:
             SpecError: there is no handler, prompt or provider for this turn.
@@ -220,23 +231,30 @@ class Engine:
         Args:
             is_first: whether the conversation must have no turn yet.
         """
+        heading = read_heading_options(options)
+        if heading is not None:
+            require_heading(self.store, name, heading)
         if not is_first:
             kept = await self._open_turns.say_to_busy_turn(name, message, options)
             if kept is not None:
                 return kept
-        hooks, conversations, driver = build_hooks(options), self.conversations, None
+        hooks, conversations, driver = build_hooks(options), self._conversations, None
         try:
             async with self._ownership.work_on(name) as hold:
                 result: TurnResult | None = None
                 loaded = None if is_first else conversations.load_unless_kept(name)
                 if is_first:
                     self._open_turns.check_first(name)
-                elif loaded is not None and not loaded.snapshot.is_over:
+                elif heading is not None:
+                    require_heading(self.store, name, heading)  # it may have begun meanwhile
+                if loaded is not None and not loaded.snapshot.is_over:
                     result = await self._open_turns.say_to_open_turn(name, loaded, message, options)
                     loaded = None  # the log has gone on
                 if result is None:
                     started = await self._agent.plan_turn(name, message, options, hooks.answer_form)
-                    driver = await conversations.prepare_driver(name, started.settings.service, loaded)
+                    driver = await conversations.prepare_driver(
+                        name, started.settings.service, loaded, heading or NO_HEADING
+                    )
                     driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
                     snapshot = await conversations.run_driver(name, driver, started)
                     result = self._open_turns.build_result(snapshot, name, hooks)
@@ -284,6 +302,60 @@ class Engine:
         from toolchart.engine.runtime.handle import Conversation
 
         return Conversation(self, conversation or generate_conversation_id())
+
+    @check_arguments()
+    def conversations(
+        self,
+        *,
+        state: str | None = None,
+        owner: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        tool: str | None = None,
+        model: str | None = None,
+        agent: str | None = None,
+        text: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        waiting: bool = False,
+        with_children: bool = False,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> ConversationPage:
+        """List conversations of the log, the newest first, a page at a time; all conditions must hold.
+
+        A row is read from the first records and the newest one, and nothing is derived. `tool`, `model`,
+        `agent` and `text` read further records, as far as they need them; `waiting` those of open turns. One
+        page looks at 2,000 conversations at most.
+
+        Args:
+            state: the current state of the chart.
+            owner: whose they are; `arun` records it.
+            tags: they have all of these; `arun` records them.
+            tool: the model called this tool.
+            model: this model was requested, or has answered.
+            agent: the name in the spec of the agent.
+            text: a message contains it, ignoring case.
+            since: written to at this time or later.
+            until: begun at this time or earlier.
+            waiting: only those in which somebody may approve or answer something now.
+            with_children: list the agents that conversations run, too.
+            before: `next` of the page before.
+        """
+        where = ConversationFilter(
+            state=state,
+            owner=owner,
+            tags=tags or {},
+            tool=tool,
+            model=model,
+            agent=agent,
+            text=text,
+            since=_require_zone("since", since),
+            until=_require_zone("until", until),
+        )
+        condition = partial(needs_person, self.store) if waiting else None
+        return read_page(
+            self.store, where, limit=limit, before=before, with_children=with_children, condition=condition
+        )
 
     @check_arguments(ResumeOptions)
     async def aresume(
@@ -401,8 +473,8 @@ class Engine:
             return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
-        self.conversations.allow_settings(changes.settings if changes is not None else {})
-        driver = self.conversations.fork_driver(name, plan)
+        self._conversations.allow_settings(changes.settings if changes is not None else {})
+        driver = self._conversations.fork_driver(name, plan)
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             await driver.commit()
@@ -465,6 +537,9 @@ class Engine:
         conversation = options.get("conversation")
         if not conversation:
             raise SpecError("a turn that is run once needs `conversation`", hint="make it of the input's key")
+        heading = read_heading_options(options)
+        if heading is not None:
+            require_heading(self.store, conversation, heading)
         begin = partial(self._begin_turn, conversation, message, options, is_first=True)
         return await self._open_turns.run_once(conversation, message, begin, options)
 
@@ -716,7 +791,7 @@ class Engine:
 
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
-        return self.conversations.build_configured_event(conversation)
+        return self._conversations.build_configured_event(conversation)
 
     async def aclose(self) -> None:
         """Close connections and, where this engine opened it, the log.
@@ -750,6 +825,17 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _require_zone(name: str, time: datetime | None) -> datetime | None:
+    """The time.
+
+    Raises:
+        SpecError: nobody knows of which zone it is.
+    """
+    if time is not None and time.tzinfo is None:
+        raise SpecError(f"{name} has no time zone", path=name, hint="datetime(2026, 11, 1, tzinfo=UTC)")
+    return time
 
 
 def _open_witness(spec: AgentSpec, store: Store, clock: Clock) -> TurnWitness | None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
+from toolchart.engine.log.family import list_children
+from toolchart.engine.log.reading.records import ReadRecord, read_conversation
+from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.runtime.arguments import check_arguments
+from toolchart.engine.runtime.conversation_views import (
+    ConversationView,
+    Waiting,
+    follow_steps,
+    read_results,
+    read_total_usage,
+    read_view,
+    read_waiting,
+)
 from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import ForkResult, PendingApproval, TurnResult
 from toolchart.states.errors import SpecError
@@ -14,7 +26,8 @@ from toolchart.states.events import Decided
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.states.messages import Delta
+    from toolchart.states.messages import Delta, Message, Usage
+    from toolchart.states.ports import Store
 
 
 Pieces: TypeAlias = "AsyncGenerator[StepTaken | Delta | TurnResult, None]"
@@ -23,6 +36,8 @@ Pieces: TypeAlias = "AsyncGenerator[StepTaken | Delta | TurnResult, None]"
 
 class _TurnRunner(Protocol):
     """What a handle needs of its engine; `Engine` describes each method."""
+
+    store: Store
 
     async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
@@ -89,12 +104,78 @@ class Conversation:
         """Stop the turn that runs now; as `Engine.acancel`."""
         await self._engine.acancel(self.id, reason)
 
+    # -- reading ---------------------------------------------------------------------------------
+    #
+    # Each of these reads what it returns from the log when it is asked for, and runs nothing. In a coroutine,
+    # `await asyncio.to_thread(conversation.read)` keeps the event loop free.
+
+    def read(self) -> ConversationView:
+        """The conversation as a page shows it first: its row in a list, what it waits for, results and cost.
+
+        Raises:
+            SpecError: there is no such conversation.
+        """
+        return read_view(self._engine.store, self.id)
+
+    @property
+    def waiting(self) -> Waiting:
+        """What may be approved or answered now, in children too; nothing where no turn is open."""
+        return read_waiting(self._engine.store, self.id)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages as the model saw them, those that a fork shares with its parent first."""
+        return collect_transcript(
+            read_conversation(self._engine.store, self.id, include_shared=True)
+        ).messages
+
+    @property
+    def steps(self) -> tuple[ReadRecord, ...]:
+        """Its records, the oldest first: what happened, which states it led to, and what was asked for."""
+        return tuple(read_conversation(self._engine.store, self.id))
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """The newest value of each result of the chart; a text is `{content: text}`."""
+        return read_results(self._engine.store, self.id)
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and cost of its model calls and of those of the agents that it runs."""
+        return read_total_usage(self._engine.store, self.id)
+
+    @property
+    def cost(self) -> float | None:
+        """The money that it cost, in the currency of the price table; None where it is not known."""
+        return self.usage.cost
+
+    @property
+    def children(self) -> tuple[Conversation, ...]:
+        """The conversations of the agents that it runs, in the order in which they were asked for."""
+
+        names = list_children(self._engine.store, self.id, skip_unreadable=True)
+        return tuple(Conversation(self._engine, name) for name in names)
+
+    @check_arguments()
+    def follow(self, start: int = 0, *, every_s: float = 0.2) -> AsyncGenerator[ReadRecord, None]:
+        """Yield its records from number `start` on, and then each one when it is written, by any process.
+
+        It goes on until it is closed; `ends_turn` of a record says that a turn is over.
+
+        Args:
+            every_s: seconds between two looks into the log.
+        """
+        return follow_steps(self._engine.store, self.id, start, every_s)
+
     # -- decisions -------------------------------------------------------------------------------
 
     @property
     def pending_approvals(self) -> list[PendingApproval]:
-        """The calls that wait for a decision, as the last result has them."""
-        return self.last_result.pending_approvals if self.last_result is not None else []
+        """The calls that wait for a decision, as the last result has them; without one, after a restart for
+        instance, as the log has them."""
+        if self.last_result is not None:
+            return self.last_result.pending_approvals
+        return list(self.waiting.approvals)
 
     @check_arguments()
     async def aapprove(

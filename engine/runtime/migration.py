@@ -40,7 +40,7 @@ async def migrate_conversation(
         find_agent_cost=build_cost_finder(engine.spec),
     )
     if report.is_approved and is_recorded:
-        await engine.conversations.record_migration(conversation, loaded_conversation)
+        await engine._conversations.record_migration(conversation, loaded_conversation)
     return report
 
 

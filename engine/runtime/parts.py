@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.engine.log.family import MAX_OWNER_LENGTH, Heading
 from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.batch_calls import BatchCollector
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.states.core.step import Step
 from toolchart.states.effects import AskPerson, Effect, RunAgent
+from toolchart.states.errors import SpecError
 from toolchart.states.events import AgentAnswering, Answered, Answering, Decided, Event
 from toolchart.states.machine import Machine
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
@@ -240,6 +242,13 @@ class StreamOptions(TypedDict, total=False):
     `{type, text}`."""
     attachments: Sequence[Attachment]
     """Pictures, files, sounds: parts, bytes, paths, or public addresses to fetch."""
+    owner: str | None
+    """Whose conversation it is. It is recorded when the conversation begins; a later message with another
+    owner is refused, so a program that always names its user lets nobody into the conversation of somebody
+    else."""
+    tags: Mapping[str, str] | None
+    """What the program attaches to a conversation that begins, by name, to find it again. A later message may
+    repeat them."""
     llm: str | None
     """Name of an `llms` entry, instead of the handler's."""
     model: str | None
@@ -266,6 +275,24 @@ class ResumeOptions(TypedDict, total=False):
     output_type: Any
     observer: Observer | None
     on_delta: DeltaObserver | None
+
+
+def read_heading_options(options: TurnOptions) -> Heading | None:
+    """The heading that the options of a turn ask for; None where they ask for none.
+
+    Raises:
+        SpecError: the owner is empty or too long.
+    """
+    owner, tags = options.get("owner"), options.get("tags")
+    if owner is not None and not owner.strip():
+        raise SpecError("owner is empty", hint="leave it out for a conversation of nobody")
+    if len(owner or "") > MAX_OWNER_LENGTH:
+        raise SpecError(
+            f"owner has more than {MAX_OWNER_LENGTH} characters", hint="give an id, not a document"
+        )
+    if owner is None and tags is None:
+        return None
+    return Heading(owner=owner or "", tags=dict(tags or {}))
 
 
 class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):

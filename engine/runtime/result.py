@@ -92,8 +92,8 @@ class PendingApproval(_Row, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     params: dict[str, Any] | None
     """The arguments."""
-    conversation: str = ""
-    """The child conversation in which it waits; empty for the conversation itself."""
+    conversation: str
+    """The conversation in which it waits: that of the result, or a child of it."""
     approvers: tuple[str, ...] = ()
     """Who may decide; empty for anybody."""
     runs: str = ""
@@ -113,8 +113,8 @@ class WaitingCall(_Row, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     params: dict[str, Any] | None
     """The arguments."""
-    conversation: str = ""
-    """The child conversation in which it waits; empty for the conversation itself."""
+    conversation: str
+    """The conversation in which it waits: that of the result, or a child of it."""
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,8 +308,8 @@ def build_turn_result(
         usage=snapshot.usage,
         limit_reached=snapshot.limit_reached,
         limit_value=_find_limit_value(snapshot) if snapshot.limit_reached else None,
-        pending_approvals=list_pending_approvals(snapshot) if has_calls else [],
-        waiting_calls=list_waiting_calls(snapshot) if has_calls else [],
+        pending_approvals=list_pending_approvals(snapshot, conversation) if has_calls else [],
+        waiting_calls=list_waiting_calls(snapshot, conversation) if has_calls else [],
         questions=describe_questions(snapshot) if has_effects else [],
         due=find_earliest_due(snapshot) if has_effects and not snapshot.has_ended else None,
         awaits_user=is_over and not snapshot.has_ended,
@@ -427,11 +427,11 @@ def _list_finished_calls(snapshot: Snapshot) -> list[FinishedCall]:
     ]
 
 
-def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[PendingApproval]:
+def list_pending_approvals(snapshot: Snapshot, conversation: str) -> list[PendingApproval]:
     """The calls that wait for a decision.
 
     Args:
-        conversation: the child conversation of the snapshot, if it is one.
+        conversation: the conversation of the snapshot.
     """
     questions = [effect for effect in snapshot.open_effects if isinstance(effect, AskApproval)]
     return [
@@ -449,11 +449,11 @@ def list_pending_approvals(snapshot: Snapshot, conversation: str = "") -> list[P
     ]
 
 
-def list_waiting_calls(snapshot: Snapshot, conversation: str = "") -> list[WaitingCall]:
+def list_waiting_calls(snapshot: Snapshot, conversation: str) -> list[WaitingCall]:
     """The calls of an open turn that were begun and have no outcome.
 
     Args:
-        conversation: the child conversation of the snapshot, if it is one.
+        conversation: the conversation of the snapshot.
     """
     calls = () if snapshot.is_over else snapshot.calls
     return [

@@ -391,7 +391,7 @@ async def test_a_message_is_accepted_in_every_state_by_every_door(state: str, do
         await world.finish()
         await world.engine.arun("the last one", conversation="c")
         await world.finish()
-        said = [m.content for m in world.engine.conversations.read_messages("c") if m.role == "user"]
+        said = [m.content for m in world.engine._conversations.read_messages("c") if m.role == "user"]
         assert said.count(TEXT) == 1
         assert said[0] == "go"
         assert said[-1] == "the last one"

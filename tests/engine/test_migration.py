@@ -155,7 +155,7 @@ def shows_counterexample(engine: Engine, snapshot: Snapshot, report: MigrationRe
     """Whether a refusal is true: a part is missing, or some run that goes on from there shows the fault."""
     if {finding.kind for finding in report.findings} & OBSTACLES:
         return True
-    configured = engine.conversations.build_configured_event("c")
+    configured = engine._conversations.build_configured_event("c")
     event = Migrated(**msgspec.structs.asdict(configured))
     turn = ManualTurn.resume(get_machine(engine.chart), snapshot)
     start = SearchNode(turn=turn.apply_event(event)[0], events=(event,))

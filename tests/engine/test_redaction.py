@@ -81,7 +81,7 @@ def test_what_was_performed_is_covered_by_a_keyed_digest(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(EffectPerformer, "perform", note_effect)
     engine, store, _ = run_conversation()
-    redactor = engine.conversations._redactor
+    redactor = engine._conversations._redactor
     asks = [ask for record in read_chain(store.read_lines("c"), "c") for ask in record.asks]
     open_asks = [ask for ask in asks if ask.id in performed]
     for ask in open_asks:
@@ -108,7 +108,7 @@ def test_equal_secrets_stay_equal() -> None:
     store = MemoryStore()
     engine = agents.make_engine([same, same, other, "done"], log=store, functions=[LOGIN], redact=RULES)
     engine.run("go", conversation="c")
-    repeats = [call.repeat for call in engine.conversations._resting.take("c").snapshot.tracked_calls]
+    repeats = [call.repeat for call in engine._conversations._resting.take("c").snapshot.tracked_calls]
     replayed_snapshot = list(replay(store.read_lines("c"), "c"))[-1].step.snapshot
     assert repeats == [call.repeat for call in replayed_snapshot.tracked_calls] == [1, 2, 1]
 

@@ -88,9 +88,9 @@ def test_small_conversations_hold_no_messages(tmp_path: Path) -> None:
         engine.run(FIRST_WORDS, conversation="c")
     words = {message.content for message in gc.get_objects() if type(message) is Message}
     assert FIRST_WORDS not in words
-    assert [message.content for message in engine.conversations.read_messages("c")] == [FIRST_WORDS, "one"]
+    assert [message.content for message in engine._conversations.read_messages("c")] == [FIRST_WORDS, "one"]
     assert engine.run("second", conversation="c").content == "two"
-    assert len(engine.conversations.read_messages("c")) == 4
+    assert len(engine._conversations.read_messages("c")) == 4
 
 
 def test_small_conversations_share_what_is_equal(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_small_conversations_share_what_is_equal(tmp_path: Path) -> None:
     with patch.object(resting, "MAX_WHOLE", 0):
         for name in "abc":
             engine.run("go", conversation=name)
-    kept = [small.snapshot for small in engine.conversations._resting._kept.values()]
+    kept = [small.snapshot for small in engine._conversations._resting._kept.values()]
     assert len({id(snapshot.tools) for snapshot in kept}) == 1
     assert len({id(snapshot.settings) for snapshot in kept}) == 1
     engine.close()

@@ -368,7 +368,7 @@ from toolchart.states.errors import EffectRefused
 async def plant():
     engine = Engine("stock.yaml", log="log.db")
     started = await engine._agent.plan_turn("c", "How much is tea?", {})
-    driver = await engine.conversations.prepare_driver("c", started.settings.service)
+    driver = await engine._conversations.prepare_driver("c", started.settings.service)
     with engine._log:
         driver.apply_event(started)
         await driver.commit()

@@ -212,7 +212,7 @@ def _ask_for_effect(engine: Engine, store: Store, conversation: str) -> None:
     """Append the record that asks for the effect, and perform nothing: as after a crash."""
     loaded = load_conversation(store, conversation)
     assert loaded is not None
-    driver = engine.conversations.resume_driver(conversation, loaded)
+    driver = engine._conversations.resume_driver(conversation, loaded)
 
     async def write() -> None:
         with engine._log:

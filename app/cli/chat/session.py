@@ -68,7 +68,7 @@ class ChatSession:
 
     def list_earlier_messages(self) -> list[str]:
         """What the user has said in the conversation before, the oldest first."""
-        messages = self.engine.conversations.read_messages(self.state.conversation)
+        messages = self.engine.conversation(self.state.conversation).messages
         return [message.content for message in messages if message.role == "user" and message.content]
 
     def handle_interrupt(self) -> bool:

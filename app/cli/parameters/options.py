@@ -110,6 +110,34 @@ class Moment(click.ParamType[datetime]):
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+# -- tags -----------------------------------------------------------------------------------------------
+
+tag_option = click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Tag of the conversation, recorded when it begins; with lists: only those with it. Repeatable.",
+)
+
+
+def parse_tags(pairs: tuple[str, ...]) -> dict[str, str]:
+    """The tags of `name=value` pairs.
+
+    Raises:
+        SpecError: a pair has no name or no `=`.
+    """
+    tags = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise SpecError(
+                f"--tag {pair!r} is not of the form name=value", hint="example: --tag ticket=4711"
+            )
+        tags[name] = value
+    return tags
+
+
 # -- variables ------------------------------------------------------------------------------------------
 
 

@@ -40,6 +40,10 @@ class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
 class NewConversation(MessageForm, frozen=True, kw_only=True):
     """The first message of a conversation."""
 
+    owner: str | None = None
+    """Whose conversation it is."""
+    tags: dict[str, str] | None = None
+    """What is attached to it, by name, to find it again."""
     conversation: str | None = None
     """Its id: letters, digits, `-` and `_`; made up where it is left out."""
     history: list[dict[str, Any]] = []

@@ -12,19 +12,21 @@ from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_site
-from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.figures import read_figures
 from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.summaries import ConversationFilter, summarize_conversation
+from toolchart.engine.log.reading.summaries import (
+    ConversationFilter,
+    ConversationSummary,
+    UnreadableConversation,
+    read_page,
+)
 from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.runtime.conversation_views import read_view
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.ports import Store
 
 MAX_PAGE = 200
-MAX_LOOKED_AT = 2000
-"""Conversations that are looked at for one page; a filter that matches none of them gives an empty page with
-a `next`."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ def parse_list_query(query: QueryParams) -> ListQuery:
         text=query.get("text") or None,
         since=_parse_time("since", query.get("since")),
         until=_parse_time("until", query.get("until")),
+        owner=query.get("owner") or None,
+        tags=_parse_tags(query.getlist("tag")),
     )
     return ListQuery(
         where=where,
@@ -59,6 +63,18 @@ def parse_list_query(query: QueryParams) -> ListQuery:
         with_children=query.get("children") == "true",
         with_figures=query.get("figures") == "true",
     )
+
+
+def _parse_tags(texts: list[str]) -> dict[str, str]:
+    """The tags of `tag=NAME=VALUE`, which may stand several times.
+
+    Raises:
+        Refusal: 400; one has another form.
+    """
+    tags = dict(text.partition("=")[::2] for text in texts)
+    if not all("=" in text for text in texts) or "" in tags:
+        raise Refusal(400, "a tag has the form NAME=VALUE")
+    return tags
 
 
 def parse_number(query: QueryParams, name: str, default: int, most: int) -> int:
@@ -89,32 +105,24 @@ def _parse_time(name: str, text: str | None) -> datetime | None:
 
 def list_conversations(store: Store, query: ListQuery) -> dict[str, Any]:
     """One page of conversations, the newest first, and the `before` of the next page."""
-    rows: list[dict[str, Any]] = []
-    newest_first = store.iterate_newest_first(query.before)
-    for count, name in enumerate(newest_first, 1):
-        row = _read_row(store, name, query)
-        if row is not None:
-            rows.append(row)
-        if len(rows) >= query.limit or count >= MAX_LOOKED_AT:
-            has_more = next(newest_first, None) is not None
-            return {"conversations": rows, "next": name if has_more else None}
-    return {"conversations": rows, "next": None}
+    page = read_page(
+        store, query.where, limit=query.limit, before=query.before, with_children=query.with_children
+    )
+    rows = [_describe_row(store, row, with_figures=query.with_figures) for row in page.conversations]
+    return {"conversations": rows, "next": page.next}
 
 
-def _read_row(store: Store, name: str, query: ListQuery) -> dict[str, Any] | None:
-    """The row of a conversation; None where the query leaves it out."""
+def _describe_row(
+    store: Store, row: ConversationSummary | UnreadableConversation, *, with_figures: bool
+) -> dict[str, Any]:
+    if not with_figures or isinstance(row, UnreadableConversation):
+        return row.to_dict()
     try:
-        row, newest_at = summarize_conversation(store, name)
-        if row["parent"] and not query.with_children:
-            return None
-        if not (query.where.matches_row(row, newest_at) and query.where.matches_records(store, name)):
-            return None
-        figures = read_usage(store, name) if query.with_figures else {}
+        return {**row.to_dict(), **read_usage(store, row.conversation)}
     except LogDamaged as damage:
-        return {"conversation": name, "damaged": str(damage)}
+        return UnreadableConversation(conversation=row.conversation, damaged=str(damage)).to_dict()
     except MissingKey as problem:
-        return {"conversation": name, "unreadable": str(problem)}
-    return {**row, "newest_at": newest_at, **figures}
+        return UnreadableConversation(conversation=row.conversation, unreadable=str(problem)).to_dict()
 
 
 def read_usage(store: Store, conversation: str) -> dict[str, Any]:
@@ -143,10 +151,8 @@ def require_conversation(store: Store, conversation: str) -> None:
 
 
 def read_overview(store: Store, conversation: str) -> dict[str, Any]:
-    """A conversation as a row, with its figures and the ids of its children."""
-    row, newest_at = summarize_conversation(store, conversation)
-    children = list_children(store, conversation, skip_unreadable=True)
-    return {**row, "newest_at": newest_at, **read_usage(store, conversation), "children": children}
+    """A conversation as `Conversation.read` gives it, with its figures."""
+    return {**read_view(store, conversation).to_dict(), **read_usage(store, conversation)}
 
 
 def read_records(store: Store, conversation: str, start: int, limit: int) -> bytes:

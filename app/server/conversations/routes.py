@@ -85,7 +85,8 @@ async def start_conversation(request: Request) -> Response:
         return begun
     if site.engine.store.read_last_line(name) is not None:
         raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
-    return await _run_message(request, name, form, form.history)
+    heading: TurnOptions = {"owner": form.owner, "tags": form.tags}
+    return await _run_message(request, name, form, form.history, heading)
 
 
 def _find_begun(site: Site, name: str) -> Response | None:
@@ -109,9 +110,14 @@ async def send_message(request: Request) -> Response:
 
 
 async def _run_message(
-    request: Request, name: str, form: MessageForm, history: list[dict[str, Any]]
+    request: Request,
+    name: str,
+    form: MessageForm,
+    history: list[dict[str, Any]],
+    heading: TurnOptions | None = None,
 ) -> Response:
     options: TurnOptions = {
+        **(heading or {}),
         "conversation": name,
         "handler": form.handler,
         "variables": form.variables,

@@ -24,6 +24,7 @@ FILTERS = (
     ("state", "State"),
     ("tool", "Tool"),
     ("model", "Model"),
+    ("owner", "Owner"),
     ("since", "Since"),
     ("until", "Until"),
 )

@@ -66,7 +66,7 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
     """What the page shows at once of a conversation, also of a damaged one. Figures need all of its records,
     so the page asks for them afterwards."""
     try:
-        summary, _ = summarize_conversation(store, conversation)
+        summary: Any = summarize_conversation(store, conversation)
     except ToolchartError:
         summary = {"conversation": conversation, "state": "?", "parent": ""}
     drawing = draw_for_page(lambda: load_chart(store, conversation))
@@ -165,10 +165,10 @@ def _read_child(store: Store, name: str) -> dict[str, Any]:
     link = read_parent(store, name) or {}
     row = {"conversation": name, "effect": link.get("effect", 0), "item": link.get("item", 0)}
     try:
-        summary, _ = summarize_conversation(store, name)
+        summary = summarize_conversation(store, name)
     except ToolchartError as error:
         return {**row, "state": "?", "records": 0, "problem": str(error)}
-    return {**row, "state": summary["state"], "records": summary["records"], "problem": ""}
+    return {**row, "state": summary.state, "records": summary.records, "problem": ""}
 
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/visits", "read")

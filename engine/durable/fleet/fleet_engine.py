@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan_next
 from toolchart.engine.durable.turn_options import encode_turn_options
-from toolchart.engine.log.family import find_root
+from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.record import GENESIS, read_record
 from toolchart.engine.log.replay import ReplayState, derive_step, load_conversation
 from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.clock import Clock, generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.open_turns import build_user_said
-from toolchart.engine.runtime.parts import NO_HOOKS, ResumeOptions, TurnHooks, TurnOptions, build_hooks
+from toolchart.engine.runtime.parts import (
+    NO_HOOKS,
+    ResumeOptions,
+    TurnHooks,
+    TurnOptions,
+    build_hooks,
+    read_heading_options,
+)
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
@@ -108,6 +115,9 @@ class FleetEngine(Engine):
             DurableHostUnavailable: the workers cannot be reached.
         """
         name = options.get("conversation") or generate_conversation_id()
+        heading = read_heading_options(options)
+        if heading is not None:
+            require_heading(self.store, name, heading)
         self._agent.check_turn(message, options)
         first_seq = self._find_next_seq(name)
         data = await encode_turn_options(options)

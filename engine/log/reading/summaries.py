@@ -1,17 +1,21 @@
-"""Summaries: one row for each conversation of a list, from its first records and its last one."""
+"""Summaries: one row for each conversation of a list, from its first records and its last one.
+
+Nothing is derived for a list: what a conversation costs here does not grow with its length. Conditions on
+tool, model, agent and text read its records, as far as they need them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.family import find_parent
+from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.reading.records import parse_line
-from toolchart.states.errors import LogDamaged
+from toolchart.states.errors import LogDamaged, MissingKey
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
@@ -19,11 +23,49 @@ _FIRST_MESSAGE_LIMIT = 4
 """Number of first records in which to look for a user message."""
 
 
-def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, Any], str]:
-    """Summarize a conversation from its first records and its last one.
+class ConversationSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of a list of conversations."""
 
-    Returns:
-        A row (id, start, turns, records, state, first message) and the time of the newest record.
+    conversation: str
+    """Its id."""
+    at: str
+    """When it began: RFC 3339, UTC."""
+    newest_at: str
+    """The time of its newest record."""
+    turns: int
+    records: int
+    state: str
+    """Its current state; empty before its first turn."""
+    message: str
+    """The first words of the user; of a fork, where it comes from."""
+    parent: str = ""
+    """For a child: the conversation that runs it."""
+    owner: str = ""
+    """Whose it is: empty for nobody's. A child, and a fork that names none, has that of its parent."""
+    tags: Mapping[str, str] = {}
+    """What was attached to it when it began."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON data."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
+
+class UnreadableConversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation that a list cannot show."""
+
+    conversation: str
+    damaged: str = ""
+    """What is damaged."""
+    unreadable: str = ""
+    """Which key it needs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as JSON data."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
+
+def summarize_conversation(store: Store, conversation: str) -> ConversationSummary:
+    """Summarize a conversation from its first records and its last one.
 
     Raises:
         LogDamaged: a record that the summary needs cannot be read. Other records are not checked.
@@ -32,28 +74,101 @@ def summarize_conversation(store: Store, conversation: str) -> tuple[dict[str, A
     if newest is None:
         raise LogDamaged("it has no records", conversation=conversation)
     last = parse_line(newest[1], newest[0], conversation)
-    row: dict[str, Any] = {
-        "conversation": conversation,
-        "at": "",
-        "turns": last.turn,
-        "records": newest[0] + 1,
-        "state": last.target,
-        "message": "",
-        "parent": "",
-    }
+    at = message = parent = owner = ""
+    tags: Mapping[str, str] = {}
     for seq, line in enumerate(store.read_lines(conversation)):
         record = parse_line(line, seq, conversation)
-        row["at"] = row["at"] or record.at
-        link = find_parent(record)
-        row["parent"] = row["parent"] or (str(link["conversation"]) if link is not None else "")
-        if record.event.get("type") == "forked":
-            row["message"] = f"(from record {record.event['seq']} of {record.event['parent']})"
-        if record.event.get("type") == "turn_started":
-            row["message"] = record.event.get("message", "")
+        if not seq:
+            at, owner, tags = record.at, record.event.get("owner") or "", record.event.get("tags") or {}
+            link = find_parent(record)
+            parent = str(link["conversation"]) if link is not None else ""
+            if parent or record.event_type == Forked.TYPE:
+                heading = read_heading(store, conversation)
+                owner, tags = (heading.owner, heading.tags) if heading is not None else (owner, tags)
+        if record.event_type == Forked.TYPE:
+            message = f"(from record {record.event['seq']} of {record.event['parent']})"
+        if record.event_type == "turn_started":
+            message = record.event.get("message", "")
             break
         if seq >= _FIRST_MESSAGE_LIMIT:
             break
-    return row, last.at
+    return ConversationSummary(
+        conversation=conversation,
+        at=at,
+        newest_at=last.at,
+        turns=last.turn,
+        records=newest[0] + 1,
+        state=last.target,
+        message=message,
+        parent=parent,
+        owner=owner,
+        tags=tags,
+    )
+
+
+MAX_LOOKED_AT = 2000
+"""Conversations that are looked at for one page, so that a condition which few meet keeps nobody waiting. A
+page that ends there, even an empty one, has a `next`."""
+
+
+class ConversationPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a list of conversations, the newest first."""
+
+    conversations: tuple[ConversationSummary | UnreadableConversation, ...]
+    next: str | None
+    """Where the next part begins: give it as `before`. None where there is none."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The page as JSON data."""
+        return {"conversations": [row.to_dict() for row in self.conversations], "next": self.next}
+
+
+def read_page(
+    store: Store,
+    where: ConversationFilter,
+    *,
+    limit: int,
+    before: str | None = None,
+    with_children: bool = False,
+    condition: Callable[[str], bool] | None = None,
+) -> ConversationPage:
+    """The newest conversations that meet all conditions.
+
+    Args:
+        before: the `next` of the page before.
+        with_children: whether the agents that conversations run are listed too.
+        condition: a further condition on the id, asked last.
+    """
+    rows: list[ConversationSummary | UnreadableConversation] = []
+    newest_first = store.iterate_newest_first(before)
+    for count, name in enumerate(newest_first, 1):
+        row = _read_row(store, name, where, with_children)
+        if row is not None and condition is not None and isinstance(row, ConversationSummary):
+            row = row if condition(name) else None
+        if row is not None:
+            rows.append(row)
+        if len(rows) >= limit or count >= MAX_LOOKED_AT:
+            has_more = next(newest_first, None) is not None
+            return ConversationPage(conversations=tuple(rows), next=name if has_more else None)
+    return ConversationPage(conversations=tuple(rows), next=None)
+
+
+def _read_row(
+    store: Store, name: str, where: ConversationFilter, with_children: bool
+) -> ConversationSummary | UnreadableConversation | None:
+    """The row of a conversation; None where the conditions leave it out."""
+    try:
+        row = summarize_conversation(store, name)
+        if row.parent and not with_children:
+            return None
+        return row if where.matches_row(row) and where.matches_records(store, name) else None
+    except LogDamaged as damage:
+        # Whose it is cannot be read either, so it is not shown to whoever asks for one owner's.
+        return UnreadableConversation(conversation=name, damaged=str(damage)) if where.owner is None else None
+    except MissingKey as problem:
+        if where.owner is not None:
+            return None
+        return UnreadableConversation(conversation=name, unreadable=str(problem))
 
 
 def find_workers(store: Store) -> dict[str, dict[str, Any]]:
@@ -87,14 +202,22 @@ class ConversationFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The name in the spec of its agent."""
     text: str | None = None
     """A message contains this text, ignoring case."""
+    owner: str | None = None
+    """It is this owner's."""
+    tags: Mapping[str, str] = {}
+    """It has all these tags."""
 
-    def matches_row(self, row: dict[str, Any], newest_at: str) -> bool:
-        """Whether a summary row meets the conditions on state and time."""
-        if self.state is not None and row["state"] != self.state:
+    def matches_row(self, row: ConversationSummary) -> bool:
+        """Whether a summary meets the conditions on owner, tags, state and time."""
+        if self.owner is not None and row.owner != self.owner:
             return False
-        if self.since is not None and _parse_time(newest_at) < self.since:
+        if any(row.tags.get(name) != value for name, value in self.tags.items()):
             return False
-        return self.until is None or _parse_time(row["at"]) <= self.until
+        if self.state is not None and row.state != self.state:
+            return False
+        if self.since is not None and _parse_time(row.newest_at) < self.since:
+            return False
+        return self.until is None or _parse_time(row.at) <= self.until
 
     def matches_records(self, store: Store, conversation: str) -> bool:
         """Whether the records meet the conditions on tool, model and text; stops reading once they do."""
@@ -139,12 +262,10 @@ def is_selected(store: Store, conversation: str, where: ConversationFilter) -> b
     Raises:
         LogDamaged: a record that a condition needs cannot be read.
     """
-    first, newest = next(iter(store.read_lines(conversation)), None), store.read_last_line(conversation)
-    if first is None or newest is None:
+    if store.read_last_line(conversation) is None:
         return False
-    newest_record = parse_line(newest[1], newest[0], conversation)
-    row = {"state": newest_record.target, "at": parse_line(first, 0, conversation).at}
-    return where.matches_row(row, newest_record.at) and where.matches_records(store, conversation)
+    row = summarize_conversation(store, conversation)
+    return where.matches_row(row) and where.matches_records(store, conversation)
 
 
 def _matches_value(name: str, expected: str, value: str) -> bool:

@@ -23,6 +23,8 @@ from toolchart.app.server.site import Limits
 from toolchart.app.studio.pages.run import read_steps
 from toolchart.engine import Engine
 from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.secrecy.copying import copy_log
+from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.messages import Delta, Reply, Request, TextDelta, ToolCall
 
@@ -50,6 +52,48 @@ def sites(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SiteMaker]
     maker = SiteMaker(tmp_path if request.param == "with a worker" else None)
     yield maker
     maker.close()
+
+
+# -- owners ------------------------------------------------------------------------------------------
+
+
+async def test_python_the_server_and_the_command_line_read_the_same(
+    sites: SiteMaker, tmp_path: Path, run_cli: Any
+) -> None:
+    """Rows of a list and the overview of a conversation are the same in Python, over HTTP and on the command
+    line; owner and tags begin a conversation over HTTP, with a worker too."""
+    path = tmp_path / "copy"
+    site = sites.make([ask_for("a"), "second"], **APPROVAL)
+    async with open_client(site) as client:
+        await post(client, "", 200, conversation="a", message="pay", owner="anna", tags={"ticket": "4711"})
+        await post(client, "", 200, conversation="b", message="hi", owner="ben")
+        query = "owner=anna&tag=ticket%3D4711"
+        listed = (await client.get(f"/api/conversations?{query}")).json()
+        overview = (await client.get("/api/conversations/a")).json()
+        refused = await client.get("/api/conversations?tag=ticket")
+        assert copy_records(site.engine.store, path) == ["a", "b"]
+    assert refused.status_code == 400
+    async with make_engine([], log=path) as reader:
+        page = reader.conversations(owner="anna", tags={"ticket": "4711"})
+        view = json.loads(json.dumps(reader.conversation("a").read().to_dict()))
+    assert listed == page.to_dict()
+    assert {key: overview[key] for key in view} == view
+    assert [call["conversation"] for call in view["waiting"]["approvals"]] == ["a"]
+    runs = run_cli("runs", "--owner", "anna", "--tag", "ticket=4711", "--json", "--log", str(path))
+    (row,) = listed["conversations"]
+    printed = json.loads(runs.out)
+    assert {key: printed[key] for key in row} == row
+    shown = run_cli("show", "a", "--overview", "--log", str(path))
+    assert json.loads(shown.out) == view
+
+
+def copy_records(source: Any, path: Path) -> list[str]:
+    """Copy all records to a log of its own; the names of its conversations."""
+    target = open_store(str(path))
+    try:
+        return list(copy_log(source, target))
+    finally:
+        target.close()
 
 
 # -- turns -------------------------------------------------------------------------------------------

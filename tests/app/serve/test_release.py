@@ -343,7 +343,7 @@ def test_what_waits_for_its_client_is_no_error() -> None:
         require_rest(result, engine, is_stopping=True)
         own, *_ = engine.tools.names()
         for tool, is_stopped in (("ask_browser", False), (own, True)):
-            call = WaitingCall(id="c1", tool=tool, params={})
+            call = WaitingCall(id="c1", tool=tool, params={}, conversation=result.conversation)
             waiting = replace(result, pending_approvals=[], waiting_calls=[call])
             require_rest(waiting, engine, is_stopping=False)
             expected: Any = pytest.raises(TurnStopped) if is_stopped else nullcontext()

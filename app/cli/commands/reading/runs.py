@@ -9,7 +9,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
-from toolchart.app.cli.parameters.options import Moment, json_option, log_option
+from toolchart.app.cli.parameters.options import Moment, json_option, log_option, parse_tags, tag_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, style_text, terminal_width
@@ -38,6 +38,8 @@ _USAGE_COLUMNS = ("model", "in", "out", "cost", "s")
 @click.option(
     "--text", metavar="WORDS", help="Only conversations with this text in a message, ignoring case."
 )
+@click.option("--owner", metavar="NAME", help="Only conversations of this owner.")
+@tag_option
 @click.option(
     "--since",
     type=Moment(),
@@ -65,6 +67,8 @@ def command(
     tool: str | None,
     model: str | None,
     text: str | None,
+    owner: str | None,
+    tags: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
     children: bool,
@@ -85,7 +89,16 @@ def command(
               toolchart runs --usage --model gpt-4o
               toolchart runs --json | jq -r .conversation
     """
-    selection = ConversationFilter(state=state, since=since, until=until, tool=tool, model=model, text=text)
+    selection = ConversationFilter(
+        state=state,
+        since=since,
+        until=until,
+        tool=tool,
+        model=model,
+        text=text,
+        owner=owner,
+        tags=parse_tags(tags),
+    )
     if limit is None and not as_json:
         limit = DEFAULT_LIMIT
     own_charts = OwnCharts(load_spec(spec)) if spec is not None else None
@@ -152,14 +165,14 @@ class _Listing:
 
     def _read_row(self, name: str, work: dict[str, Any]) -> None:
         store, selection = self._store, self._selection
-        row, newest_at = summarize_conversation(store, name)
-        if row["parent"] and not self._with_children:
+        row = summarize_conversation(store, name)
+        if row.parent and not self._with_children:
             self.count -= 1
-        elif selection.matches_row(row, newest_at) and selection.matches_records(store, name):
+        elif selection.matches_row(row) and selection.matches_records(store, name):
             usage = _read_usage(store, name) if self._with_usage else {}
             parking = find_parking(store, name) if not work else None
             parked = {"parked": parking} if parking is not None else {}
-            self.rows.append({**row, **work, **parked, **usage, **self._compare_chart(name)})
+            self.rows.append({**row.to_dict(), **work, **parked, **usage, **self._compare_chart(name)})
 
     def _compare_chart(self, name: str) -> dict[str, Any]:
         """Whether the chart is one of the operator's, and what it declares beside; nothing without a spec."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, shorten, style_text, terminal_width
 from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
+from toolchart.engine.runtime.conversation_views import read_view
 from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, decode_parts, describe_part
@@ -34,9 +35,16 @@ _INDENT = " " * 7
     metavar="N",
     help="With --around: number of neighbours on each side.",
 )
+@click.option(
+    "--overview",
+    is_flag=True,
+    help="In place of its steps: its state, owner, what it waits for, results, usage and children, as JSON.",
+)
 @json_option
 @log_option
-def command(conversation: str, around: int | None, context: int, as_json: bool, log: str | None) -> int:
+def command(
+    conversation: str, around: int | None, context: int, overview: bool, as_json: bool, log: str | None
+) -> int:
     """Show every step of CONVERSATION: the event, the transition, its guards and its effects.
 
     The agents that it runs stand, indented, below the record that asked for them. A unique beginning of the
@@ -44,11 +52,15 @@ def command(conversation: str, around: int | None, context: int, as_json: bool, 
 
     \b
     Example:  toolchart show 5f0c
+              toolchart show 5f0c --overview | jq .waiting
               toolchart show 5f0c --around 12
               toolchart show 5f0c --json | jq .event.type
     """
     with open_log_for_reading(log) as store:
         name = find_conversation(store, conversation)
+        if overview:
+            print_json(read_view(store, name).to_dict())
+            return 0
         newest = store.read_last_line(name)
         if around is not None and newest is not None and around > newest[0]:
             raise SpecError(f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}")

@@ -109,7 +109,7 @@ def _find_only_call(store: Store, conversation: str) -> str:
     """
     replayed = load_conversation(store, conversation)
     assert replayed is not None, "find_conversation returns only conversations of this log"
-    calls = list_pending_approvals(replayed.snapshot)
+    calls = list_pending_approvals(replayed.snapshot, conversation)
     for name, child in iterate_open_children(store, replayed.snapshot, conversation):
         calls += list_pending_approvals(child, name)
     if len(calls) == 1:

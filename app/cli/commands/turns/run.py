@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.parameters.options import durability_option, log_option, parse_variables
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    log_option,
+    parse_tags,
+    parse_variables,
+    tag_option,
+)
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
@@ -68,6 +74,8 @@ def _refuse_quiet(context: click.Context, parameter: click.Parameter, verbose: b
     metavar="FILE",
     help="Attach a file: a text is added to the message, a picture, PDF or sound is sent. Repeatable.",
 )
+@click.option("--owner", metavar="NAME", help="Whose conversation it is; recorded when it begins.")
+@tag_option
 @click.option("--handler", metavar="NAME", help="Handler to use. Default: the first whose `match` fits.")
 @click.option(
     "--var",
@@ -102,6 +110,8 @@ def command(
     conversation: str | None,
     continues: bool,
     attachments: tuple[str, ...],
+    owner: str | None,
+    tags: tuple[str, ...],
     handler: str | None,
     variables: tuple[str, ...],
     history: str | None,
@@ -133,6 +143,7 @@ def command(
     text, files = add_inputs(_read_message(message), message, attachments)
     name = _choose_id(conversation, continues)
     options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model, "attachments": files}
+    options |= {"owner": owner, "tags": parse_tags(tags) or None}
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
     streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
     approver, asker = find_people()
