@@ -44,6 +44,7 @@ EXTRA_PACKAGES = {
     "http": ("jsonpath-ng>=1.6",),
     "mcp": ("mcp>=2.3,<3",),
     "otel": ("opentelemetry-api>=1.45",),
+    "otlp": ("opentelemetry-sdk>=1.45", "opentelemetry-exporter-otlp-proto-http>=1.45"),
     "pdf": ("pypdf>=5",),
     "pictures": ("fast-sugiyama>=0.5.3,<0.6", "resvg-py>=0.5,<0.6"),
     "postgres": ("psycopg[binary]>=3.2",),

@@ -19,6 +19,7 @@ from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_for_decision
+from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, describe_part
 from toolchart.states.errors import SpecError, suggest_name
@@ -253,7 +254,11 @@ def continue_turn(
     # Opened again for writing: how it is written is the agent's choice, and the agent stands in the log.
     log: dict[str, Any] = {"log": choice.log, "durability": choice.durability}
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
-    with Engine(agent, observer=observer, **log, **people) as engine, stop_on_signals(engine) as request:
+    with (
+        open_telemetry() as telemetry,
+        Engine(agent, observer=observer, telemetry=telemetry, **log, **people) as engine,
+        stop_on_signals(engine) as request,
+    ):
         if approver is not None:
             approver.tools = engine.tools
         if isinstance(decision, Decided) and decision.arguments is not None:

@@ -184,6 +184,7 @@ class SiteServer(uvicorn.Server):
     Args:
         grace_s: seconds that running turns have to end when a signal stops the server.
         on_signal: called with the number of the first signal.
+        on_end: called when everything has ended. After a signal nothing else runs: uvicorn raises it again.
     """
 
     def __init__(
@@ -194,6 +195,7 @@ class SiteServer(uvicorn.Server):
         *,
         grace_s: float = GRACE_S,
         on_signal: Callable[[int], None] = lambda _: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         # No header of a request changes its address or the client's: `proxy_headers` is off.
         config = uvicorn.Config(
@@ -213,6 +215,7 @@ class SiteServer(uvicorn.Server):
         self._site = site
         self._grace_s = grace_s
         self._on_signal = on_signal
+        self._on_end = on_end
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals: list[int] = []
         """What has asked the server to stop."""
@@ -269,6 +272,7 @@ class SiteServer(uvicorn.Server):
         """Stop the site, then the connections."""
         await self._site.stop(self._grace_s)
         await super().shutdown(sockets)
+        await asyncio.to_thread(self._on_end)
 
 
 def serve_site(
@@ -279,7 +283,8 @@ def serve_site(
     *,
     grace_s: float = GRACE_S,
     on_signal: Callable[[int], None] = lambda _: None,
+    on_end: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until a signal ends the process; the options are those of `SiteServer`."""
-    server = SiteServer(site, application, address, grace_s=grace_s, on_signal=on_signal)
+    server = SiteServer(site, application, address, grace_s=grace_s, on_signal=on_signal, on_end=on_end)
     server.run(sockets=[listener])

@@ -162,6 +162,9 @@ class EffectPerformer:
             provider = dependencies.provider
             if effect.host and dependencies.get_provider is not None:
                 provider = dependencies.get_provider(effect.host)
+            if dependencies.telemetry is not None:
+                address = getattr(provider, "host", "")
+                dependencies.telemetry.note_host(self._driver.conversation, effect.id, address)
             if request.writes_tools_as_text:  # its host refused tools before
                 provider = accept_text_calls(provider)
             if request.options.get("batch"):

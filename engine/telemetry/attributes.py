@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from toolchart.providers.hosts import get_telemetry_name
 from toolchart.states.events import Failed, Replied, ToolFinished
@@ -48,6 +49,20 @@ def describe_agent(agent: str, model: str) -> Attributes:
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": agent or None,
         "gen_ai.request.model": model or None,
+    }
+
+
+def describe_server(address: str) -> Attributes:
+    """The host of a model call, by its address: `HOST` or `HOST:PORT`."""
+    parts = urlsplit(f"//{address}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return {
+        name: value
+        for name, value in (("server.address", parts.hostname), ("server.port", port))
+        if value is not None
     }
 
 
@@ -165,11 +180,13 @@ def describe_tool_call(name: str, call_id: str) -> Attributes:
 
 
 def describe_outcome(event: ToolFinished) -> Attributes:
-    """The outcome of a tool call; any but `succeeded` is the `error.type`."""
-    return {
-        "toolchart.tool.outcome": event.outcome,
-        "error.type": None if event.outcome == "succeeded" else event.outcome,
-    }
+    """The outcome of a tool call; any but `succeeded` is the `error.type`. Where the code of the tool raised
+    an exception, that is the name of its class."""
+    error_type = None if event.outcome == "succeeded" else str(event.outcome)
+    if event.raised:
+        name = str(event.result.get("error") or "").partition(":")[0]
+        error_type = name if name.isidentifier() else error_type
+    return {"toolchart.tool.outcome": event.outcome, "error.type": error_type}
 
 
 def describe_arguments(arguments: Mapping[str, Any] | None) -> Attributes:

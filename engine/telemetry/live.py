@@ -16,10 +16,13 @@ span before the wait. So the `invoke_agent` spans add up to the usage of the log
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolchart.engine.telemetry import attributes as names
 from toolchart.states.core.step import Step
@@ -55,6 +58,21 @@ _MOST_LINKS = 10_000
 """For how many turns that wait the span is kept that the next one links to; then the oldest is forgotten."""
 
 
+class SpanIds(msgspec.Struct, frozen=True):
+    """The ids of a span, chosen before it begins."""
+
+    trace: int
+    span: int
+
+
+def compute_turn_ids(conversation: str, snapshot: Snapshot) -> SpanIds:
+    """The ids of the first span of a turn: the same in every process that works on it."""
+    text = f"{conversation}\n{snapshot.turn}\n{snapshot.started_at}"
+    digest = hashlib.sha256(text.encode()).digest()
+    # Neither may be 0, which means that there is none.
+    return SpanIds(int.from_bytes(digest[:16]) or 1, int.from_bytes(digest[16:24]) or 1)
+
+
 class _OpenSpan:
     """A span that has begun."""
 
@@ -75,6 +93,8 @@ class Telemetry:
         tracer_provider: default: the global one; like the two below.
         meter_provider: receives the durations of model calls, tools and turns, and the tokens.
         logger_provider: receives one event for each model call.
+        choose_ids: a context in which the tracer provider gives a span these ids. With one, the spans of a
+            turn that other processes go on with are one trace.
 
     Raises:
         SpecError: OpenTelemetry is not installed.
@@ -87,6 +107,7 @@ class Telemetry:
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
         logger_provider: LoggerProvider | None = None,
+        choose_ids: Callable[[SpanIds], AbstractContextManager[None]] | None = None,
     ) -> None:
         try:
             from opentelemetry import _logs, metrics, trace
@@ -95,6 +116,7 @@ class Telemetry:
             raise SpecError(message, hint=format_install("otel")) from None
         self._trace = trace
         self._content = content
+        self._choose_ids = choose_ids
         self._tracer = (tracer_provider or trace.get_tracer_provider()).get_tracer(_SCOPE)
         self._logger: Logger = (logger_provider or _logs.get_logger_provider()).get_logger(_SCOPE)
         meter: Meter = (meter_provider or metrics.get_meter_provider()).get_meter(_SCOPE)
@@ -116,7 +138,7 @@ class Telemetry:
             self.name_agent(conversation, str(event.spec.get("name") or ""))
         elif isinstance(event, TurnStarted):
             self._waiting_turns.pop(conversation, None)
-            self._open_turn(conversation, snapshot)
+            self._open_turn(conversation, snapshot, is_first=True)
         elif isinstance(event, Resumed):
             self.begin_turn(conversation, snapshot)
         self._add_usage(conversation, event)
@@ -172,9 +194,23 @@ class Telemetry:
         with self._trace.use_span(open_span.span, record_exception=False, set_status_on_exception=False):
             yield
 
+    def note_host(self, conversation: str, effect: int, address: str) -> None:
+        """Note which host a model call asks: `HOST` or `HOST:PORT`; empty where none is known."""
+        open_span = self._spans.get((conversation, effect, ""))
+        if open_span is not None and address:
+            server = names.describe_server(address)
+            open_span.attributes |= server
+            open_span.span.set_attributes(server)
+
     # -- beginning -------------------------------------------------------------------------------
 
-    def _open_turn(self, conversation: str, snapshot: Snapshot) -> None:
+    def _open_turn(self, conversation: str, snapshot: Snapshot, *, is_first: bool = False) -> None:
+        """Begin the span of a turn, or of a further part of it.
+
+        The first part lies in the span that is current, and begins a trace where none is. A further part has
+        a link to the part before. It lies in the span that is current, else in the part before: so a turn
+        that waited is one trace.
+        """
         settings = snapshot.settings
         provider, model = (settings.provider, settings.model) if settings is not None else ("", "")
         agent = self._agents.get(conversation, "")
@@ -183,19 +219,38 @@ class Telemetry:
             **names.describe_conversation(conversation, provider),
             "toolchart.turn": snapshot.turn,
         }
-        self._begin_span(
-            (conversation, 0, ""),
-            f"invoke_agent {agent}".rstrip(),
-            attributes,
-            self._trace.SpanKind.INTERNAL,
-            self._find_turn(conversation.rpartition(".")[0]),
-            links=self._take_links(conversation, snapshot.turn),
-        )
+        parent = self._find_turn(conversation.rpartition(".")[0])
+        before = None if is_first else self._find_part_before(conversation, snapshot)
+        is_root = parent is None and not self._trace.get_current_span().get_span_context().is_valid
+        begins_trace = is_first and is_root and self._choose_ids is not None
+        with self._choose_turn_ids(conversation, snapshot) if begins_trace else nullcontext():
+            self._begin_span(
+                (conversation, 0, ""),
+                f"invoke_agent {agent}".rstrip(),
+                attributes,
+                self._trace.SpanKind.INTERNAL,
+                parent.span if parent is not None else self._wrap_context(before) if is_root else None,
+                links=[self._trace.Link(before)] if before is not None else [],
+            )
 
-    def _take_links(self, conversation: str, turn: int) -> list[Link]:
-        """A link to the newest span of the same turn, where this process has made one."""
+    def _choose_turn_ids(self, conversation: str, snapshot: Snapshot) -> AbstractContextManager[None]:
+        assert self._choose_ids is not None, "the tracer provider is one that lets ids be chosen"
+        return self._choose_ids(compute_turn_ids(conversation, snapshot))
+
+    def _wrap_context(self, context: SpanContext | None) -> Span | None:
+        """A span that has ended, as a parent."""
+        return self._trace.NonRecordingSpan(context) if context is not None else None
+
+    def _find_part_before(self, conversation: str, snapshot: Snapshot) -> SpanContext | None:
+        """The newest part of the same turn that this process has made; else the first one of another process,
+        where its ids are known."""
         waiting_turn, context = self._waiting_turns.pop(conversation, (0, None))
-        return [self._trace.Link(context)] if context is not None and waiting_turn == turn else []
+        if context is not None and waiting_turn == snapshot.turn:
+            return context
+        if self._choose_ids is None or "." in conversation:  # that of a child lay in the one of its parent
+            return None
+        ids, flags = compute_turn_ids(conversation, snapshot), self._trace.TraceFlags.SAMPLED
+        return self._trace.SpanContext(ids.trace, ids.span, True, self._trace.TraceFlags(flags))
 
     def _find_turn(self, conversation: str) -> _OpenSpan | None:
         """The open turn of a conversation, or of the nearest one that runs it."""
@@ -247,12 +302,13 @@ class Telemetry:
         name: str,
         attributes: names.Attributes,
         kind: SpanKind,
-        parent: _OpenSpan | None = None,
+        parent: Span | None = None,
         request: Request | None = None,
         links: Sequence[Link] = (),
     ) -> None:
-        parent = parent or (self._spans.get((key[0], 0, "")) if key[1:] != (0, "") else None)
-        context = self._trace.set_span_in_context(parent.span) if parent is not None else None
+        turn = self._spans.get((key[0], 0, "")) if key[1:] != (0, "") else None
+        parent = turn.span if turn is not None else parent
+        context = self._trace.set_span_in_context(parent) if parent is not None else None
         given = {name: value for name, value in attributes.items() if value is not None}
         span = self._tracer.start_span(name, context=context, kind=kind, attributes=given, links=links)
         self._spans[key] = _OpenSpan(span, given, request)
@@ -343,6 +399,8 @@ _DIMENSIONS = (
     "gen_ai.response.model",
     "gen_ai.agent.name",
     "gen_ai.tool.name",
+    "server.address",
+    "server.port",
     "error.type",
 )
 

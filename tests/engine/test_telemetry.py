@@ -9,10 +9,12 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import agents
 import child_agents
 import pytest
+from counting_host import serve_counting_host
 from opentelemetry import trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
@@ -26,7 +28,7 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from planted_key import KEY, find_key, quote_key
 from web import serve_web
 
-from toolchart import Engine, Telemetry, TurnResult
+from toolchart import Engine, Telemetry, ToolFailure, TurnResult
 from toolchart.engine.exchange.otel import export_family_spans
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.reading.records import read_conversation
@@ -52,7 +54,7 @@ KNOWN_METRICS = {value for name, value in vars(gen_ai_metrics).items() if name.s
     "gen_ai.invoke_agent.duration",
 }
 
-OTHER_ATTRIBUTES = {"error.type", "http.response.status_code"}
+OTHER_ATTRIBUTES = {"error.type", "http.response.status_code", "server.address", "server.port"}
 
 
 class Collected:
@@ -372,8 +374,8 @@ def check_sums(collected: Collected, store: Store, conversation: str) -> None:
 
 
 def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
-    """S4.8: each part of a turn that waits for a person counts what was used in it; the later part is a trace
-    of its own with a link to the part before, and the next turn has no link."""
+    """S4.8: each part of a turn that waits for a person counts what was used in it; the later part has a link
+    to the part before and is in its trace, and the next turn is a trace of its own without a link."""
     collected = Collected()
     replies = [ask_for_approval(100), ask_for_approval(200), {"content": "Done.", **make_usage(400)}]
     replies.append({"content": "Bye.", **make_usage(800)})
@@ -395,7 +397,9 @@ def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
         [first.context],
         [second.context],
     ]
-    assert len({span.context.trace_id for span in (first, second, third) if span.context}) == 3
+    traces = [span.context.trace_id for span in (first, second, third, next_turn) if span.context]
+    assert traces[0] == traces[1] == traces[2] != traces[3]
+    assert [span.parent for span in (first, second, third)] == [None, first.context, second.context]
     numbers = [(span.attributes or {})["toolchart.turn"] for span in list_spans(collected, "invoke_agent")]
     assert numbers == [1, 1, 1, 2]
 
@@ -634,3 +638,52 @@ async def test_a_fork_in_the_middle_of_a_turn_has_spans() -> None:
         ]
         assert [(span.attributes or {}).get("gen_ai.usage.input_tokens") for span in forked] == [200]
         assert sum_exported_usage(engine.store, "f", "invoke_agent") == (200, 20)
+
+
+# -- attributes ------------------------------------------------------------------------------------
+
+
+def test_an_exception_of_a_tool_is_named_by_its_class() -> None:
+    """`error.type` of a tool that raised is the class of the exception, in live spans and in the export; of
+    one that says itself that it failed, it is the outcome."""
+
+    def divide() -> float:
+        """Divide."""
+        return 1 / 0
+
+    def refuse() -> str:
+        """Refuse."""
+        raise ToolFailure("not today")
+
+    collected = Collected()
+    replies = [agents.reply_with_calls(("divide", {}), ("refuse", {})), "Done."]
+    with agents.make_engine(
+        replies, functions=[divide, refuse], telemetry=collected.telemetry, tools={"enabled": True}
+    ) as engine:
+        engine.run("go", conversation="c")
+        exported = export_family_spans(engine.store, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    expected = {"execute_tool divide": "ZeroDivisionError", "execute_tool refuse": "failed"}
+    spans = list_spans(collected, "execute_tool")
+    assert {span.name: (span.attributes or {})["error.type"] for span in spans} == expected
+    found = {
+        span["name"]: entry["value"]["stringValue"]
+        for span in exported
+        for entry in span["attributes"]
+        if entry["key"] == "error.type"
+    }
+    assert found == expected
+
+
+def test_a_model_call_names_its_server() -> None:
+    """The span and the metric of a model call over HTTP say which host was asked, and at which port."""
+    collected = Collected()
+    with serve_counting_host() as host:
+        entry = {"provider": "openai", "model": "m", "base_url": f"{host.address}/v1", "api_key": "k" * 8}
+        spec = agents.make_spec(llms={"model": {**entry, "api": "chat"}})
+        with Engine(spec, log="memory", telemetry=collected.telemetry) as engine:
+            engine.run("go", conversation="c")
+    (call,) = list_spans(collected, "chat")
+    expected = {"server.address": "127.0.0.1", "server.port": urlsplit(host.address).port}
+    assert {key: (call.attributes or {}).get(key) for key in expected} == expected
+    (point,) = collected.metrics["gen_ai.client.operation.duration"]
+    assert {key: point.attributes.get(key) for key in expected} == expected

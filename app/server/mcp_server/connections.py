@@ -15,6 +15,7 @@ from toolchart.app.server.access.tokens import ROLES, Access
 from toolchart.app.server.mcp_server.server import build_mcp_server
 from toolchart.app.server.site import Site
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.telemetry.environment import open_telemetry
 
 OWNER = Access(name="mcp", roles=frozenset(ROLES))
 """Who sends requests over standard input: whoever runs the process, and so may do anything that it may."""
@@ -47,7 +48,8 @@ def serve_stdio(spec: str, *, log: str | None, durability: str | None) -> None:
         SpecError: the agent cannot be used.
         LogUnavailable: the log cannot be opened.
     """
-    asyncio.run(_serve_stdio(Engine(spec, log=log, durability=durability)))
+    with open_telemetry() as telemetry:
+        asyncio.run(_serve_stdio(Engine(spec, log=log, durability=durability, telemetry=telemetry)))
 
 
 async def _serve_stdio(engine: Engine) -> None:

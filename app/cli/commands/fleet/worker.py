@@ -17,13 +17,14 @@ from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.durable.client import check_address
 from toolchart.engine.durable.stretches import LONGEST_WAIT_S
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.telemetry.live import Telemetry
+from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.errors import explain_import_fault
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
     from toolchart.engine.durable.dbos_worker import DbosWorker
+    from toolchart.engine.telemetry.live import Telemetry
 
 
 @click.command(short_help="Take turns from a queue in PostgreSQL, and run them.")
@@ -98,14 +99,13 @@ def command(
         concurrency=concurrency, rate=_parse_rate(rate), supervises=supervises, grace_s=grace_s
     )
 
-    async def work(provider: MeterProvider | None) -> None:
-        telemetry = Telemetry(meter_provider=provider) if provider is not None else None
+    async def work(provider: MeterProvider | None, telemetry: Telemetry | None) -> None:
         waits: Any = {"longest_wait_s": LONGEST_WAIT_S, "telemetry": telemetry, "park_after": park_after}
         async with Engine(spec, log=log or dsn, durability=durability, **waits) as engine:
             await _work_until_signal(DbosWorker(engine, dsn, options, meter_provider=provider), grace_s)
 
-    with _serve_metrics(metrics_address) as provider:
-        asyncio.run(work(provider))
+    with _serve_metrics(metrics_address) as provider, open_telemetry(meter_provider=provider) as telemetry:
+        asyncio.run(work(provider, telemetry))
     return SUCCESS
 
 

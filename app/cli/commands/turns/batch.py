@@ -17,12 +17,14 @@ from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs
+from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
     from toolchart.engine.batch.runner import Batch, BatchReport
     from toolchart.engine.runtime.engine import Engine
+    from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.models import AgentSpec
 
 
@@ -91,9 +93,9 @@ def command(
     progress = _Progress() if is_terminal(sys.stderr) and not quiet else None
     results = ResultsFile(path)
 
-    async def run_batch() -> tuple[BatchReport, bool]:
+    async def run_batch(telemetry: Telemetry | None) -> tuple[BatchReport, bool]:
         agent = _make_economic(spec) if economy else spec
-        async with Engine(agent, log=log, durability=durability) as engine:
+        async with Engine(agent, log=log, durability=durability, telemetry=telemetry) as engine:
             batch = Batch(
                 engine,
                 results,
@@ -107,7 +109,8 @@ def command(
             return batch.report, await _run(batch, rows, engine if economy else None)
 
     try:
-        report, is_stopped = asyncio.run(run_batch())
+        with open_telemetry() as telemetry:
+            report, is_stopped = asyncio.run(run_batch(telemetry))
     finally:
         results.close()
     return _report(report, path, is_stopped, as_json=as_json, quiet=quiet)

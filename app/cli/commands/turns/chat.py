@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.stopping import GRACE_S, SIGNALS
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.telemetry.environment import open_telemetry
 
 if TYPE_CHECKING:
     from toolchart.app.cli.chat.session import ChatSession
@@ -64,7 +66,7 @@ def command(
     state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)
     is_interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout)
 
-    async def run_chat() -> int:
+    async def run_chat(stack: ExitStack) -> int:
         chats: list[ChatSession] = []
         source: LineSource = PipeSource()
         screen = Screen(is_plain=True)
@@ -74,6 +76,7 @@ def command(
         approver = ChatApprover(chats) if is_interactive else None
         asker = (lambda question: chats[0].ask_form(question)) if is_interactive else None
         people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
+        people["telemetry"] = stack.enter_context(open_telemetry())
         async with Engine(spec, log=log, durability=durability, **people) as engine:
             chats.append(ChatSession(engine, state, source, screen))
             _stop_chat_on_signals(engine)
@@ -84,7 +87,8 @@ def command(
             return await chats[0].run()
 
     try:
-        return asyncio.run(run_chat())
+        with ExitStack() as stack:
+            return asyncio.run(run_chat(stack))
     except KeyboardInterrupt:
         print_notice(
             f"toolchart: cancelled; the log of conversation {state.conversation} has every step until now"

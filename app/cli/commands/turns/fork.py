@@ -19,6 +19,7 @@ from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.app.cli.turn_output import build_observer, report_result
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ def command(
             agent = choose_agent(spec, replayed.configured, trust_log=trust_log)
             approver = TerminalApprover() if can_ask_user() else None
             writing: dict[str, Any] = {"log": log, "durability": durability}
-            with Engine(agent, observer=observer, approver=approver, **writing) as engine:
+            with (
+                open_telemetry() as telemetry,
+                Engine(agent, observer=observer, approver=approver, telemetry=telemetry, **writing) as engine,
+            ):
                 if approver is not None:
                     approver.tools = engine.tools
                 fork = engine.fork(parent, at=at, changes=changes, name=name, run_tools=run_tools)

@@ -12,6 +12,7 @@ from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.recovery import RecoveredTurn
+from toolchart.engine.telemetry.environment import open_telemetry
 
 
 @click.command(short_help="Go on with turns that no worker goes on with.")
@@ -54,7 +55,8 @@ def command(
         _print_turn(turn, as_json)
 
     with (
-        Engine(spec, log=log, durability=durability, park_after=park_after) as engine,
+        open_telemetry() as telemetry,
+        Engine(spec, log=log, durability=durability, park_after=park_after, telemetry=telemetry) as engine,
         stop_on_signals(engine),
     ):
         try:

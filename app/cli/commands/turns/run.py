@@ -25,6 +25,7 @@ from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
 from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -149,7 +150,11 @@ def command(
     approver, asker = find_people()
     signer = read_signer(key_file, approver_name)
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker, "observer": observer}
-    with Engine(spec, log=log, durability=durability, **people) as engine, stop_on_signals(engine) as request:
+    with (
+        open_telemetry() as telemetry,
+        Engine(spec, log=log, durability=durability, telemetry=telemetry, **people) as engine,
+        stop_on_signals(engine) as request,
+    ):
         if approver is not None:
             approver.tools = engine.tools
         name = (_find_newest(engine.store) if continues else None) or name

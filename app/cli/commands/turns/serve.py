@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,12 +18,14 @@ from toolchart.app.server.access.tokens import NewToken, make_tokens
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.log.sealing.journal import load_journal
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import explain_import_fault
 
 if TYPE_CHECKING:
     from toolchart.app.server.serving import Address
     from toolchart.app.server.site import Site
+    from toolchart.engine.telemetry.live import Telemetry
 
 
 @click.command(short_help="Serve an agent over HTTP, with pages for a browser.")
@@ -154,7 +156,13 @@ def command(
     options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **open_seals(seals, spec)}
     settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
-    with open_socket(address) as listener, open_engine(spec, log, durability, queue_address) as engine:
+    with (
+        ExitStack() as collection,
+        open_socket(address) as listener,
+        open_engine(
+            spec, log, durability, queue_address, collection.enter_context(open_telemetry())
+        ) as engine,
+    ):
 
         def report_stop(number: int) -> None:
             name = signal.Signals(number).name
@@ -167,13 +175,25 @@ def command(
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             application = build_application(site)
-            serve_site(site, application, address, listener, grace_s=grace_s, on_signal=report_stop)
+            serve_site(
+                site,
+                application,
+                address,
+                listener,
+                grace_s=grace_s,
+                on_signal=report_stop,
+                on_end=collection.close,
+            )
     print_notice("stopped")
 
 
 @contextmanager
 def open_engine(
-    spec: str, log: str | None, durability: str | None, queue_address: str | None
+    spec: str,
+    log: str | None,
+    durability: str | None,
+    queue_address: str | None,
+    telemetry: Telemetry | None = None,
 ) -> Iterator[Engine]:
     """The engine that is served: one that runs turns itself, or that hands them over to workers.
 
@@ -182,7 +202,7 @@ def open_engine(
         DurableHostUnavailable: the queue cannot be reached, or no worker has prepared it yet.
     """
     if queue_address is None:
-        yield Engine(spec, log=log, durability=durability)
+        yield Engine(spec, log=log, durability=durability, telemetry=telemetry)
         return
     from toolchart.engine.durable.dbos_queue import DbosQueue
 
