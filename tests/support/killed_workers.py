@@ -209,7 +209,9 @@ def _watch(log: str, folder: Path) -> None:
     (folder / "agent.json").write_bytes(orjson.dumps(SPEC))
     build = partial(make_engine, marks=folder / "marks")
 
-    def make_watching_engine(spec: str, *, log: str, durability: str | None, park_after: int) -> Engine:
+    def make_watching_engine(
+        spec: str, *, log: str, durability: str | None, park_after: int, telemetry: bool
+    ) -> Engine:
         return build(log, spec=spec, park_after=park_after)
 
     words = [str(folder / "agent.json"), "--watch", "--every", "0.05", "--json", "--log", log]

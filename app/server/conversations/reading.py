@@ -71,7 +71,10 @@ def _parse_tags(texts: list[str]) -> dict[str, str]:
     Raises:
         Refusal: 400; one has another form.
     """
-    tags = dict(text.partition("=")[::2] for text in texts)
+    tags: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        tags[name] = value
     if not all("=" in text for text in texts) or "" in tags:
         raise Refusal(400, "a tag has the form NAME=VALUE")
     return tags
