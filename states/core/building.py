@@ -163,9 +163,8 @@ def _cut_history(builder: SnapshotBuilder, view: str | int) -> tuple[MessageList
     messages = builder.request_messages
     end = len(messages)
     if builder.calls.pending:
-        # A request in which a call has no result is refused, so it ends before the reply with the calls.
-        while messages[end - 1].role != "assistant":
-            end -= 1
+        # A request in which a call has no result is refused, so it ends before the reply with the calls. That
+        # is the last message: results are appended when no call is open, and what is said waits for them.
         end -= 1
     start = 0 if view == "all" else max(0, end - int(view))
     while start > 0 and messages[start].role != "user":

@@ -280,6 +280,21 @@ def test_thinking_of_gemini(option: Any, config: dict[str, Any]) -> None:
     assert sent["generationConfig"]["thinkingConfig"] == config
 
 
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        ({"reasoning_effort": "none"}, {"thinkingBudget": 0}),
+        ({"thinking_budget": 0}, {"thinkingBudget": 0, "includeThoughts": False}),
+        ({"thinking_budget": 1}, {"thinkingBudget": 1, "includeThoughts": True}),
+    ],
+)
+def test_options_switch_the_thinking_of_gemini(options: dict[str, Any], config: dict[str, Any]) -> None:
+    """The effort `none` and a budget of 0 switch thinking off; with any other budget thoughts are asked
+    for."""
+    body = wire_gemini.encode_request(build_request(**options))
+    assert body["generationConfig"]["thinkingConfig"] == config
+
+
 def test_unknown_thinking_is_a_spec_error() -> None:
     """S2.13: an unknown thinking setting is refused before anything is sent."""
     config = LLMConfig(provider="gemini", api_key="x", thinking={"budget": 3})  # type: ignore[call-arg]

@@ -94,6 +94,23 @@ def test_free_text_of_a_custom_call_is_never_run_as_nothing() -> None:
     assert list_calls(reply) == [("c", "sh", {"input": "ls -l"})]
 
 
+def test_a_refusal_ends_as_filtered_whatever_the_finish_word() -> None:
+    """A host that sends a refusal with the word `stop` gave no answer."""
+    message = {"role": "assistant", "content": None, "refusal": "I will not."}
+    reply = wire_openai.decode_reply({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert (reply.finish_reason, reply.native_reason, reply.refusal) == (
+        "content_filter",
+        "stop",
+        "I will not.",
+    )
+
+
+@pytest.mark.parametrize("details", ["a text", {"of": "another host"}, [], [{"type": "reasoning.text"}]])
+def test_reasoning_details_of_another_shape_go_back_as_they_came(details: Any) -> None:
+    """Only pieces with an index are put together; whatever else a host sends under this key is its own."""
+    assert wire_openai.merge_reasoning_details(details) == details
+
+
 def test_items_replace_an_empty_output() -> None:
     """S3.4: if `output` of the last event is empty, the finished items are the output, in their order."""
     items: list[dict[str, Any]] = [

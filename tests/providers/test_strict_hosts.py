@@ -802,8 +802,11 @@ def test_ids_that_a_host_takes_are_never_changed() -> None:
     assert map_call_ids(make_messages("x"), None) == {}
     mapping = map_call_ids(make_messages("a.b", "a/b", "a_b"), ANTHROPIC_IDS)
     assert set(mapping) == {"a.b", "a/b"}
+    assert map_call_ids(make_messages("a.b"), ANTHROPIC_IDS) == {"a.b": "a_b"}
     assert len({"a_b", *mapping.values()}) == 3
     own_id = map_call_ids(make_messages("call_1"), MISTRAL_IDS)["call_1"]
+    assert own_id == MISTRAL_IDS.derive_id("call_1", 0)
+    assert MISTRAL_IDS.derive_id("call_1", 1) != own_id, "the search for a free id goes on"
     moved = map_call_ids(make_messages("call_1", own_id), MISTRAL_IDS)
     assert moved["call_1"] != own_id
     assert own_id not in moved

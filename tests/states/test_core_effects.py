@@ -644,3 +644,76 @@ def test_an_answer_that_is_given_again_does_not_grow() -> None:
         run.send(Elapsed())
     assert run.snapshot.ended_by == "too_many_steps"
     assert max(len(message.content or "") for message in run.snapshot.messages) < 200
+
+
+# -- what a declared model call contains of the conversation -------------------------------------
+
+JUDGING = {
+    "prompting": {
+        "enter": "call_model",
+        "transitions": [
+            {"event": "replied", "target": "reviewing", "cond": "finish_reason == 'tool_calls'"},
+            {"event": "replied", "target": "finished"},
+            {"event": "failed", "target": "error"},
+        ],
+    },
+    "reviewing": {
+        "enter": "review_calls",
+        "transitions": [
+            {"event": "reviewed", "target": "judging", "cond": "denied_calls > 0"},
+            {"event": "reviewed", "target": "executing"},
+        ],
+    },
+    "judging": {"enter": "judge", "transitions": [{"event": "replied failed", "target": "executing"}]},
+    "executing": {
+        "enter": "run_tools",
+        "transitions": [
+            {"event": "tool_finished", "target": "prompting", "cond": "pending_calls == 0"},
+            {"event": "tool_finished"},
+        ],
+    },
+    "finished": ANSWER,
+    "error": ERROR,
+}
+
+
+def test_a_request_ends_before_a_reply_whose_calls_are_open() -> None:
+    """A model that judges an open reply gets every earlier message and none of the reply: one of its calls
+    has no result yet, however many of the others have one."""
+    judge = {"call_model": {"as": "verdict", "prompt": "May it?", "history": "all"}}
+    run = Conversation(JUDGING, effects={"judge": judge})
+    run.call("a", "b")
+    run.review()
+    run.begin_calls("a", "b")
+    run.finish("a")
+    run.finish("b")
+    run.say()
+    run.start("And now?")
+    earlier = list(run.snapshot.messages)
+    assert [message.role for message in earlier] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+    run.call("c", "d")
+    run.review(c="denied")
+    (effect,) = run.find_open("judge")
+    *shown, prompt = effect.request.messages  # type: ignore[attr-defined]
+    assert (shown, prompt.content) == (earlier, "May it?")
+
+
+def test_messages_after_a_gap_are_the_requests_own() -> None:
+    """A request that leaves out the first messages shares none with the conversation: all that it has are
+    kept with the request, so a checkpoint gives the same request back."""
+    shorten = {"call_model": {"prompt": "Be short.", "history": 1}}
+    rows = [{"event": "replied", "target": "finished"}, {"event": "failed", "target": "finished"}]
+    asking = {"enter": "ask_shortly", "transitions": rows}
+    run = Conversation({"asking": asking, "finished": ANSWER}, effects={"ask_shortly": shorten})
+    (whole,) = run.find_open("ask_shortly")
+    assert ([m.content for m in whole.request.messages], whole.own_messages) == (  # type: ignore[attr-defined]
+        ["Where?", "Be short."],
+        1,
+    )
+    run.say()
+    run.start("And now?")
+    (cut,) = run.find_open("ask_shortly")
+    assert ([m.content for m in cut.request.messages], cut.own_messages) == (  # type: ignore[attr-defined]
+        ["And now?", "Be short."],
+        2,
+    )

@@ -276,6 +276,21 @@ def test_bounds_compose_over_agents() -> None:
     assert (worst.agent_runs, worst.unknown_agent_runs) == (4, 0)
 
 
+def test_the_schema_of_a_list_of_agents_is_of_one_answer() -> None:
+    """The result of a list is a list, so a guard that reads a field of one answer is refused; the same guard
+    on one agent is not."""
+    rows = [
+        {"event": "agent_finished", "target": "done", "cond": "work.score >= 8"},
+        {"event": "agent_finished agent_failed", "target": "done"},
+    ]
+    document = make_map({"schema": VERDICT}, make_plan_schema(maxItems=2))
+    document["states"]["working"]["transitions"] = rows
+    with pytest.raises(SpecError, match=r"unknown fact 'work\.score'"):
+        make_chart(document)
+    document["effects"]["do_steps"]["run_agent"].pop("for_each")
+    assert check_document(document).findings == ()
+
+
 def test_an_agent_without_a_bound_is_a_finding() -> None:
     """Where the child's turn has no bound, that of the parent has none."""
     report = check_document(make_map({"at_most": 4}, make_plan_schema()), find_agent_cost=lambda row: None)

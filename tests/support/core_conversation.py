@@ -33,13 +33,23 @@ TOOL = ToolDefinition(name="look_up", description="Look something up.")
 
 
 class Conversation:
-    """A conversation of one chart, led event by event; `last` is the newest step."""
+    """A conversation of one chart, led event by event; `last` is the newest step.
+
+    Args:
+        states: those of the chart, or the name of one that ships.
+        effects: that the chart declares.
+    """
 
     def __init__(
-        self, states: dict[str, Any] | str, *, options: Mapping[str, Any] | None = None, **limits: Any
+        self,
+        states: dict[str, Any] | str,
+        *,
+        effects: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        **limits: Any,
     ) -> None:
-        chart = load_chart(states) if isinstance(states, str) else make_chart({"name": "n", "states": states})
-        self.machine = Machine(chart)
+        document = {"name": "n", "states": states, "effects": dict(effects or {})}
+        self.machine = Machine(load_chart(states) if isinstance(states, str) else make_chart(document))
         self.limits, self.options = Limits(**limits), dict(options or {})
         configured = Configured(format=FORMAT, conversation="c", chart="", spec={}, tools=(TOOL,))
         self.snapshot: Snapshot = begin(configured)
