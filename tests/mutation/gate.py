@@ -178,10 +178,12 @@ GROUPS: dict[str, Group] = {
             "providers/test_bedrock.py",
             "providers/test_text_calls.py",
             "providers/test_tool_choice.py",
+            "providers/test_model_options.py",
             "providers/test_streaming_adapters.py",
             "providers/test_host_specifics.py",
             "providers/test_recorded_conversations.py",
             "providers/test_recorded_streams.py",
+            "providers/test_strict_hosts.py",
         ),
     ),
     "driver": Group(
@@ -223,6 +225,7 @@ GROUPS: dict[str, Group] = {
             "tools/test_essential_tools.py",
             "engine/test_start_marks.py",
             "security/test_whole_definitions.py",
+            "security/test_signed_decisions.py",
         ),
     ),
     "approvals": Group(

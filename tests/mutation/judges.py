@@ -132,7 +132,7 @@ class _FirstFailure:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.failed and not self.name:
-            self.name = f"{report.nodeid} (collection)"
+            self.name = report.nodeid.removeprefix("tests/")
 
 
 def find_failing_test(files: tuple[str, ...]) -> str:

@@ -285,6 +285,32 @@ def test_the_output_budget_shrinks_and_is_shared() -> None:
     assert [len(json.loads(e.shown)["result"]) for e in fresh] == [1499] * 4
 
 
+def test_a_new_turn_has_the_whole_output_budget() -> None:
+    """S3.6: what earlier turns of the conversation put out takes nothing from this one."""
+    executor = make_executor(build_tool("read", lambda arguments: "word " * 2000), output=OutputLimits())
+    call = make_call("read", id="call_new")
+    spent = (
+        Message(role="user", content="go"),
+        Message(role="assistant", content=None, tool_calls=(make_call("read", id="call_old"),)),
+        Message(role="tool", content="x" * 5000, tool_call_id="call_old", name="read"),
+    )
+    tracked_call = TrackedCall(
+        tool="read", params={}, result={}, iteration=0, execution_time_ms=0.0, outcome="succeeded", repeat=1
+    )
+    first = build_snapshot(call, messages=spent, tracked_calls=PersistentList([tracked_call]))
+    messages = (*spent, Message(role="user", content="and again"))
+    second = replace(build_snapshot(call, messages=messages), turn=2)
+    snapshots = [first]
+    bound_executor = executor.bind("c", lambda: snapshots[-1])
+    lengths = []
+    for snapshot in (first, second):
+        snapshots.append(snapshot)
+        (event,) = run_calls(bound_executor, call)
+        lengths.append(len(json.loads(event.shown)["result"]))
+    (fresh_event,) = run_calls(executor.bind("c", lambda: second), call)
+    assert lengths[0] < lengths[1] == len(json.loads(fresh_event.shown)["result"])
+
+
 def test_the_limit_of_a_call_falls_with_the_calls_of_the_turn() -> None:
     """Issue 16, to build 4: `per_tool_after` counts the calls of earlier replies; the model and the record
     read which limit it was."""

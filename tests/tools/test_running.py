@@ -17,8 +17,15 @@ from tool_calls import build_tool, make_call, make_executor, run_calls
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.result_cache import MAX_ENTRIES, ResultCache
-from toolchart.tools.execution.results import OutputLimits, compute_least_characters, convert_result
-from toolchart.tools.execution.runs import MAX_LATE_THREADS
+from toolchart.tools.execution.results import (
+    MAX_RESULT_CHARACTERS,
+    OutputLimits,
+    ResultTooLarge,
+    compute_least_characters,
+    convert_result,
+)
+from toolchart.tools.execution.runs import MAX_LATE_THREADS, _ThreadRun
+from toolchart.tools.execution.starts import CallStarts, ConcurrencyLimiter
 from toolchart.tools.sources.python import make_tool, tool
 
 
@@ -180,6 +187,16 @@ def test_hanging_threads_are_counted_and_bounded() -> None:
         time.sleep(0.01)
     (later_event,) = run_calls(executor, make_call("quick"))
     assert later_event.result["result"] is True
+
+
+async def test_a_thread_that_has_ended_is_never_counted_as_hanging() -> None:
+    """S2.8: a timeout that comes when the function has returned takes no place of a hanging thread, because
+    no thread would ever give it back."""
+    run = _ThreadRun(build_tool("quick", lambda arguments: True), ({},), None)
+    run.run()
+    assert run.mark_late() is False
+    run.report_end()
+    assert await run.end == (True, None)
 
 
 def test_a_process_accepts_models_and_returns_json() -> None:
@@ -352,7 +369,33 @@ def test_a_cancelled_wait_releases_its_slot() -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), 60)) == ["succeeded", "succeeded"]
 
 
+async def test_calls_begin_although_the_one_before_them_is_cancelled() -> None:
+    """A call that is cancelled between its place and its start leaves the start to its siblings."""
+    begun: list[str] = []
+
+    async def begin(call_ids: tuple[str, ...]) -> None:
+        begun.extend(call_ids)
+
+    limiter = ConcurrencyLimiter(2).get_own()
+    starts = CallStarts(["a", "b"], begin)
+    first = asyncio.ensure_future(starts.wait_for_place("a", limiter, False))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    async with asyncio.timeout(60):
+        await starts.wait_for_place("b", limiter, False)
+    assert begun == ["b"]
+    assert limiter.running_calls == 1, "the cancelled one has released its slot"
+
+
 # -- results -----------------------------------------------------------------------------------------
+
+
+def test_a_result_may_be_as_long_as_the_limit() -> None:
+    """A result of exactly the most characters is kept; one more is too many, and the error says the limit."""
+    assert convert_result("x" * MAX_RESULT_CHARACTERS)[3] == MAX_RESULT_CHARACTERS
+    with pytest.raises(ResultTooLarge, match=f"at most {MAX_RESULT_CHARACTERS}"):
+        convert_result("x" * (MAX_RESULT_CHARACTERS + 1))
 
 
 def test_a_text_is_changed_only_where_json_cannot_hold_it() -> None:
