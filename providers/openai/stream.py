@@ -18,6 +18,7 @@ from toolchart.providers.openai.wire import (
     decode_executed_tool,
     decode_picture,
     read_annotations,
+    read_part_thinking,
 )
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import join_text, read_mappings
@@ -316,12 +317,10 @@ def _build_text_deltas(key: str, value: Any) -> Iterator[Delta]:
             yield TextDelta(text=value)
         elif key in ("reasoning_content", "reasoning", "thinking"):
             yield ReasoningDelta(text=value)
-    elif key == "content":  # Mistral: a list of parts, of which some are thinking
-        for part in map(_read_mapping, _read_list(value)):
+    elif key == "content":  # Mistral and Databricks: a list of parts, of which some are thinking
+        for part in read_mappings(value):
             if isinstance(part.get("text"), str):
                 yield TextDelta(text=part["text"])
-            yield from (
-                ReasoningDelta(text=thought["text"])
-                for thought in map(_read_mapping, _read_list(part.get("thinking")))
-                if isinstance(thought.get("text"), str)
-            )
+            thought = read_part_thinking(part)
+            if thought:
+                yield ReasoningDelta(text=thought)

@@ -233,15 +233,19 @@ def read_content_text(content: Any) -> str | None:
 
 
 def read_content_thinking(content: Any) -> str | None:
-    """The thinking among the parts of a content (Mistral)."""
-    if not isinstance(content, list):
-        return None
-    thoughts = [
-        part.get("thinking")
-        for part in content
-        if isinstance(part, Mapping) and part.get("type") == "thinking"
-    ]
-    return "".join(read_content_text(thought) or "" for thought in thoughts) or None
+    """The thinking among the parts of a content: Mistral's `thinking`, Databricks' `reasoning`."""
+    return "".join(map(read_part_thinking, read_mappings(content))) or None
+
+
+def read_part_thinking(part: Mapping[str, Any]) -> str:
+    """The thinking of a part of a content; empty if it has none."""
+    match part.get("type"):
+        case "thinking":
+            return read_content_text(part.get("thinking")) or ""
+        case "reasoning":
+            texts = (thought.get("text") for thought in read_mappings(part.get("summary")))
+            return "".join(text for text in texts if isinstance(text, str))
+    return ""
 
 
 def read_reasoning(message: Mapping[str, Any]) -> str | None:
@@ -249,11 +253,49 @@ def read_reasoning(message: Mapping[str, Any]) -> str | None:
     for key in ("reasoning_content", "reasoning"):
         if isinstance(message.get(key), str) and message[key]:
             return str(message[key])
-    details = message.get("reasoning_details")
-    if isinstance(details, list):
-        texts = [detail.get("text") for detail in details if isinstance(detail, Mapping)]
-        return "".join(text for text in texts if isinstance(text, str)) or None
+    for key, name in (("reasoning_details", "text"), ("thinking_blocks", "thinking")):
+        texts = [block.get(name) for block in read_mappings(message.get(key))]
+        if texts:
+            return "".join(text for text in texts if isinstance(text, str)) or None
     return read_content_thinking(message.get("content"))
+
+
+def merge_thinking_blocks(blocks: Any) -> Any:
+    """LiteLLM's `thinking_blocks` with one entry for each block: a stream sends a block in pieces, of which
+    the last has the signature and no text.
+
+    Source: BerriAI/litellm, `ChatCompletionThinkingBlock`; opencode#3077 (a block without its signature is
+    refused).
+    """
+    merged: list[Any] = []
+    for block in read_mappings(blocks):
+        last = merged[-1] if merged else {}
+        if block.get("type") == last.get("type") == "thinking" and not last.get("signature"):
+            text = f"{last.get('thinking') or ''}{block.get('thinking') or ''}"
+            merged[-1] = {**last, **block, "thinking": text}
+        else:
+            merged.append(dict(block))
+    return merged
+
+
+def merge_reasoning_parts(parts: Any) -> list[dict[str, Any]]:
+    """Databricks' `reasoning` parts of a content with one part for each thought: a stream sends it in pieces,
+    of which the last has the signature.
+
+    Source: docs.databricks.com, Query reasoning models (`summary` with `text` and `signature`).
+    """
+    merged: list[dict[str, Any]] = []
+    for part in read_mappings(parts):
+        if part.get("type") != "reasoning":
+            continue
+        for thought in read_mappings(part.get("summary")):
+            last = merged[-1]["summary"][0] if merged else {}
+            if merged and not last.get("signature"):
+                text = f"{last.get('text') or ''}{thought.get('text') or ''}"
+                merged[-1] = {**part, "summary": [{**last, **thought, "text": text}]}
+            else:
+                merged.append({**part, "summary": [dict(thought)]})
+    return merged
 
 
 def merge_reasoning_details(details: Any) -> Any:
@@ -283,6 +325,9 @@ def merge_reasoning_details(details: Any) -> Any:
                 block[key] = value
     return merged
 
+
+_MERGERS = {"reasoning_details": merge_reasoning_details, "thinking_blocks": merge_thinking_blocks}
+"""How the pieces of a stream become one value, by the key of the message."""
 
 # -- the Responses API ---------------------------------------------------------------------------
 
@@ -343,9 +388,14 @@ FINISH_WORDS: FinishWords = MappingProxyType(
 Sources: openai 3.52.0, `chat_completion.py`; docs.mistral.ai, Chat; api-docs.deepseek.com, Create chat
 completion; docs.bigmodel.cn, Chat completion; TGI, `FinishReason`; SGLang and vLLM, `FinishReason`."""
 
-_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
+_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 """Message keys that hold reasoning. Source: DeepSeek, vLLM and xAI use `reasoning_content`; OpenRouter, Groq
-and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic)."""
+and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic); LiteLLM
+`thinking_blocks` for Claude (BerriAI/litellm#15601, opencode#3077)."""
+
+_REASONING_PARTS = "reasoning_parts"
+"""What is kept of a content whose parts have the reasoning, and goes back before the text.
+Source: docs.databricks.com, Query reasoning models."""
 
 CALL_KEYS = ("extra_content", "provider_specific_fields")
 """Keys of a call that the host wants back with it: Gemini's thought signature, at its compatible endpoint and
@@ -572,7 +622,12 @@ def _encode_message(
     elif not message.content:
         wire["content"] = ""  # hosts refuse an assistant message with neither calls nor text
     if _is_echoed(message, echo):
-        wire.update(_restore_own_keys(message, origin))
+        own_keys = _restore_own_keys(message, origin)
+        thoughts = own_keys.pop(_REASONING_PARTS, None)
+        if thoughts:
+            texts = [{"type": "text", "text": text}] if text else []
+            wire["content"] = [*merge_reasoning_parts(thoughts), *texts]
+        wire.update(own_keys)
     return wire
 
 
@@ -586,9 +641,7 @@ def _restore_own_keys(message: Message, origin: Origin) -> dict[str, Any]:
     own_keys = origin.get_data(message).get("message")
     if not isinstance(own_keys, Mapping):
         return {}
-    if "reasoning_details" not in own_keys:
-        return dict(own_keys)
-    return {**own_keys, "reasoning_details": merge_reasoning_details(own_keys["reasoning_details"])}
+    return {key: _MERGERS[key](value) if key in _MERGERS else value for key, value in own_keys.items()}
 
 
 def _list_own_calls(message: Message, origin: Origin) -> list[Mapping[str, Any]]:
@@ -635,6 +688,9 @@ def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: Fi
     word = word if isinstance(word, str) else None
     refusal = read_string(message.get("refusal"))
     own_keys = {key: message[key] for key in _REASONING_KEYS if message.get(key)}
+    thoughts = merge_reasoning_parts(message.get("content"))
+    if thoughts:
+        own_keys[_REASONING_PARTS] = thoughts
     content = read_content_text(message.get("content")) or read_transcript(message)
     return Reply(
         content=content,
@@ -687,7 +743,7 @@ def _collect_details(
 
 def _is_plain_part(part: Any) -> bool:
     """Whether a part of a content is text or thinking, which the reply has."""
-    return isinstance(part, Mapping) and part.get("type") in ("text", "thinking")
+    return isinstance(part, Mapping) and part.get("type") in ("text", "thinking", "reasoning")
 
 
 def _find_other_choices(choices: list[Any]) -> tuple[str, ...]:

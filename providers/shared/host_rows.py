@@ -1003,6 +1003,7 @@ _DATABRICKS_ROW = HostRow(
     domains=("databricks.com", "azuredatabricks.net"),
     address_form="https://WORKSPACE/serving-endpoints",
     key_variables=("DATABRICKS_TOKEN",),
+    echo_reasoning="tool_turns",
     error_forms=("flat",),
     rules=(
         _NO_LISTS,
@@ -1015,7 +1016,8 @@ _DATABRICKS_ROW = HostRow(
         RequestRule(max_tools=32, source="told in threads", evidence="thread"),
     ),
     thinking=(_CLAUDE_THINKS,),
-    source="BerriAI/litellm#36931 (2026-08-14)",
+    source="BerriAI/litellm#36931 (2026-08-14); docs.databricks.com, Query reasoning models (reasoning parts "
+    "of the content go back as they came)",
 )
 
 _NVIDIA_ROW = HostRow(

@@ -31,7 +31,7 @@ from toolchart.providers.shared.host_rows import (
 from toolchart.providers.shared.requests import ANTHROPIC_IDS, MISTRAL_IDS, Origin, map_call_ids
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
-from toolchart.states.messages import Message, Request, ToolCall
+from toolchart.states.messages import Message, ReasoningDelta, Request, ToolCall
 
 TOOLS = [
     {"name": name, "description": name, "implementation": {"type": "mock", "mock_response": 2}}
@@ -655,6 +655,80 @@ def test_pieces_of_a_streamed_thought_go_back_as_one() -> None:
     (message,) = encode_request(request, origin=origin, echo_reasoning="always")["messages"]
     first = {**pieces[0], "text": "Let me see.", "signature": "c2ln"}
     assert message["reasoning_details"] == [first, *pieces[3:]]
+
+
+STREAMED_THOUGHTS = {
+    "LiteLLM": (
+        "127.0.0.1:4000",
+        [
+            {"thinking_blocks": [{"type": "thinking", "thinking": "Let"}], "reasoning_content": "Let"},
+            {"thinking_blocks": [{"type": "thinking", "thinking": " me."}], "reasoning_content": " me."},
+            {"thinking_blocks": [{"type": "thinking", "thinking": "", "signature": "c2ln"}]},
+            {"thinking_blocks": [{"type": "thinking", "thinking": "Again.", "signature": "c2lo"}]},
+            {"thinking_blocks": [{"type": "redacted_thinking", "data": "AAA"}]},
+        ],
+        {
+            "content": "Two.",
+            "reasoning_content": "Let me.",
+            "thinking_blocks": [
+                {"type": "thinking", "thinking": "Let me.", "signature": "c2ln"},
+                {"type": "thinking", "thinking": "Again.", "signature": "c2lo"},
+                {"type": "redacted_thinking", "data": "AAA"},
+            ],
+        },
+    ),
+    "Databricks": (
+        "one.azuredatabricks.net",
+        [
+            {"content": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": text, **more}]}]}
+            for text, more in (("Let", {}), (" me.", {}), ("", {"signature": "c2ln"}))
+        ],
+        {
+            "content": [
+                {
+                    "type": "reasoning",
+                    "summary": [{"type": "summary_text", "text": "Let me.", "signature": "c2ln"}],
+                },
+                {"type": "text", "text": "Two."},
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("name", STREAMED_THOUGHTS)
+def test_signed_thoughts_go_back_beside_calls(name: str, is_streamed: bool) -> None:
+    """What a host says of Claude's thinking, whole or in pieces, is the reply's reasoning, and goes back with
+    the calls as the host wants it: one block for each thought, with its signature."""
+    host, deltas, expected = STREAMED_THOUGHTS[name]
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    end = {"content": "Two.", "tool_calls": [call]}
+    accumulator = ChatAccumulator()
+    shown = [
+        piece
+        for delta in (*deltas, end)
+        for piece in accumulator.add_frame({"choices": [{"index": 0, "delta": delta}]})
+    ]
+    accumulator.add_frame({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    body = accumulator.build_body()
+    if not is_streamed:
+        body["choices"][0]["message"].update(expected)
+    reply = decode_reply(body)
+    assert (reply.content, reply.reasoning) == ("Two.", "Let me.")
+    assert "".join(delta.text for delta in shown if isinstance(delta, ReasoningDelta)) == "Let me."
+    assert reply.details is None
+    origin = Origin(provider="openai", host=host, model="claude-opus-4-1")
+    provider_data = origin.mark_data(reply.provider_data)
+    kept = Message(role="assistant", content="Two.", tool_calls=reply.tool_calls, provider_data=provider_data)
+    row = find_row("litellm" if name == "LiteLLM" else host)
+    request = Request(model=origin.model, messages=[kept])
+    (message,) = encode_request(request, origin=origin, echo_reasoning=row.echo_reasoning)["messages"]
+    assert {key: message[key] for key in message if key not in ("role", "tool_calls")} == expected
+    other = Origin(provider="openai", host="other.example", model=origin.model)
+    (message,) = encode_request(request, origin=other, echo_reasoning="always")["messages"]
+    assert message.keys() == {"role", "content", "tool_calls"}
+    assert message["content"] == "Two."
 
 
 def test_a_request_without_a_model_goes_out() -> None:
