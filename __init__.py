@@ -14,6 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolchart.engine.agents import Agent as Agent
+    from toolchart.engine.agents import AgentOptions as AgentOptions
+    from toolchart.engine.agents import AgentTurnOptions as AgentTurnOptions
+    from toolchart.engine.agents import OpenAgent as OpenAgent
+    from toolchart.engine.agents import OpenOptions as OpenOptions
+    from toolchart.engine.agents import PartialOutput as PartialOutput
+    from toolchart.engine.agents import Turn as Turn
     from toolchart.engine.exchange.tool_messages import encode_tools as encode_tools
     from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
     from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
@@ -167,6 +174,15 @@ if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = make_late_names(
         globals(),
         {
+            "toolchart.engine.agents": (
+                "Agent",
+                "AgentOptions",
+                "AgentTurnOptions",
+                "OpenAgent",
+                "OpenOptions",
+                "PartialOutput",
+                "Turn",
+            ),
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
             "toolchart.engine.runtime.conversation_views": ("ConversationView", "Waiting"),

@@ -1,43 +1,12 @@
-"""What a check of a chart is told about the agent that runs it, and the bound of a turn in words."""
+"""The bound of a turn in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolchart.specs.models import AgentSpec
-    from toolchart.states.chart.document import Chart
     from toolchart.states.proofs.check import CheckReport, WorstCase
-    from toolchart.tools.definition import Tool
-
-
-def describe_agent_chart(
-    spec: AgentSpec, functions: Sequence[Tool | Callable[..., Any]] = ()
-) -> tuple[Chart, dict[str, Any]]:
-    """The chart of an agent, and the options of `check` that the agent's limits and tools give.
-
-    Args:
-        functions: the tools that the program adds to those of the spec.
-
-    Raises:
-        SpecError: the chart cannot be loaded.
-    """
-    from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
-    from toolchart.specs.unread_limits import load_agent_chart
-    from toolchart.tools.data_flow import describe_data_flow
-
-    risky = any(
-        tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
-    )
-    chart = load_agent_chart(spec)
-    return chart, {
-        "risky": risky,
-        "limits": find_widest_limits(spec),
-        "unbounded": spec.limits.unbounded,
-        "find_agent_cost": build_cost_finder(spec),
-        "flow_agent": describe_data_flow(spec, chart, functions=functions),
-    }
 
 
 def format_bound(report: CheckReport) -> str:

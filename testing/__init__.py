@@ -7,8 +7,8 @@
 `find_paths` finds scenarios that together take every transition of a chart, and gives a reason for each
 transition that none can take. `chart_state_machine` drives the real core with random answers and checks the
 invariants. `measure_coverage` counts what conversations have visited.
-`TurnableClock` is a clock that tests turn. The pytest plugin (`plugin.py`) adds
-the fixtures `scripted_model`, `emulated_host`, `toolchart_log` and `assert_replays`.
+`ScriptedModel` answers in place of a model, and `TurnableClock` is a clock that tests turn. The pytest plugin
+(`plugin.py`) adds the fixtures `scripted_model`, `emulated_host`, `toolchart_log` and `assert_replays`.
 `toolchart.testing.emulators` serves model hosts that refuse like the real ones.
 The names are imported on first use, because pytest imports this package at every start.
 """
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from toolchart.testing.clock import TurnableClock as TurnableClock
     from toolchart.testing.coverage import Coverage as Coverage
     from toolchart.testing.coverage import measure_coverage as measure_coverage
+    from toolchart.testing.doubles import ScriptedModel as ScriptedModel
+    from toolchart.testing.doubles import call_tool as call_tool
     from toolchart.testing.paths import Paths as Paths
     from toolchart.testing.paths import Scenario as Scenario
     from toolchart.testing.paths import find_paths as find_paths
@@ -37,6 +39,7 @@ if not TYPE_CHECKING:
         globals(),
         {
             "toolchart.testing.clock": ("TurnableClock",),
+            "toolchart.testing.doubles": ("ScriptedModel", "call_tool"),
             "toolchart.testing.paths": ("find_paths", "Paths", "Scenario"),
             "toolchart.testing.untaken_transitions": ("UntakenTransition",),
             "toolchart.testing.coverage": ("measure_coverage", "Coverage"),

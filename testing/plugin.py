@@ -14,7 +14,7 @@ the rest of Toolchart only when a fixture is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,8 +23,8 @@ import pytest
 
 if TYPE_CHECKING:
     from toolchart.engine.log.replay import ReplayedStep
-    from toolchart.providers.scripted.provider import ScriptedProvider
     from toolchart.states.ports import Store
+    from toolchart.testing.doubles import ScriptedModel
     from toolchart.testing.emulators import Emulator
 
 
@@ -36,28 +36,15 @@ class EmulatedHost(Protocol):
         ...
 
 
-class ScriptedModel(Protocol):
-    """Makes a model provider that gives scripted replies."""
-
-    def __call__(self, *replies: Any, rules: Sequence[Mapping[str, Any]] = ()) -> ScriptedProvider:
-        """Make a provider from replies in order: texts, mappings (`content`, `tool_calls`,
-        `finish_reason`, `fail`), `Reply` values or functions; or rules, as in an agent spec."""
-        ...
-
-
 AssertReplays = Callable[..., "dict[str, list[ReplayedStep]]"]
 
 
 @pytest.fixture
-def scripted_model() -> ScriptedModel:
-    """A function that makes scripted models: `scripted_model("first reply", "second reply")`."""
+def scripted_model() -> type[ScriptedModel]:
+    """Makes scripted models: `scripted_model("first reply", "second reply")`; as `ScriptedModel`."""
+    from toolchart.testing.doubles import ScriptedModel
 
-    def make_model(*replies: Any, rules: Sequence[Mapping[str, Any]] = ()) -> ScriptedProvider:
-        from toolchart.providers.scripted.provider import ScriptedProvider
-
-        return ScriptedProvider(replies, rules=rules)
-
-    return make_model
+    return ScriptedModel
 
 
 @pytest.fixture

@@ -25,12 +25,14 @@ from typing import Any
 
 import msgspec
 
+from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.models import AgentSpec, Handler, ToolEntry
 from toolchart.specs.own_modules import load_own_reference
 from toolchart.specs.turn_plan import needs_preparation, select_tools
+from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.specs.yaml_document import Document, parse_key_path, read_document
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.effects import EffectDescriptor
@@ -354,3 +356,30 @@ class _Places:
         line = chart.find_line(position)
         source = chart.source or chart.name
         return f"{source}:{line}" if line else source
+
+
+def describe_agent_chart(
+    spec: AgentSpec,
+    functions: Sequence[Tool | Callable[..., Any]] = (),
+    resolver: EffectResolver | None = None,
+) -> tuple[Chart, dict[str, Any]]:
+    """The chart of an agent, and the options of `check` that the agent's limits and tools give.
+
+    Args:
+        functions: the tools that the program adds to those of the spec.
+        resolver: finds the functions that the chart calls, where the program has them.
+
+    Raises:
+        SpecError: the chart cannot be loaded.
+    """
+    risky = any(
+        tool.requires_approval or tool.risk == "high" for tool in (spec.tools.registry if spec.tools else ())
+    )
+    chart = load_agent_chart(spec, resolver)
+    return chart, {
+        "risky": risky,
+        "limits": find_widest_limits(spec),
+        "unbounded": spec.limits.unbounded,
+        "find_agent_cost": build_cost_finder(spec),
+        "flow_agent": describe_data_flow(spec, chart, functions=functions),
+    }

@@ -45,6 +45,7 @@ class AnswerType:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
+        self.output_type = output_type
         self.name = str(getattr(output_type, "__name__", "answer"))
         self.is_text = output_type is str
         """Whether it is the text of the answer, which needs no form."""
@@ -81,6 +82,21 @@ class AnswerType:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
             return None, f"field {place!r}: {first['msg']}" if place else str(first["msg"])
+
+    def parse_partially(self, text: str) -> Any:
+        """The JSON data of an answer that is still being streamed; None where none of it can be read yet.
+
+        Nothing is checked: what is not there yet is missing, and the last text may be cut.
+        """
+        from pydantic_core import from_json
+
+        try:
+            value = from_json(text, allow_partial="trailing-strings")
+        except ValueError:
+            return None
+        if not self._is_wrapped:
+            return value
+        return value.get(_WRAPPED) if isinstance(value, dict) else None
 
 
 class AnswerFormat:

@@ -154,11 +154,23 @@ _KINDS = {
     ),
     "conversations": _or_none(_LIST),
     "judges": _LIST,
+    # -- of a typed agent --
+    "prompt": _TEXT,
+    "description": _TEXT,
+    "handoffs": _LIST,
     "live_tools": _LIST,
     "parallel": _Kind(lambda value: _WHOLE.accepts(value) and value > 0, "a whole number from 1"),
 }
 """By name of an argument, which means the same wherever it is used."""
 
+MODEL = _Kind(
+    lambda value: isinstance(value, (str, Mapping)) or hasattr(value, "complete"),
+    "a text, a mapping or a provider",
+    'write "openai:gpt-5.1", or toolchart.testing.ScriptedModel("an answer") in a test',
+)
+"""The model of a typed agent, which may be a double."""
+
+TOOLS = _Kind(_KINDS["functions"].accepts, "a list of functions and tools", "write tools=[f]")
 
 _NO_DEFAULT = object()
 
@@ -168,13 +180,15 @@ def _is_tool(value: Any) -> bool:
 
 
 def check_arguments(
-    options: type | None = None,
+    options: type | None = None, **other_kinds: _Kind
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """A decorator: the function refuses unknown names and wrong types before it begins, with a `SpecError`.
 
     Args:
         options: the `TypedDict` of the function's `**options`.
+        other_kinds: what an argument of this function is, where that is not what `_KINDS` says.
     """
+    kinds = {**_KINDS, **other_kinds}
     option_names = () if options is None else tuple(options.__annotations__)
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -194,7 +208,7 @@ def check_arguments(
                 if name not in names:
                     raise _build_unknown_error(title, name, names)
             for name, value in (*zip(by_position, args[skipped:], strict=False), *named.items()):
-                kind = _KINDS.get(name)
+                kind = kinds.get(name)
                 if (
                     kind is not None
                     and value is not defaults.get(name, _NO_DEFAULT)

@@ -70,7 +70,7 @@ class BlockingCalls:
         Raises:
             ToolchartError: an event loop runs in this thread.
         """
-        self._refuse_running_loop()
+        self.refuse_running_loop()
         with self._lock:
             if self._runner is None:
                 self._runner = asyncio.Runner()
@@ -147,7 +147,7 @@ class BlockingCalls:
         if runner is not None:
             runner.close()
 
-    def _refuse_running_loop(self) -> None:
+    def refuse_running_loop(self) -> None:
         """Refuse to wait in a thread whose event loop runs, for that loop would stand still.
 
         Raises:
@@ -175,7 +175,7 @@ class BlockingCalls:
         Raises:
             ToolchartError: an event loop runs in this thread.
         """
-        self._refuse_running_loop()
+        self.refuse_running_loop()
         with self._lock:
             while self._is_running:
                 self._rests.wait()

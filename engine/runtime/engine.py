@@ -16,7 +16,7 @@ to the inbox where another worker holds the lease.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -291,6 +291,20 @@ class Engine:
         from toolchart.engine.runtime.streaming import stream_turn
 
         return stream_turn(partial(self.arun, message, **options))
+
+    @check_arguments(StreamOptions)
+    def stream_blocking(
+        self, message: str, **options: Unpack[StreamOptions]
+    ) -> Generator[StepTaken | Delta | TurnResult, None, None]:
+        """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read.
+
+        Raises:
+            ToolchartError: an event loop is running here; use `stream` instead.
+        """
+        from toolchart.engine.runtime.streaming import stream_turn_blocking
+
+        self._calls.refuse_running_loop()
+        return stream_turn_blocking(partial(self.arun, message, **options), self._run_blocking)
 
     @check_arguments()
     def conversation(self, conversation: str | None = None) -> Conversation:

@@ -79,6 +79,7 @@ HEAVY_PACKAGES = {
     "prompt_toolkit": "needed only on a terminal",
     "psycopg": "extra `postgres`",
     "pydantic": "models of specs: a fifth of a second",
+    "pydantic_core": "the compiled half of pydantic",
     "pypdf": "extra `pdf`",
     "resvg_py": "extra `pictures`",
     "rich": "needed only on a terminal",

@@ -14,7 +14,6 @@ from effort import choose_count
 from random_data_flows import make_random_agent
 
 from toolchart import Engine, tool
-from toolchart.app.chart_checks import describe_agent_chart
 from toolchart.app.cli.commands.charts.check import command as check_command
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.loader import list_shipped_agents, load_spec
@@ -27,7 +26,7 @@ from toolchart.states.proofs.exploration import explore_chart
 from toolchart.states.proofs.findings import Finding
 from toolchart.testing.counterexamples.flow_search import FlowSearch
 from toolchart.testing.counterexamples.replaying import replay_counterexample
-from toolchart.tools.data_flow import describe_data_flow
+from toolchart.tools.data_flow import describe_agent_chart, describe_data_flow
 
 
 def find_flows(source: Any) -> list[Finding]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 
-from toolchart.app.chart_checks import describe_agent_chart
 from toolchart.app.server.access.rates import Slots
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.charts.folder import MAX_NAME_CHARACTERS, ChartFolder
@@ -18,6 +17,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.states.chart.document import Chart
 from toolchart.states.chart.yaml_reading import CHART_LIMITS
 from toolchart.states.flows.parameters import RunAgentParameters
+from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async
 
 _WORK = "toolchart.app.server.charts.work"

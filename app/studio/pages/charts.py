@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.chart_checks import describe_agent_chart, format_bound
+from toolchart.app.chart_checks import format_bound
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.charts.workbench import find_workbench
 from toolchart.app.server.endpoints import RouteGroup
@@ -23,6 +23,7 @@ from toolchart.app.studio.pages.layout import show_page
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.document import Chart
 from toolchart.states.proofs.check import check
+from toolchart.tools.data_flow import describe_agent_chart
 
 ROUTES = RouteGroup()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.chart_checks import describe_agent_chart, format_bound
+from toolchart.app.chart_checks import format_bound
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import escape_controls
@@ -76,6 +76,7 @@ def _list_start_problems(spec: AgentSpec | None) -> list[str]:
 def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
     """Return the chart that was named, its agent if it is one, and the options that an agent adds."""
     from toolchart.specs.loader import list_shipped_agents, load_spec
+    from toolchart.tools.data_flow import describe_agent_chart
 
     path = Path(name)
     is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)

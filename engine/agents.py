@@ -1,0 +1,899 @@
+"""A typed agent, written in Python: `Agent` compiles to an agent spec and a chart, which the engine runs.
+
+    class City(BaseModel):
+        name: str
+        country: str
+
+    geographer = Agent("openai:gpt-5.1", output_type=City, prompt="You know every city.")
+    turn = geographer.run("Where is the Louvre?")
+    print(turn.output.country)
+
+There is no second engine. `Agent.spec()` is the agent spec that a YAML file could hold, and a turn of the
+agent writes the log that this file would give. The class adds types: of the dependencies, which tools
+get by `ToolContext`, and of the answer (`Turn.output`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
+
+import msgspec
+
+from toolchart.engine.runtime.agent_tools import ChartFunctions
+from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.arguments import MODEL, TOOLS, check_arguments
+from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.providers.hosts import find_host
+from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.loader import load_spec
+from toolchart.specs.unread_limits import load_agent_chart
+from toolchart.states.diagram.renderers import draw
+from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.messages import TextDelta
+from toolchart.states.proofs.check import CheckReport, check
+from toolchart.tools.data_flow import describe_agent_chart
+from toolchart.tools.definition import Tool
+from toolchart.tools.sources.effect_functions import is_effect_function
+from toolchart.tools.sources.python import make_tool
+from toolchart.tools.tool_context import ToolContext, is_tool_context
+
+if TYPE_CHECKING:
+    from toolchart.engine.runtime.clock import Clock
+    from toolchart.engine.runtime.parts import Approver, Asker, Observer
+    from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.specs.models import AgentSpec
+    from toolchart.states.chart.document import Chart
+    from toolchart.states.events import Decided
+    from toolchart.states.messages import Delta, Message
+    from toolchart.states.ports import Provider, Store
+    from toolchart.tools.approvers import Signer
+    from toolchart.tools.sources.attachments import Attachment
+    from toolchart.tools.sources.registry_entries import Service
+
+Deps = TypeVar("Deps")
+"""The class of the dependencies that each run gives the tools of an agent."""
+
+Output = TypeVar("Output")
+"""The type of an agent's answer."""
+
+NewDeps = TypeVar("NewDeps")
+NewOutput = TypeVar("NewOutput")
+OutputAhead = TypeVar("OutputAhead", covariant=True)
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+Model: TypeAlias = "str | Mapping[str, Any] | Provider"
+"""A model: `PROVIDER:MODEL`, an `llms` entry as a mapping, or a ready provider."""
+
+DEFAULT_NAME = "agent"
+
+
+class Turn(TurnResult, Generic[OutputAhead], frozen=True, kw_only=True):
+    """The result of a turn of a typed agent."""
+
+    data: OutputAhead | None = None
+    """The answer, or None where the turn has none. `output` has no None."""
+
+    @property
+    def output(self) -> OutputAhead:
+        """The answer as a value of the agent's `output_type`.
+
+        Raises:
+            ToolchartError: the turn has no answer: it waits for somebody, or ended without one.
+        """
+        if not self.is_over:
+            waits = [f"approval of {pending.tool!r} ({pending.id})" for pending in self.pending_approvals]
+            raise ToolchartError(
+                f"conversation {self.conversation!r} has no answer yet: its turn waits in {self.state!r}"
+                + (f" for {', '.join(waits)}" if waits else "")
+                + "\n  look at `is_over` first; `pending_approvals` and `questions` say what it waits for"
+            )
+        if self.data is None:
+            why = self.failure or self.finish_reason
+            raise ToolchartError(
+                f"the turn of conversation {self.conversation!r} ended without an answer: {why}\n"
+                "  look at `ok` first; `error` and `limit_reached` say why"
+            )
+        return self.data
+
+
+class PartialOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a structured answer that has been streamed so far.
+
+    Each value holds what came before. The last one before the result may still break the type: only
+    `Turn.output` is checked.
+    """
+
+    value: Any
+    """JSON data, as far as it is there: fields that have not come yet are missing, and a text may be cut."""
+
+
+class AgentOptions(TypedDict, total=False):
+    """What an agent may be given beside its model, types and handoffs."""
+
+    name: str
+    """Its name, by which others hand a conversation over to it; default: `agent`."""
+    description: str
+    """What it is for, in one line: by this others choose it."""
+    prompt: str
+    """System prompt, with `{{variables}}`."""
+    tools: Sequence[Callable[..., Any] | Tool]
+    """Python functions and ready tools. A function that needs the dependencies is better added by
+    `Agent.tool`, where type checkers compare its context with the agent."""
+    chart: str | Path | Mapping[str, Any]
+    """The chart: a shipped name, a path, or an inline chart; default: `full`."""
+    temperature: float
+    max_tokens: int
+    """Most tokens of one reply."""
+    top_p: float
+    seed: int
+    stop: Sequence[str] | str
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+    verbosity: Literal["low", "medium", "high"]
+    tool_choice: str | Mapping[str, Any]
+    parallel_tool_calls: bool
+    max_iterations: int
+    """Most model replies with tool calls in one turn."""
+    limits: Mapping[str, Any]
+    """Limits of a turn, as `limits` of an agent spec."""
+    approval: Sequence[Mapping[str, Any]] | Mapping[str, Any] | str
+    """Which calls a person must approve, as `approval` of an agent spec."""
+
+
+_HANDLER_OPTIONS = (
+    *("prompt", "temperature", "max_tokens", "top_p", "seed", "stop", "reasoning_effort", "verbosity"),
+    *("tool_choice", "parallel_tool_calls"),
+)
+"""Options that stand in the handler of the spec under the same name."""
+
+
+class AgentTurnOptions(TypedDict, total=False):
+    """The options of one turn of a typed agent; `TurnOptions` describes them."""
+
+    conversation: str | None
+    variables: Mapping[str, Any] | None
+    history: Sequence[Message | Mapping[str, Any]]
+    attachments: Sequence[Attachment]
+    model: str | None
+
+
+class OpenOptions(TypedDict, total=False):
+    """What an open agent may be given beside its dependencies; `Engine` describes each."""
+
+    log: Store | str | Path | None
+    services: Mapping[str, Service] | None
+    approver: Approver | None
+    signer: Signer | None
+    asker: Asker | None
+    observer: Observer | None
+    telemetry: Telemetry | None
+    clock: Clock | None
+
+
+class _RunOptions(AgentTurnOptions, OpenOptions, total=False):
+    """Those of a turn, and those of the engine that runs it."""
+
+
+_NO_DEPENDENCIES = type(None)
+
+
+class _Unset:
+    """Stands for dependencies that a call does not name."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_UNSET: Any = _Unset()
+
+
+class Agent(Generic[Deps, Output]):
+    """One agent: a model, a prompt, tools, the type of its answer and that of its dependencies.
+
+        >>> from toolchart.testing import ScriptedModel, call_tool
+        >>> def add(a: int, b: int) -> int:
+        ...     '''Add two numbers.'''
+        ...     return a + b
+        >>> model = ScriptedModel(call_tool("add", a=2, b=3), '{"value": 5}')
+        >>> adder = Agent(model, tools=[add], output_type=int)
+        >>> adder.run("What is 2 + 3?", log="memory").output
+        5
+
+    Args:
+        model: `PROVIDER:MODEL`, as `openai:gpt-5.1` or `ollama:qwen3:8b`; an `llms` entry as a mapping; or a
+            ready provider, for instance `toolchart.testing.ScriptedModel`.
+        output_type: the class of the answer; with `str`, the default, it is the text. Otherwise the host is
+            asked for its JSON Schema, and each answer is checked. A union needs a class around it.
+        dependencies: the class of the objects that every run gives the tools; without it they get None.
+        handoffs: agents to which this one hands a message over, where one of them suits better. They have the
+            same answer, and the same dependencies or none.
+        options: `AgentOptions` describes them.
+
+    Raises:
+        SpecError: an option is unknown or wrong, a tool cannot be made, or it wants other dependencies.
+    """
+
+    @overload
+    def __init__(
+        self: Agent[None, str],
+        model: Model,
+        *,
+        handoffs: Sequence[Agent[None, str]] = (),
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[None, NewOutput],
+        model: Model,
+        *,
+        output_type: type[NewOutput],
+        handoffs: Sequence[Agent[None, NewOutput]] = (),
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[NewDeps, str],
+        model: Model,
+        *,
+        dependencies: type[NewDeps],
+        handoffs: Sequence[Agent[NewDeps, str] | Agent[None, str]] = (),
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[NewDeps, NewOutput],
+        model: Model,
+        *,
+        output_type: type[NewOutput],
+        dependencies: type[NewDeps],
+        handoffs: Sequence[Agent[NewDeps, NewOutput] | Agent[None, NewOutput]] = (),
+        **options: Unpack[AgentOptions],
+    ) -> None: ...
+    @check_arguments(AgentOptions, model=MODEL, tools=TOOLS)
+    def __init__(
+        self,
+        model: Model,
+        *,
+        output_type: Any = str,
+        dependencies: Any = _NO_DEPENDENCIES,
+        handoffs: Sequence[Agent[Any, Any]] = (),
+        **options: Unpack[AgentOptions],
+    ) -> None:
+        self.name = options.get("name", DEFAULT_NAME)
+        self.description = options.get("description", "")
+        self._model = model
+        self._dependencies = dependencies
+        self._form = AnswerType(output_type)
+        self._options: Mapping[str, Any] = options
+        self._handoffs = tuple(handoffs)
+        for agent in self._handoffs:
+            if not isinstance(agent, Agent):
+                raise SpecError(f"handoffs are agents, and {type(agent).__name__} is none")
+        self._tools: list[Tool | Callable[..., Any]] = []
+        self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
+        for function in options.get("tools", ()):
+            self._add_tool(function)
+        self.chart()  # what is wrong is said here, and not when the first message comes
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r})"
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    def tool(
+        self, function: Callable[Concatenate[ToolContext[Deps], Parameters], Result]
+    ) -> Callable[Concatenate[ToolContext[Deps], Parameters], Result]:
+        """Add a function as a tool: a decorator. Its first parameter is a `ToolContext` of the agent's
+        dependencies, which the model does not see.
+
+        Options of the tool stand below, by `@tool(...)`.
+
+        Raises:
+            SpecError: the function has no such parameter, or its context has other dependencies.
+        """
+        first = next(iter(inspect.signature(function).parameters), None)
+        hints = _read_hints(function)
+        if first is None or not is_tool_context(hints.get(first)):
+            title = self._describe_dependencies()
+            raise SpecError(
+                f"the first parameter of {_name_function(function)!r} is no ToolContext",
+                hint=f"write `context: ToolContext[{title}]`; a function without one stands in `tools=[...]`",
+            )
+        self._add_tool(function)
+        self.spec()  # two tools with one name, a type without a schema
+        return function
+
+    def _add_tool(self, function: Callable[..., Any] | Tool) -> None:
+        if not isinstance(function, Tool) and not is_effect_function(function):
+            for parameter, hint in _read_hints(function).items():
+                if parameter != "return" and is_tool_context(hint):
+                    self._check_context(function, hint)
+        self._tools.append(function)
+
+    def _check_context(self, function: Callable[..., Any], hint: Any) -> None:
+        """Refuse a tool whose context has other dependencies than the agent.
+
+        Raises:
+            SpecError: names both classes.
+        """
+        (annotation,) = get_args(hint) or (Any,)
+        wanted: Any = get_origin(annotation) or annotation
+        own: Any = get_origin(self._dependencies) or self._dependencies
+        if isinstance(wanted, TypeVar) or not isinstance(wanted, type) or not isinstance(own, type):
+            return
+        if getattr(wanted, "_is_protocol", False) or issubclass(own, wanted):
+            return
+        own_title = self._describe_dependencies()
+        raise SpecError(
+            f"the tool {_name_function(function)!r} wants the dependencies {wanted.__name__}, and the agent "
+            f"{self.name!r} has {own_title}",
+            hint=f"write ToolContext[{own_title}], or Agent(..., dependencies={wanted.__name__})",
+        )
+
+    def _describe_dependencies(self) -> str:
+        is_none = self._dependencies is _NO_DEPENDENCIES
+        return "None" if is_none else str(getattr(self._dependencies, "__name__", self._dependencies))
+
+    # -- what it compiles to ---------------------------------------------------------------------
+
+    def spec(self) -> AgentSpec:
+        """The agent spec that this agent is: the one that its YAML gives.
+
+        Raises:
+            SpecError: it cannot be used.
+        """
+        return load_spec(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """The agent spec as plain data: written as YAML, it is the same agent without Python.
+
+        Python tools are not part of it; `toolchart run` gets them from `tools.registry` entries, and `Engine`
+        by `functions=`.
+        """
+        models: dict[str, dict[str, Any]] = {}
+        handlers: dict[str, dict[str, Any]] = {}
+        self._collect_handlers(models, handlers, self._override.get())
+        options = self._options
+        document: dict[str, Any] = {"name": self.name, "llms": models}
+        chart = self._build_chart()  # after the handlers, which need names of their own
+        if chart is not None:
+            document["chart"] = chart
+        if self._list_functions():
+            document["tools"] = {"enabled": True}
+        document["responses"] = list(handlers.values())
+        for key in ("limits", "approval"):
+            if key in options:
+                document[key] = _make_plain(options[key])
+        return document
+
+    def _collect_handlers(
+        self, models: dict[str, dict[str, Any]], handlers: dict[str, dict[str, Any]], override: Model | None
+    ) -> None:
+        """Add the `llms` entry and the handler of this agent, and those of its handoffs, once each.
+
+        Raises:
+            SpecError: two different agents have one name.
+        """
+        override = override or self._override.get()
+        model = self._model if override is None or not isinstance(override, (str, Mapping)) else override
+        models[self.name] = _build_model_entry(model)
+        handler: dict[str, Any] = {"name": self.name, "llm": self.name}
+        options = self._options
+        for key in _HANDLER_OPTIONS:
+            if key in options:
+                handler[key] = _make_plain(options[key])
+        handler = self._form.add_to(handler)
+        names = [_make_ready(function).name for function in self._list_own_functions()]
+        if names:
+            handler["tools"] = {"enabled": True, "allowed_tools": names}
+        if names and "max_iterations" in self._options:
+            handler["tools"]["max_iterations"] = self._options["max_iterations"]
+        if self.name in handlers:
+            raise _build_same_name_error(self.name)
+        handlers[self.name] = handler
+        for agent in self._handoffs:
+            agent._collect_handlers(models, handlers, override)
+
+    def _list_own_functions(self) -> list[Tool | Callable[..., Any]]:
+        return [tool for tool in self._tools if isinstance(tool, Tool) or not is_effect_function(tool)]
+
+    def _list_functions(self) -> list[Tool | Callable[..., Any]]:
+        """The functions and tools of this agent and of its handoffs, each once."""
+        functions = list(self._tools)
+        for agent in self._handoffs:
+            functions += [item for item in agent._list_functions() if item not in functions]
+        return functions
+
+    def _build_chart(self) -> Any:
+        """The chart of the spec; None for the default chart."""
+        own = _make_plain(self._options.get("chart"))
+        if not self._handoffs:
+            return own
+        if own is not None:
+            raise SpecError(
+                f"the agent {self.name!r} has a chart and handoffs",
+                hint="a chart says itself to whom it hands over: by `run_agent` (docs/flows.md)",
+            )
+        return _build_handoff_chart(self)
+
+    def chart(self) -> Chart:
+        """The chart that the agent's turns run."""
+        spec = self.spec()
+        return load_agent_chart(spec, self._make_resolver(spec))
+
+    def _make_resolver(self, spec: AgentSpec) -> EffectResolver:
+        """Finds the `@effect` functions of the agent that its chart names."""
+        return EffectResolver(spec, ChartFunctions(self._list_functions()).load_function)
+
+    def check(self) -> CheckReport:
+        """Prove what `toolchart check` proves of a spec: every turn ends, nothing runs unapproved, ..."""
+        spec = self.spec()
+        chart, options = describe_agent_chart(spec, self._list_functions(), self._make_resolver(spec))
+        return check(chart, **options)
+
+    def draw(self, format_name: str = "mermaid") -> str | bytes:
+        """The chart as a diagram: `text`, `mermaid`, `dot`, `svg`, ... (docs/diagrams.md).
+
+        Raises:
+            SpecError: there is no such format.
+        """
+        return draw(self.chart(), format_name)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """What a notebook shows: the chart."""
+        return {"text/plain": repr(self), "image/svg+xml": str(self.draw("svg"))}
+
+    # -- running ---------------------------------------------------------------------------------
+
+    @overload
+    def open(self: Agent[None, Output], **options: Unpack[OpenOptions]) -> OpenAgent[Output]: ...
+    @overload
+    def open(self, *, dependencies: Deps, **options: Unpack[OpenOptions]) -> OpenAgent[Output]: ...
+    @check_arguments(OpenOptions)
+    def open(self, *, dependencies: Any = _UNSET, **options: Unpack[OpenOptions]) -> OpenAgent[Output]:
+        """The agent on a log, ready for many turns: `with agent.open(log="support.db") as support:`.
+
+        Args:
+            dependencies: what the tools get by `ToolContext.dependencies`.
+            options: `log`, `approver`, `asker`, `observer`, `telemetry`, ...; `OpenOptions` lists them.
+
+        Raises:
+            SpecError: the dependencies are missing or not of the agent's class; nothing was recorded.
+        """
+        value = self._check_dependencies(dependencies)
+        override = self._override.get()
+        given = {} if isinstance(override, (str, Mapping)) else self._list_providers(override)
+        spec = self.spec()
+        engine = Engine(
+            spec, functions=self._list_functions(), dependencies=value, providers=given, **options
+        )
+        return OpenAgent(engine, self._form)
+
+    def _list_providers(self, override: Provider | None) -> dict[str, Provider]:
+        """The ready providers by the names of `llms` entries."""
+        override = override or _find_provider(self._override.get())
+        own = override or _find_provider(self._model)
+        providers = {} if own is None else {self.name: own}
+        for agent in self._handoffs:
+            providers.update(agent._list_providers(override))
+        return providers
+
+    def _check_dependencies(self, value: Any) -> Any:
+        """The dependencies of a run.
+
+        Raises:
+            SpecError: they are missing, or no instance of the agent's class.
+        """
+        title = self._describe_dependencies()
+        if value is _UNSET:
+            if self._dependencies is _NO_DEPENDENCIES:
+                return None
+            raise SpecError(
+                f"the agent {self.name!r} needs dependencies of the class {title}",
+                hint=f"write dependencies={title}(...)",
+            )
+        wanted = get_origin(self._dependencies) or self._dependencies
+        if (
+            not isinstance(wanted, type)
+            or getattr(wanted, "_is_protocol", False)
+            or isinstance(value, wanted)
+        ):
+            return value
+        raise SpecError(
+            f"the dependencies of the agent {self.name!r} are of the class {title}, not "
+            f"{value.__name__ if isinstance(value, type) else type(value).__name__}",
+            hint=f"give an instance of it: dependencies={title}(...)"
+            if isinstance(value, type)
+            else "write Agent(..., dependencies=CLASS)"
+            if self._dependencies is _NO_DEPENDENCIES
+            else None,
+        )
+
+    @overload
+    def run(self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]) -> Turn[Output]: ...
+    @overload
+    def run(self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]) -> Turn[Output]: ...
+    @check_arguments(_RunOptions)
+    def run(
+        self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
+    ) -> Turn[Output]:
+        """Run one turn on a log, from a user message to an answer. For many turns, `open` the agent once.
+
+        Args:
+            dependencies: what the tools get by `ToolContext.dependencies`.
+            options: those of `open` (`log`, `approver`, ...) and of a turn (`conversation`, `history`,
+                `variables`, `attachments`, `model`).
+
+        Raises:
+            SpecError: an option is wrong; nothing was recorded.
+            LogConflict, LogUnavailable: the log cannot be written.
+        """
+        turn, opened = _split_options(options)
+        with self._open(dependencies, opened) as agent:
+            return agent.run(message, **turn)
+
+    @overload
+    async def arun(
+        self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]
+    ) -> Turn[Output]: ...
+    @overload
+    async def arun(
+        self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
+    ) -> Turn[Output]: ...
+    @check_arguments(_RunOptions)
+    async def arun(
+        self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
+    ) -> Turn[Output]:
+        """The async form of `run`, with the same arguments and errors."""
+        turn, opened = _split_options(options)
+        async with self._open(dependencies, opened) as agent:
+            return await agent.arun(message, **turn)
+
+    @overload
+    def stream(
+        self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    @overload
+    def stream(
+        self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    @check_arguments(_RunOptions)
+    def stream(
+        self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
+    ) -> AsyncGenerator[Piece[Output], None]:
+        """As `arun`; yield deltas, partial answers and steps as they happen, and the result last."""
+        turn, opened = _split_options(options)
+        return self._stream(message, dependencies, turn, opened)
+
+    async def _stream(
+        self, message: str, dependencies: Any, turn: AgentTurnOptions, opened: OpenOptions
+    ) -> AsyncGenerator[Piece[Output], None]:
+        async with (
+            self._open(dependencies, opened) as agent,
+            aclosing(agent.stream(message, **turn)) as pieces,
+        ):
+            async for piece in pieces:
+                yield piece
+
+    @overload
+    def stream_blocking(
+        self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]
+    ) -> Generator[Piece[Output], None, None]: ...
+    @overload
+    def stream_blocking(
+        self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
+    ) -> Generator[Piece[Output], None, None]: ...
+    @check_arguments(_RunOptions)
+    def stream_blocking(
+        self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
+    ) -> Generator[Piece[Output], None, None]:
+        """The blocking form of `stream`: for programs without an event loop."""
+        turn, opened = _split_options(options)
+        return self._stream_blocking(message, dependencies, turn, opened)
+
+    def _stream_blocking(
+        self, message: str, dependencies: Any, turn: AgentTurnOptions, opened: OpenOptions
+    ) -> Generator[Piece[Output], None, None]:
+        with self._open(dependencies, opened) as agent:
+            yield from agent.stream_blocking(message, **turn)
+
+    def _open(self, dependencies: Any, options: OpenOptions) -> OpenAgent[Output]:
+        return cast("Agent[Any, Output]", self).open(dependencies=dependencies, **options)
+
+    @contextmanager
+    @check_arguments(model=MODEL)
+    def override(self, *, model: Model) -> Iterator[None]:
+        """Replace the model of this agent and of its handoffs inside a `with` block, for tests.
+
+        Agents that are opened inside the block use it, in this thread or task only. The spec in the log stays
+        the agent's own where the model is a ready provider.
+        """
+        token = self._override.set(model)
+        try:
+            yield
+        finally:
+            self._override.reset(token)
+
+
+class OpenAgent(Generic[Output]):
+    """A typed agent on a log; made by `Agent.open`. Close it, or use it in a `with` block.
+
+    `engine` is the engine that runs it, for everything that is not here.
+    """
+
+    def __init__(self, engine: Engine, form: AnswerType) -> None:
+        self.engine = engine
+        self._form = form
+
+    def run(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
+        """Run one turn; as `Engine.run`."""
+        return self._read(self.engine.run(message, **self._add_type(options)))
+
+    async def arun(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
+        """Run one turn; as `Engine.arun`."""
+        return self._read(await self.engine.arun(message, **self._add_type(options)))
+
+    def stream(
+        self, message: str, **options: Unpack[AgentTurnOptions]
+    ) -> AsyncGenerator[Piece[Output], None]:
+        """Run one turn and yield what happens; its result last. Closing it early cancels the turn."""
+        return self._watch(self.engine.stream(message, **self._add_type(options)))
+
+    def stream_blocking(
+        self, message: str, **options: Unpack[AgentTurnOptions]
+    ) -> Generator[Piece[Output], None, None]:
+        """The blocking form of `stream`."""
+        reader = _PartialReader(self._form)
+        with closing(self.engine.stream_blocking(message, **self._add_type(options))) as pieces:
+            for piece in pieces:
+                yield from self._extend(piece, reader)
+
+    def resume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
+        """Go on with a turn, with a decision of a person if there is one; as `Engine.resume`."""
+        return self._read(self.engine.resume(conversation, decision, output_type=self._form.output_type))
+
+    async def aresume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
+        """The async form of `resume`."""
+        form = self._form.output_type
+        return self._read(await self.engine.aresume(conversation, decision, output_type=form))
+
+    def stream_resume(
+        self, conversation: str, decision: Decided | None = None
+    ) -> AsyncGenerator[Piece[Output], None]:
+        """As `aresume`, and yield what happens; the result last."""
+        form = self._form.output_type
+        return self._watch(self.engine.stream_resume(conversation, decision, output_type=form))
+
+    def close(self) -> None:
+        """Close the engine, and the log where it was opened here."""
+        self.engine.close()
+
+    async def aclose(self) -> None:
+        """The async form of `close`."""
+        await self.engine.aclose()
+
+    def __enter__(self) -> OpenAgent[Output]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> OpenAgent[Output]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _add_type(self, options: AgentTurnOptions) -> Any:
+        return {**options, "output_type": self._form.output_type}
+
+    def _read(self, result: TurnResult) -> Turn[Output]:
+        fields = {name: getattr(result, name) for name in result.__struct_fields__}
+        return Turn[Output](**fields)
+
+    async def _watch(
+        self, pieces: AsyncGenerator[StepTaken | Delta | TurnResult, None]
+    ) -> AsyncGenerator[Piece[Output], None]:
+        reader = _PartialReader(self._form)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                for extended in self._extend(piece, reader):
+                    yield extended
+
+    def _extend(
+        self, piece: StepTaken | Delta | TurnResult, reader: _PartialReader
+    ) -> Generator[Piece[Output], None, None]:
+        """A piece, typed, and after a piece of text the answer as far as it is there."""
+        if isinstance(piece, TurnResult):
+            yield self._read(piece)
+            return
+        yield piece
+        partial = reader.read(piece)
+        if partial is not None:
+            yield partial
+
+
+class _PartialReader:
+    """Reads the JSON of an answer while it is streamed."""
+
+    def __init__(self, form: AnswerType) -> None:
+        self._form = form
+        self._text = ""
+        self._last: Any = None
+
+    def read(self, piece: StepTaken | Delta) -> PartialOutput | None:
+        """The answer with a piece more; None where the piece adds nothing that can be read."""
+        if isinstance(piece, StepTaken):
+            self._text, self._last = "", None  # the next model call begins anew
+        if self._form.is_text or not isinstance(piece, TextDelta):
+            return None
+        self._text += piece.text
+        value = self._form.parse_partially(self._text)
+        if value is None or value == self._last:
+            return None
+        self._last = value
+        return PartialOutput(value=value)
+
+
+# -- from options to a document ---------------------------------------------------------------------
+
+
+def _split_options(options: Mapping[str, Any]) -> tuple[AgentTurnOptions, OpenOptions]:
+    """The options of a turn, and those of the engine."""
+    names = AgentTurnOptions.__optional_keys__
+    turn = {name: value for name, value in options.items() if name in names}
+    opened = {name: value for name, value in options.items() if name not in names}
+    return cast("AgentTurnOptions", turn), cast("OpenOptions", opened)
+
+
+def _find_provider(model: Any) -> Provider | None:
+    """The ready provider that a model is; None for the name or the entry of one."""
+    return None if model is None or isinstance(model, (str, Mapping)) else cast("Provider", model)
+
+
+def _build_model_entry(model: Model) -> dict[str, Any]:
+    """The `llms` entry of a model.
+
+    Raises:
+        SpecError: it names no provider, or is no model.
+    """
+    if isinstance(model, Mapping):
+        return dict(_make_plain(model))
+    if isinstance(model, str):
+        provider, has_model, name = model.partition(":")
+        if not has_model or not provider or not name:
+            raise SpecError(
+                f"a model is named as PROVIDER:MODEL, not {model!r}", hint='for instance "openai:gpt-5.1"'
+            )
+        find_host(provider)  # an unknown name is refused here
+        return {"provider": provider, "model": name}
+    return {"provider": "scripted", "model": model.name}
+
+
+def _make_plain(value: Any) -> Any:
+    """A value of a document as plain data: what YAML could hold."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _make_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_make_plain(item) for item in value]
+    return value
+
+
+def _build_same_name_error(name: str) -> SpecError:
+    return SpecError(
+        f"two agents have the name {name!r}", hint='give each its own: Agent(..., name="billing")'
+    )
+
+
+def _make_ready(function: Tool | Callable[..., Any]) -> Tool:
+    return function if isinstance(function, Tool) else make_tool(function)
+
+
+def _name_function(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _read_hints(function: Any) -> dict[str, Any]:
+    """The types of a function's parameters; none where they cannot be resolved, which `make_tool` reports."""
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target)
+    except (NameError, TypeError):
+        return {}
+
+
+# -- handoffs ----------------------------------------------------------------------------------------
+
+
+def _build_handoff_chart(agent: Agent[Any, Any]) -> dict[str, Any]:
+    """The chart of an agent with handoffs: the model names who answers, and that agent runs as a child.
+
+    Each choice is a row of the chart: `check` proves that every turn ends, and the log says who was chosen.
+    """
+    agents = {handoff.name: handoff for handoff in agent._handoffs}
+    names = list(agents)
+    states: dict[str, Any] = {
+        "choosing": {
+            "initial": True,
+            "enter": "choose_agent",
+            "transitions": [
+                *(
+                    {"event": "replied", "target": f"with_{name}", "cond": f"chosen.agent == '{name}'"}
+                    for name in names
+                ),
+                {"event": "replied", "target": "answering"},
+                {"event": "failed", "target": "choosing", "cond": "chosen.failures < 2"},
+                {"event": "failed cancelled", "target": "error"},
+            ],
+        }
+    }
+    ends = [
+        {"event": "agent_finished", "target": "finished"},
+        {"event": "agent_failed cancelled", "target": "error"},
+    ]
+    effects: dict[str, Any] = {
+        "choose_agent": {
+            "call_model": {
+                "llm": agent.name,
+                "as": "chosen",
+                "history": "all",
+                "prompt": _build_choice_prompt(agent),
+                "schema": {
+                    "type": "object",
+                    "required": ["agent"],
+                    "properties": {"agent": {"enum": [agent.name, *names]}},
+                    "additionalProperties": False,
+                },
+            }
+        }
+    }
+    states["answering"] = {"enter": f"run_{agent.name}", "transitions": ends}
+    effects[f"run_{agent.name}"] = {"run_agent": {"handler": agent.name, "history": "all"}}
+    for name, handoff in agents.items():
+        states[f"with_{name}"] = {"enter": f"run_{name}", "transitions": ends}
+        run: dict[str, Any] = {"handler": name, "history": "all"}
+        chart = handoff._build_chart()
+        if chart is not None:
+            run["chart"] = chart
+        effects[f"run_{name}"] = {"run_agent": run}
+    states["finished"] = {"final": True, "enter": "answer"}
+    states["error"] = {"final": True, "enter": "answer_with_error"}
+    return {"name": f"{agent.name}_handoffs", "states": states, "effects": effects}
+
+
+def _build_choice_prompt(agent: Agent[Any, Any]) -> str:
+    """The question who should answer a message."""
+    rows = [f"- {agent.name}: {agent.description or 'everything else'}"]
+    rows += [f"- {handoff.name}: {handoff.description or handoff.name}" for handoff in agent._handoffs]
+    return "Who should answer the user's last message? Name one of these:\n" + "\n".join(rows)
+
+
+if TYPE_CHECKING:
+    Piece: TypeAlias = StepTaken | Delta | PartialOutput | Turn[Output]
+    """What a streamed turn of a typed agent yields."""

@@ -1,0 +1,493 @@
+"""A typed agent in Python: it compiles to a spec, runs on the engine, and is checked before it begins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, field_validator
+from typing_extensions import TypedDict
+
+from toolchart import (
+    Agent,
+    Decided,
+    Engine,
+    PartialOutput,
+    SpecError,
+    StepTaken,
+    TextDelta,
+    ToolchartError,
+    ToolContext,
+    Turn,
+    effect,
+    load_spec,
+    open_store,
+    tool,
+)
+from toolchart.engine.agents import _HANDLER_OPTIONS
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.specs.models import Handler
+from toolchart.states.ports import Store
+from toolchart.testing import ScriptedModel, TurnableClock, call_tool
+
+PARIS = '{"name": "Paris", "country": "France"}'
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str
+    country: str
+
+    @field_validator("name")
+    @classmethod
+    def refuse_atlantis(cls, name: str) -> str:
+        """What no JSON Schema says."""
+        if name == "Atlantis":
+            raise ValueError("no such city")
+        return name
+
+
+@dataclass
+class Atlas:
+    """What the tools use."""
+
+    places: dict[str, str]
+
+
+class BigAtlas(Atlas):
+    """A special one."""
+
+
+class Row(TypedDict):
+    """One row."""
+
+    a: int
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def make_geographer(*replies: Any, **options: Any) -> Agent[Atlas, City]:
+    """An agent with a tool that reads the dependencies."""
+    agent = Agent(ScriptedModel(*replies), output_type=City, dependencies=Atlas, **options)
+
+    @agent.tool
+    def look_up(context: ToolContext[Atlas], place: str) -> str:
+        """In which city a place is."""
+        return context.dependencies.places[place]
+
+    return agent
+
+
+ATLAS = Atlas({"Louvre": "Paris"})
+
+
+@pytest.fixture
+def _timeless_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a tool took stands in its result, which the model gets: no two runs have it alike."""
+    monkeypatch.setattr("toolchart.tools.execution.executor.time.perf_counter", lambda: 0.0)
+
+
+DRAWN = ("hash", "prev", "head", "salt")
+"""What is drawn by chance, or follows from it."""
+
+
+def list_records(store: Store) -> dict[str, list[Any]]:
+    """Every record of a log, without what is drawn by chance."""
+    return {
+        name: [leave_out_drawn(json.loads(line)) for line in store.read_lines(name)]
+        for name in sorted(store.list_conversations())
+    }
+
+
+def leave_out_drawn(value: Any) -> Any:
+    """A value without the keys of `DRAWN`, at any depth."""
+    if isinstance(value, dict):
+        return {key: leave_out_drawn(item) for key, item in value.items() if key not in DRAWN}
+    return [leave_out_drawn(item) for item in value] if isinstance(value, list) else value
+
+
+# -- one engine ----------------------------------------------------------------------------------
+
+
+def make_plain() -> Agent[None, str]:
+    """An agent with a function."""
+    model = ScriptedModel(call_tool("add", a=2, b=3), "5")
+    return Agent(model, tools=[add], prompt="Be brief.", temperature=0.5, max_iterations=3)
+
+
+def make_typed() -> Agent[None, City]:
+    """An agent whose first answer breaks its type, on a chart that asks again."""
+    return Agent(ScriptedModel("Paris", PARIS), output_type=City, limits={"max_tool_calls": 5})
+
+
+def make_handing_over() -> Agent[None, City]:
+    """An agent that hands over to another one, which has a tool and a chart of its own."""
+    model = ScriptedModel(call_tool("add", a=2, b=3), PARIS)
+    other = Agent(model, output_type=City, name="counter", description="sums", tools=[add], chart="tool_loop")
+    return Agent(ScriptedModel('{"agent": "counter"}'), output_type=City, handoffs=[other], name="front")
+
+
+@pytest.mark.usefixtures("_timeless_tools")
+@pytest.mark.parametrize("make", [make_plain, make_typed, make_handing_over])
+def test_an_agent_in_python_and_its_yaml_write_the_same_log(
+    make: Callable[[], Agent[None, Any]], tmp_path: Path
+) -> None:
+    """Issue 30: the spec that the agent compiles to, written as YAML and loaded from its file, gives equal
+    records; both logs replay."""
+    store = open_store("memory")
+    make().run("go", log=store, conversation="c", clock=TurnableClock(skips=True))
+    path = tmp_path / "agent.yaml"
+    path.write_text(yaml.safe_dump(make().to_document(), sort_keys=False), "utf-8")
+    agent = make()
+    other = open_store("memory")
+    providers, functions = agent._list_providers(None), agent._list_functions()
+    clock = TurnableClock(skips=True)
+    with Engine(path, log=other, providers=providers, functions=functions, clock=clock) as engine:
+        result = engine.run("go", conversation="c")
+    assert result.ok
+    assert list_records(store) == list_records(other)
+    assert all(list(replay_conversation(store, name)) for name in store.list_conversations())
+
+
+@pytest.mark.usefixtures("_timeless_tools")
+def test_every_form_gives_the_same_typed_turn() -> None:
+    """Issue 30: `run`, `arun`, `stream` and `stream_blocking` give one answer, of the class, and write equal
+    records."""
+
+    async def read_stream(agent: Agent[Atlas, City], log: Store) -> Turn[City]:
+        options: dict[str, Any] = {"log": log, "conversation": "c", "clock": TurnableClock()}
+        pieces = [piece async for piece in agent.stream("go", dependencies=ATLAS, **options)]
+        assert any(isinstance(piece, StepTaken) for piece in pieces)
+        last = pieces[-1]
+        assert isinstance(last, Turn)
+        return last
+
+    def read_blocking(agent: Agent[Atlas, City], log: Store) -> Turn[City]:
+        options: dict[str, Any] = {"log": log, "conversation": "c", "clock": TurnableClock()}
+        *pieces, last = agent.stream_blocking("go", dependencies=ATLAS, **options)
+        assert any(isinstance(piece, TextDelta) for piece in pieces)
+        assert isinstance(last, Turn)
+        return last
+
+    def run(agent: Agent[Atlas, City], log: Store) -> Turn[City]:
+        return agent.run("go", dependencies=ATLAS, log=log, conversation="c", clock=TurnableClock())
+
+    def arun(agent: Agent[Atlas, City], log: Store) -> Turn[City]:
+        clock = TurnableClock()
+        return asyncio.run(agent.arun("go", dependencies=ATLAS, log=log, conversation="c", clock=clock))
+
+    logs = []
+    for form in (run, arun, lambda *args: asyncio.run(read_stream(*args)), read_blocking):
+        store = open_store("memory")
+        turn = form(make_geographer(call_tool("look_up", place="Louvre"), PARIS), store)
+        assert (turn.output, turn.tool_calls[0].value) == (City(name="Paris", country="France"), "Paris")
+        logs.append(list_records(store))
+    assert logs[1:] == logs[:-1]
+
+
+def test_a_stream_that_is_closed_early_cancels_its_turn() -> None:
+    """Issue 30: a loop that is left ends the thread of the turn, whose model would speak for hours. The log
+    says that the turn was cancelled."""
+    store, slow = open_store("memory"), {"stream": {"pieces": ["one", " two"], "pause_s": 3600}}
+    agent = Agent(ScriptedModel(slow))
+    with closing(agent.stream_blocking("go", log=store, conversation="c")) as pieces:
+        for piece in pieces:
+            if isinstance(piece, TextDelta):
+                break
+    assert not [thread for thread in threading.enumerate() if thread.name == "toolchart-stream"]
+    with agent.open(log=store) as opened:
+        error = opened.engine.describe_turn("c").error
+    assert error is not None
+    assert error.kind == "cancelled"
+
+
+def test_a_blocking_stream_is_refused_where_an_event_loop_runs() -> None:
+    """Issue 30: it would stop the loop; the error names the way out."""
+
+    async def use() -> None:
+        with make_plain().open(log="memory") as agent:
+            list(agent.stream_blocking("go"))
+
+    with pytest.raises(ToolchartError, match="event loop"):
+        asyncio.run(use())
+
+
+def test_an_error_of_a_blocking_stream_is_raised_to_its_reader() -> None:
+    """Issue 30: nothing is swallowed in the thread of the turn."""
+    agent = Agent(ScriptedModel("x"), prompt="p")
+    with agent.open(log="memory") as opened, pytest.raises(SpecError, match="nowhere"):
+        list(opened.engine.stream_blocking("go", handler="nowhere"))
+
+
+# -- the answer ----------------------------------------------------------------------------------
+
+
+def test_a_partial_answer_grows_while_it_streams() -> None:
+    """Issue 30: each partial value extends the one before, and a new attempt begins anew."""
+    pieces = ['{"name": ', '"Par', 'is", ', '"country": "Fr', 'ance"}']
+    broken = {"stream": {"pieces": ['{"name"', ": 3}"]}}
+    agent = Agent(ScriptedModel(broken, {"stream": {"pieces": pieces}}), output_type=City)
+    items = list(agent.stream_blocking("go", log="memory"))
+    values = [item.value for item in items if isinstance(item, PartialOutput)]
+    assert values[-4:] == [
+        {"name": "Par"},
+        {"name": "Paris"},
+        {"name": "Paris", "country": "Fr"},
+        {"name": "Paris", "country": "France"},
+    ]
+    assert {"name": 3} in values
+
+
+@pytest.mark.parametrize(
+    ("output_type", "reply", "value"),
+    [
+        (int, '{"value": 5}', 5),
+        (list[str], '{"value": ["a", "b"]}', ["a", "b"]),
+        (str, "words", "words"),
+        (Row, '{"a": 1}', {"a": 1}),
+    ],
+)
+def test_an_answer_may_be_of_any_type(output_type: Any, reply: str, value: Any) -> None:
+    """Issue 30: plain types, lists and typed dictionaries, not only classes."""
+    assert Agent(ScriptedModel(reply), output_type=output_type).run("go", log="memory").output == value
+
+
+def test_what_the_class_refuses_is_asked_for_again() -> None:
+    """Issue 30: a validator of the class counts as its schema does, and the model hears why."""
+    model = ScriptedModel('{"name": "Atlantis", "country": "Greece"}', PARIS)
+    agent = Agent(model, output_type=City)
+    assert agent.run("go", log="memory").output.name == "Paris"
+    assert len(model.requests) == 2
+
+
+def test_a_turn_without_an_answer_says_so() -> None:
+    """Issue 30: `output` of a failed turn is an error that names the failure; `data` is None."""
+    turn = Agent(ScriptedModel("no", "no", "no"), output_type=City).run("go", log="memory")
+    assert (turn.ok, turn.data) == (False, None)
+    with pytest.raises(ToolchartError, match="bad_output"):
+        print(turn.output)
+
+
+def test_a_turn_that_waits_has_no_answer_yet_and_goes_on_typed() -> None:
+    """Issue 30: an approval in between; the error of `output` names the call, and `resume` has the type."""
+    replies = call_tool("look_up", place="Louvre"), PARIS
+    agent = make_geographer(*replies, approval=[{"tools": "look_up", "decision": "ask"}])
+    with agent.open(dependencies=ATLAS, log="memory") as opened:
+        turn = opened.run("go", conversation="c")
+        with pytest.raises(ToolchartError, match=r"waits in .* approval of 'look_up'"):
+            print(turn.output)
+        (pending,) = turn.pending_approvals
+        assert opened.resume("c", Decided(call_id=pending.id, approved=True)).output.name == "Paris"
+
+
+# -- mistakes ------------------------------------------------------------------------------------
+
+
+def needs_atlas(context: ToolContext[Atlas], place: str) -> str:
+    """Look up."""
+    return context.dependencies.places[place]
+
+
+def build_misspelt(**options: Any) -> Agent[None, str]:
+    """An agent with options that no type checker would let pass."""
+    return Agent("openai:m", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"promt": "x"}, "did you mean 'prompt'"),
+        ({"temprature": 1}, "did you mean 'temperature'"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"prompt": 3}, "'prompt' of 'Agent' is a text"),
+        ({"tools": add}, r"write tools=\[f\]"),
+        ({"tools": ["add"]}, "a list of functions and tools"),
+        ({"handoffs": ["clerk"]}, "handoffs are agents, and str is none"),
+        ({"handoffs": [Agent("openai:m", name="agent")]}, "two agents have the name 'agent'"),
+        ({"chart": "ful"}, "no chart 'ful'"),
+        ({"chart": "tool_loop", "handoffs": [Agent("openai:m", name="b")]}, "a chart and handoffs"),
+        ({"limits": {"max_iteratons": 3}}, "did you mean 'max_iterations'"),
+        ({"output_type": City(name="a", country="b")}, "give the class itself"),
+        ({"tools": [needs_atlas]}, "wants the dependencies Atlas, and the agent 'agent' has None"),
+        ({"tools": [needs_atlas], "dependencies": dict}, "has dict"),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_agent_is_made(options: dict[str, Any], says: str) -> None:
+    """Issue 30: the error names the option, the nearest one or what to write; no message has come yet."""
+    with pytest.raises(SpecError, match=says):
+        build_misspelt(**options)
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("gpt-5.1", "PROVIDER:MODEL"),
+        ("opnai:gpt", "did you mean 'openai'"),
+        (3, "a text, a mapping or a provider"),
+        ({"provdier": "openai", "model": "m"}, "did you mean 'provider'"),
+    ],
+)
+def test_a_wrong_model_is_refused_when_the_agent_is_made(model: Any, says: str) -> None:
+    """Issue 30: by name, by its form, or by the nearest key."""
+    with pytest.raises(SpecError, match=says):
+        Agent(model)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "needs dependencies of the class Atlas"),
+        ({"dependencies": {"places": {}}}, "of the class Atlas, not dict"),
+        ({"dependencies": None}, "not NoneType"),
+        ({"dependencies": Atlas}, r"give an instance of it: dependencies=Atlas\(\.\.\.\)"),
+        ({"dependencies": ATLAS, "conversaton": "c"}, "did you mean 'conversation'"),
+    ],
+)
+def test_wrong_dependencies_are_refused_before_anything_is_recorded(given: Any, says: str) -> None:
+    """Issue 30: by every form; the log stays empty."""
+    store, agent = open_store("memory"), make_geographer(PARIS)
+    for form in (agent.run, agent.stream_blocking, agent.stream, agent.arun):
+        with pytest.raises(SpecError, match=says):
+            run_to_end(form("go", log=store, **given))
+    assert list(store.list_conversations()) == []
+
+
+def run_to_end(running: Any) -> None:
+    """Take whatever a form gives."""
+
+    async def read() -> None:
+        if hasattr(running, "__aiter__"):
+            async for _ in running:
+                pass
+        else:
+            await running
+
+    if hasattr(running, "__next__"):
+        list(running)
+    else:
+        asyncio.run(read())
+
+
+def test_a_special_kind_of_the_dependencies_is_taken() -> None:
+    """Issue 30: a subclass fits, in the context of a tool and in a run."""
+    assert make_geographer(PARIS).run("go", dependencies=BigAtlas({}), log="memory").ok
+    Agent("openai:m", dependencies=BigAtlas, tools=[needs_atlas])
+
+
+def test_a_tool_of_an_agent_has_its_context_first() -> None:
+    """Issue 30: `Agent.tool` refuses a function without one, and says where it belongs."""
+    agent = Agent("openai:m", dependencies=Atlas)
+    with pytest.raises(SpecError, match=r"ToolContext\[Atlas\].*tools=\[...\]"):
+        agent.tool(add)  # type: ignore[arg-type]
+
+
+# -- models in tests -----------------------------------------------------------------------------
+
+
+def test_a_model_can_be_replaced_for_a_while() -> None:
+    """Issue 30: inside the block the double answers for the agent and its handoffs. The spec in the log stays
+    the agent's own; a model that is named replaces that of the spec, inside the block only."""
+    other = Agent("openai:m", name="other", description="all")
+    agent = Agent("openai:m", handoffs=[other])
+    model, store = ScriptedModel('{"agent": "other"}', "done"), open_store("memory")
+    with agent.override(model=model):
+        assert agent.run("go", log=store, conversation="c").output == "done"
+        assert agent.to_document()["llms"]["agent"] == {"provider": "openai", "model": "m"}
+    assert len(model.requests) == 2
+    with agent.override(model="ollama:qwen3:8b"):
+        entries = agent.to_document()["llms"]
+    assert entries["other"] == entries["agent"] == {"provider": "ollama", "model": "qwen3:8b"}
+    assert agent.to_document()["llms"]["agent"]["provider"] == "openai"
+
+
+def test_an_override_holds_in_its_own_task_only() -> None:
+    """Issue 30: two tests that run at once do not meet each other's models."""
+    agent = Agent("openai:m")
+
+    async def ask(answer: str) -> str:
+        with agent.override(model=ScriptedModel(answer)):
+            await asyncio.sleep(0)
+            return (await agent.arun("go", log="memory")).output
+
+    async def ask_twice() -> list[str]:
+        return await asyncio.gather(ask("one"), ask("two"))
+
+    assert asyncio.run(ask_twice()) == ["one", "two"]
+
+
+# -- the spec ------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_checked_and_drawn_as_its_spec_is() -> None:
+    """Issue 30: `check` and `draw` see the chart that runs; handoffs are rows of it, which end and are
+    bounded."""
+    agent = make_handing_over()
+    report = agent.check()
+    assert (report.findings, report.worst is None) == ((), False)
+    drawing = str(agent.draw())
+    assert "with_counter" in drawing
+    assert agent.chart().name == "front_handoffs"
+
+
+def test_a_chart_of_an_agent_may_call_its_functions() -> None:
+    """Issue 30: `@effect` functions stand among the tools, and the model is not offered them."""
+
+    @effect
+    def shout(text: str) -> str:
+        return text.upper()
+
+    chart = {
+        "states": {
+            "shouting": {
+                "initial": True,
+                "enter": "shout_it",
+                "transitions": [
+                    {"event": "returned", "target": "done"},
+                    {"event": "failed cancelled", "target": "error"},
+                ],
+            },
+            "done": {"final": True, "enter": "say_it"},
+            "error": {"final": True, "enter": "answer_with_error"},
+        },
+        "effects": {
+            "shout_it": {
+                "call_function": {"function": "shout", "arguments": {"text": "hello"}, "as": "shouted"}
+            },
+            "say_it": {"answer": "{{shouted.content}}"},
+        },
+    }
+    agent = Agent(ScriptedModel(), chart=chart, tools=[shout])
+    assert agent.check().findings == ()
+    assert "tools" not in agent.to_document()["responses"][0]
+
+
+def test_options_of_an_agent_are_those_of_a_handler() -> None:
+    """Issue 30: what an agent takes for its model has the name that the spec has: one page describes both."""
+    assert set(_HANDLER_OPTIONS) <= Handler.model_fields.keys()
+
+
+def test_a_marked_tool_keeps_its_options() -> None:
+    """Issue 30: `@tool` below `@agent.tool` says what the tool is, as for any function."""
+    agent = Agent(ScriptedModel(call_tool("pay", amount=3)), dependencies=Atlas)
+
+    @agent.tool
+    @tool(requires_approval=True)
+    def pay(context: ToolContext[Atlas], amount: int) -> str:
+        """Pay."""
+        return context.idempotency_key
+
+    turn = agent.run("go", dependencies=ATLAS, log="memory")
+    assert [pending.tool for pending in turn.pending_approvals] == ["pay"]
+    assert load_spec(agent.to_document()).responses[0].tools is not None

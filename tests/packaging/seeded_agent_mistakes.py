@@ -1,0 +1,157 @@
+"""Mistakes with a typed agent that type checkers must find: each marked at the end of its line.
+
+`test_typing.py` runs mypy (strict) and pyright over this file. Nothing imports it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_type
+
+from pydantic import BaseModel
+
+from toolchart import Agent, Decided, Engine, OpenAgent, PartialOutput, ToolContext, Turn, load_spec
+from toolchart.testing import ScriptedModel, call_tool
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str
+    country: str
+
+
+@dataclass
+class Shop:
+    """What the tools of the shop use."""
+
+    stock: dict[str, int]
+
+
+@dataclass
+class Bank:
+    """What the tools of another program use."""
+
+    balance: float
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+# -- what is right -------------------------------------------------------------------------------
+
+talker = Agent("openai:gpt-5.1", prompt="Be brief.", tools=[add])
+geographer = Agent("openai:gpt-5.1", output_type=City, temperature=0.5, max_tokens=200)
+clerk = Agent("ollama:qwen3:8b", dependencies=Shop, chart="tool_loop", name="clerk")
+lister = Agent({"provider": "openai", "model": "m"}, output_type=list[str], dependencies=Shop)
+front = Agent(ScriptedModel("hello"), dependencies=Shop, handoffs=[clerk, talker])
+assert_type(talker, Agent[None, str])
+assert_type(geographer, Agent[None, City])
+assert_type(clerk, Agent[Shop, str])
+assert_type(lister, Agent[Shop, list[str]])
+assert_type(geographer.run("Where?"), Turn[City])
+assert_type(geographer.run("Where?").output, City)
+assert_type(lister.run("What?", dependencies=Shop({})).output, list[str])
+
+
+@clerk.tool
+def count(context: ToolContext[Shop], article: str) -> int:
+    """How many of an article are there."""
+    return context.dependencies.stock[article]
+
+
+# -- dependencies --------------------------------------------------------------------------------
+
+clerk.run("hello")  # mistake: no dependencies
+clerk.run("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
+clerk.run("hello", dependencies=Shop)  # mistake: the class instead of an instance
+clerk.run("hello", dependencies={"stock": {}})  # mistake: a dict instead of the class
+clerk.run("hello", dependencies=None)  # mistake: None instead of the class
+clerk.run("hello", dependency=Shop({}))  # mistake: a misspelt option
+clerk.open()  # mistake: no dependencies
+clerk.open(dependencies=Bank(1.0))  # mistake: dependencies of another program
+clerk.stream_blocking("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
+clerk.stream("hello")  # mistake: no dependencies
+talker.run("hello", dependencies=Shop({}))  # mistake: dependencies of an agent without any
+Agent("openai:gpt-5.1", dependencies=Shop({}))  # mistake: an instance instead of the class
+Agent("openai:gpt-5.1", dependencies=Bank, handoffs=[clerk])  # mistake: a handoff with other dependencies
+
+
+@clerk.tool  # mistake: the context of another program
+def pay(context: ToolContext[Bank], amount: float) -> str:
+    """Pay."""
+    return "paid"
+
+
+@clerk.tool  # mistake: no context
+def subtract(a: int, b: int) -> int:
+    """Subtract."""
+    return a - b
+
+
+@clerk.tool
+def reserve(context: ToolContext[Shop], article: str) -> str:
+    """Reserve an article."""
+    context.dependencies.stok[article] -= 1  # mistake: a misspelt field of the dependencies
+    context.dependencies.stock[article] = "one"  # mistake: a text instead of a number
+    return context.call  # mistake: a misspelt field of the context
+
+
+count("apples")  # mistake: a call without the context
+add(1, "2")  # mistake: a text instead of a number
+
+# -- the answer ----------------------------------------------------------------------------------
+
+turn = geographer.run("Where is the Louvre?")
+print(turn.output.contry)  # mistake: a misspelt field of the answer
+print(turn.output["country"])  # mistake: a class is no mapping
+population: int = turn.output.name  # mistake: a text is no number
+print(turn.data.name)  # mistake: None where there is no answer
+print(turn.outputt)  # mistake: a misspelt field of the turn
+city: City = talker.run("Where?").output  # mistake: the answer of this agent is a text
+first: int = lister.run("What?", dependencies=Shop({})).output[0]  # mistake: its items are texts
+names: Turn[str] = geographer.run("Where?")  # mistake: a turn of another type
+Agent("openai:gpt-5.1", output_type="City")  # mistake: the name instead of the class
+Agent("openai:gpt-5.1", output_type=City(name="", country=""))  # mistake: an instance instead of the class
+Agent("openai:gpt-5.1", output_type=City, handoffs=[talker])  # mistake: a handoff with another answer
+
+# -- options -------------------------------------------------------------------------------------
+
+Agent()  # mistake: no model
+Agent(42)  # mistake: a number is no model
+Agent("openai:gpt-5.1", promt="Be brief.")  # mistake: a misspelt option
+Agent("openai:gpt-5.1", temperature="hot")  # mistake: a text instead of a number
+Agent("openai:gpt-5.1", reasoning_effort="very much")  # mistake: no such effort
+Agent("openai:gpt-5.1", tools=add)  # mistake: a function instead of a list
+Agent("openai:gpt-5.1", tools=["add"])  # mistake: a name instead of a function
+Agent("openai:gpt-5.1", handoffs=["clerk"])  # mistake: a name instead of an agent
+talker.run(42)  # mistake: a message that is no text
+talker.run("hello", conversaton="c")  # mistake: a misspelt option
+talker.run("hello", output_type=City)  # mistake: the type belongs to the agent
+talker.run("hello", log=3)  # mistake: a log that is no address and no store
+talker.override(modle=ScriptedModel("hello"))  # mistake: a misspelt option
+talker.override(model=3)  # mistake: a number is no model
+talker.draw(3)  # mistake: a format that is no text
+talker.specs()  # mistake: a misspelt method
+call_tool(3)  # mistake: the name of a tool is a text
+ScriptedModel(3)  # mistake: a number is no reply
+
+
+async def use_async_forms(support: OpenAgent[City], decision: Decided) -> None:
+    """The async and streamed forms have the types of the blocking ones."""
+    assert_type(await geographer.arun("Where?"), Turn[City])
+    assert_type(await support.aresume("c", decision), Turn[City])
+    print(geographer.arun("Where?").output)  # mistake: not awaited
+    support.resume("c", True)  # mistake: a truth value instead of a Decided
+    async for piece in support.stream("Where?"):
+        if isinstance(piece, Turn):
+            print(piece.output.mayor)  # mistake: no such field of the answer
+        if isinstance(piece, PartialOutput):
+            print(piece.output)  # mistake: only a turn has the whole answer
+    for item in support.stream_blocking("Where?"):
+        print(item.content)  # mistake: without asking what an item is
+
+
+Engine(load_spec("quickstart"), dependencies=Shop({}))
+articles: Sequence[str] = lister.run("What?", dependencies=Shop({})).output
