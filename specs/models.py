@@ -316,7 +316,7 @@ class Handler(Section):
     response_format: dict[str, Any] | None = None
     """The form of the answer, as OpenAI's chat API writes it: `{type: json_object}`, or `{type: json_schema,
     json_schema: {name: NAME, schema: SCHEMA}}`. Each answer is checked, whatever the host promises: one that
-    breaks it is `failed` of the kind `bad_output`, which charts with retries ask for again."""
+    breaks it is `failed` of the kind `bad_output`. Charts with retries ask again, and say what was wrong."""
     tools: HandlerTools | None = None
     """Tools of this handler."""
 

@@ -1,11 +1,12 @@
-"""The form that the answer of a turn must have: asked for by its JSON Schema, and checked.
+"""The form that an answer must have: asked for by its JSON Schema, and checked in one way.
 
-A program demands a type (`output_type`), a handler of a spec a `response_format`. Both are checked alike.
+A program demands a type (`output_type`), a handler a `response_format`, a declared effect a `schema`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolchart.states.effects import CallModel
@@ -16,7 +17,7 @@ from toolchart.states.response_format import find_format_schema, find_format_typ
 from toolchart.tools.schemas.output import parse_output, parse_value
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, TypeAdapter
+    from pydantic import BaseModel, TypeAdapter, ValidationError
 
 
 _WRAPPED = "value"
@@ -79,9 +80,7 @@ class AnswerType:
         try:
             return self._adapter.validate_python(data[_WRAPPED] if self._is_wrapped else data), ""
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            return None, f"field {place!r}: {first['msg']}" if place else str(first["msg"])
+            return None, _describe_invalid(error)
 
     def parse_partially(self, text: str) -> Any:
         """The JSON data of an answer that is still being streamed; None where none of it can be read yet.
@@ -135,27 +134,86 @@ def find_answer_format(options: Mapping[str, Any]) -> AnswerFormat | None:
     return None
 
 
-def find_answer_failure(
-    form: AnswerForm, effect: CallModel, reply: Reply, at: str, host: str | None
-) -> Failed | None:
-    """The `failed` event of an answer that breaks its form; None for any other reply.
+class ResultSchema:
+    """The output schema of a declared effect, whose answer is always an object.
 
-    It may be tried again at once: a chart with retries does.
+    Args:
+        output_class: the pydantic class of the result, where the user gave one; its validators count too.
     """
-    if reply.tool_calls or reply.refusal or reply.finish_reason not in ("stop", "length"):
-        return None
-    problem = "the reply was cut off at its token limit"
-    if reply.finish_reason == "stop":
-        _, problem = form.parse(reply.content or "")
-        if not problem:
-            return None
+
+    def __init__(self, schema: Mapping[str, Any], output_class: type[BaseModel] | None) -> None:
+        self._schema = schema
+        self._class = output_class
+
+    def parse(self, text: str) -> tuple[Any, str]:
+        """The value that a text holds, and an empty text; or None and what is wrong."""
+        output, problem = parse_output(text, self._schema)
+        if output is None or self._class is None:
+            return output, problem
+        from pydantic import ValidationError
+
+        try:
+            self._class.model_validate(output)
+        except ValidationError as error:
+            return None, _describe_invalid(error)
+        return output, ""
+
+
+def read_answer(
+    effect: CallModel, reply: Reply, at: str, host: str | None, form: AnswerForm, deltas: tuple[Any, ...] = ()
+) -> Replied | Failed:
+    """The event of a reply that must have a form, whoever demands it.
+
+    It is `replied` where the reply has the form, and for what is no answer: tool calls, a refusal of the
+    conversation's model. A reply that breaks the form is `failed` of the kind `bad_output`. It may be tried
+    again at once: a chart with retries does, and then its model reads what was wrong. A refusal in a call
+    with an output schema is `failed` of the kind `content_filter`. Each `failed` holds the reply: its usage
+    counts.
+    """
+    build_failure = partial(_build_failure, effect, reply, at, host)
+    has_output = effect.schema is not None
+    if has_output:
+        refusal = _find_refusal(reply)
+        if refusal is not None:
+            return build_failure("content_filter", refusal)
+    elif reply.tool_calls or reply.refusal or reply.finish_reason not in ("stop", "length"):
+        return Replied(at=at, effect=effect.id, reply=reply, deltas=deltas)
+    if reply.finish_reason == "length":
+        return build_failure("bad_output", "the reply was cut off at its token limit")
+    output, problem = form.parse(reply.content or "")
+    if problem:
+        return build_failure("bad_output", problem)
+    kept = output if has_output else None  # else the reply itself holds it
+    return Replied(at=at, effect=effect.id, reply=reply, output=kept, deltas=deltas)
+
+
+def _find_refusal(reply: Reply) -> str | None:
+    """What the model or its host said in place of an answer; None where it did not refuse."""
+    if reply.refusal:
+        return reply.refusal
+    if reply.finish_reason == "content_filter":
+        return reply.content or "the host filtered the reply"
+    return None
+
+
+def _describe_invalid(error: ValidationError) -> str:
+    """What a pydantic type says against a value that fits its schema: the first problem."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"field {place!r}: {first['msg']}" if place else str(first["msg"])
+
+
+def _build_failure(
+    effect: CallModel, reply: Reply, at: str, host: str | None, kind: str, message: str
+) -> Failed:
+    is_passing = kind == "bad_output"
     return Failed(
         at=at,
         effect=effect.id,
-        kind="bad_output",
-        message=problem,
-        retryable=True,
-        retry_after_s=0.0,
+        kind=kind,
+        message=message,
+        retryable=is_passing,
+        retry_after_s=0.0 if is_passing else None,
         host=host,
         wire_digest=reply.wire_digest,
         reply=reply,
@@ -172,72 +230,3 @@ def _wrap_schema(schema: dict[str, Any]) -> dict[str, Any]:
         "additionalProperties": False,
     }
     return {**wrapped, "$defs": definitions} if definitions else wrapped
-
-
-# --------------------------------------------------------------------------------------------------
-# Replies under an output schema: read as JSON and checked, whatever the host promises.
-
-
-def read_output(
-    effect: CallModel, reply: Reply, at: str, host: str | None, classes: Mapping[str, type[BaseModel]]
-) -> Replied | Failed:
-    """The event of a reply to a call with an output schema.
-
-    It is `replied` with the parsed object. A reply that breaks the schema is `failed` of the kind
-    `bad_output`, a refusal `failed` of the kind `content_filter`; both hold the reply, whose usage counts.
-
-    Args:
-        classes: pydantic classes by result name, where the user gave one; their validators count too.
-    """
-    assert effect.schema is not None, "the caller has looked"
-    refusal = _find_refusal(reply)
-    if refusal is not None:
-        return _build_failure(effect, reply, at, host, "content_filter", refusal)
-    if reply.finish_reason == "length":
-        return _build_failure(
-            effect, reply, at, host, "bad_output", "the reply was cut off at its token limit"
-        )
-    output, problem = parse_output(reply.content or "", effect.schema)
-    if output is not None:
-        problem = _find_class_problem(output, classes.get(effect.result))
-    if output is None or problem:
-        return _build_failure(effect, reply, at, host, "bad_output", problem)
-    return Replied(at=at, effect=effect.id, reply=reply, output=output)
-
-
-def _find_refusal(reply: Reply) -> str | None:
-    """What the model or its host said in place of an answer; None where it did not refuse."""
-    if reply.refusal:
-        return reply.refusal
-    if reply.finish_reason == "content_filter":
-        return reply.content or "the host filtered the reply"
-    return None
-
-
-def _find_class_problem(output: dict[str, Any], output_class: type[BaseModel] | None) -> str:
-    """What a pydantic class says against an object that fits the schema; empty where it accepts it."""
-    if output_class is None:
-        return ""
-    from pydantic import ValidationError
-
-    try:
-        output_class.model_validate(output)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        return f"field {place!r}: {first['msg']}" if place else first["msg"]
-    return ""
-
-
-def _build_failure(
-    effect: CallModel, reply: Reply, at: str, host: str | None, kind: str, message: str
-) -> Failed:
-    return Failed(
-        at=at,
-        effect=effect.id,
-        kind=kind,
-        message=message,
-        host=host,
-        wire_digest=reply.wire_digest,
-        reply=reply,
-    )

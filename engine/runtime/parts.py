@@ -255,9 +255,9 @@ class StreamOptions(TypedDict, total=False):
     """Name of a model, instead of that entry's."""
     output_type: Any
     """The type of the answer: a pydantic model, a dataclass, a TypedDict, `list[str]`, ... The host is asked
-    for its JSON Schema, an answer that breaks it is `failed` of the kind `bad_output`, which charts with
-    retries ask for again, and `TurnResult.data` is the value. With `str` nothing is demanded: it is the
-    text."""
+    for its JSON Schema, and `TurnResult.data` is the value. An answer that breaks it is `failed` of the kind
+    `bad_output`; charts with retries ask again, and say what was wrong. With `str` nothing is demanded: it is
+    the text."""
 
 
 class TurnOptions(StreamOptions, total=False):

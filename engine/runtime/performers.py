@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.runtime.answer_form import find_answer_failure, find_answer_format, read_output
+from toolchart.engine.runtime.answer_form import AnswerForm, ResultSchema, find_answer_format, read_answer
 from toolchart.engine.runtime.batch_calls import WaitingCall
 from toolchart.engine.runtime.parts import (
     Approver,
@@ -178,16 +178,9 @@ class EffectPerformer:
             reply = await answer
             if dependencies.price is not None:
                 reply = dependencies.price(reply, request)
-            if effect.schema is not None:
-                return read_output(effect, reply, clock.now(), host, dependencies.output_classes)
-            # The type that the program demands is that of the turn's answer, not of a result of the chart.
-            form = None if effect.result else dependencies.answer_form
-            if form is None and "response_format" in request.options:
-                form = find_answer_format(request.options)
+            form = self._find_answer_form(effect, dependencies)
             if form is not None:
-                failure = find_answer_failure(form, effect, reply, clock.now(), host)
-                if failure is not None:
-                    return failure
+                return read_answer(effect, reply, clock.now(), host, form, tuple(deltas))
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:
             return Failed(
@@ -219,6 +212,16 @@ class EffectPerformer:
                 host=host,
                 content=self._get_streamed_text_of(effect),
             )
+
+    def _find_answer_form(self, effect: CallModel, dependencies: Dependencies) -> AnswerForm | None:
+        """The form that the reply to a call must have; None for free text."""
+        if effect.schema is not None:
+            return ResultSchema(effect.schema, dependencies.output_classes.get(effect.result))
+        # The type that the program demands is that of the turn's answer, not of a result of the chart.
+        if dependencies.answer_form is not None and not effect.result:
+            return dependencies.answer_form
+        options = effect.request.options
+        return find_answer_format(options) if "response_format" in options else None
 
     def _get_streamed_text_of(self, effect: CallModel) -> str | None:
         return "".join(self._streamed_texts.get(effect.id, ())) or None

@@ -5,7 +5,7 @@ What is refused stands in `host_rows.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,10 +29,13 @@ from toolchart.providers.shared.requests import (
     read_tool_choice,
     refuse_part,
 )
+from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import AudioPart, FilePart, ImagePart
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.events import Adaptation
-from toolchart.states.messages import Request
+from toolchart.states.message_list import RequestMessages
+from toolchart.states.messages import Message, Request
+from toolchart.states.response_format import find_format_schema, find_format_type
 
 # -- whether a model thinks ----------------------------------------------------------------------
 
@@ -238,17 +241,49 @@ def _refuse_what_cannot_be_changed(request: Request, rules: tuple[RequestRule, .
                 raise refuse_part(part, title, "send its text, or use another API")  # type: ignore[arg-type]
 
 
+_SCHEMA_IN_WORDS = "Answer with JSON only, without any other text. It must fit this JSON Schema: {schema}"
+
+
 def _rewrite_format(request: Request, rules: tuple[RequestRule, ...], warnings: list[str]) -> Request:
-    """The request with a schema for any object in place of `json_object`, where a host refuses that."""
+    """The request with the form of the answer asked for in a way that its host takes.
+
+    In place of a `json_object` that is refused stands a schema for any object. A schema that is refused is
+    written into the system prompt, with `json_object` beside it. The answer is checked in any case.
+    """
     form = request.options.get("response_format")
-    kind = form.get("type") if isinstance(form, Mapping) else None
-    if kind != "json_object" or not any(kind in rule.refused_formats for rule in rules):
+    if not isinstance(form, Mapping):
         return request
-    warnings.append(
-        "response_format: the host refuses `json_object`, so a schema that takes any object was sent instead"
-    )
-    schema = {"name": "answer", "schema": {"type": "object"}}
-    return _change_options(request, response_format={"type": "json_schema", "json_schema": schema})
+    kind, schema = find_format_type(form), find_format_schema(form)
+    refused = {name for rule in rules for name in rule.refused_formats}
+    if kind == "json_object" and kind in refused:
+        warnings.append(
+            "response_format: the host refuses `json_object`, so a schema that takes any object was sent "
+            "instead"
+        )
+        any_object = {"name": "answer", "schema": {"type": "object"}}
+        return _change_options(request, response_format={"type": "json_schema", "json_schema": any_object})
+    if kind == "json_schema" and kind in refused and schema is not None:
+        warnings.append(
+            "response_format: the host takes no JSON Schema for the answer, so the schema was written into "
+            "the system prompt"
+        )
+        # `json_object` allows objects only.
+        takes_object = "json_object" not in refused and schema.get("type") == "object"
+        request = _change_options(request, response_format={"type": "json_object"} if takes_object else None)
+        words = _SCHEMA_IN_WORDS.format(schema=encode_canonical_text(schema))
+        return replace(request, messages=_add_system_text(request.messages, words))
+    return request
+
+
+def _add_system_text(messages: Sequence[Message], text: str) -> Sequence[Message]:
+    """The messages with a text at the end of the system prompt; the list of the others is not copied."""
+    if isinstance(messages, RequestMessages):
+        system = f"{messages.system}\n\n{text}" if messages.system else text
+        return RequestMessages(system, messages.messages)
+    if messages and messages[0].role == "system":
+        first = replace(messages[0], content=f"{messages[0].content or ''}\n\n{text}".lstrip())
+        return (first, *messages[1:])
+    return (Message(role="system", content=text), *messages)
 
 
 def _change_options(request: Request, **changes: Any) -> Request:

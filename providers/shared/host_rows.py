@@ -677,6 +677,13 @@ DEEPSEEK_ROW = HostRow(
         _THINKS_WITHOUT_FORCE,
         RequestRule(
             wires=("chat",),
+            refused_formats=("json_schema",),
+            source='llm-exe#662 (2026-07-10) and UKGovernmentBEIS/inspect_ai#4916 (2026-08-17): 400 "This '
+            'response_format type is unavailable now"; api-docs.deepseek.com, JSON Output',
+            evidence="traffic",
+        ),
+        RequestRule(
+            wires=("chat",),
             models=r"^deepseek-v[4-9]",
             is_thinking=True,
             needs_reasoning="always",

@@ -20,6 +20,7 @@ from toolchart.states.core.requests import (
     build_approval,
     end_turn_with,
     find_answer_text,
+    list_repair_messages,
     note_asked_model,
     release_choice,
 )
@@ -183,6 +184,8 @@ def _build_own_messages(builder: SnapshotBuilder, parameters: ModelCallParameter
         text = fill_template(parameters.prompt, build_template_reader(builder))
         parts = add_text(text, _list_attachments(builder, parameters))
         messages.append(Message(role="user", content=text, parts=parts))
+    if not parameters.result:
+        return [*messages, *list_repair_messages(builder)]
     result = builder.results.get(parameters.result)
     if result is not None and result.rejected:
         messages.append(Message(role="assistant", content=result.rejected))

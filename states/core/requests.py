@@ -35,7 +35,7 @@ from toolchart.states.effects import (
 )
 from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget
 from toolchart.states.flows.times import format_due
-from toolchart.states.message_list import OfferedTools, RequestMessages
+from toolchart.states.message_list import MessageList, OfferedTools, RequestMessages
 from toolchart.states.messages import Message, Request
 from toolchart.states.snapshot import NO_CALLS, OpenCall, SnapshotBuilder, SnapshotFields, TurnError
 from toolchart.states.starts import list_call_starts, list_no_starts
@@ -68,18 +68,35 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
     options: Mapping[str, Any] = settings.options
     if builder.iteration and "tool_choice" in options:
         options = release_choice(builder, options)
+    messages: MessageList = builder.messages if builder.shown is None else builder.shown
+    repair = list_repair_messages(builder)
+    for message in repair:
+        messages = messages.append(message)
     request = Request(
         model=settings.model,
-        messages=RequestMessages(
-            builder.system or None, builder.messages if builder.shown is None else builder.shown
-        ),
+        messages=RequestMessages(builder.system or None, messages),
         tools=tools,
         options=options,
         writes_tools_as_text=builder.writes_tools_as_text,
         turn=builder.turn,
         iteration=builder.iteration,
     )
-    return CallModel(id=id_, name=name, state=state, request=request)
+    return CallModel(id=id_, name=name, state=state, request=request, own_messages=len(repair))
+
+
+def list_repair_messages(builder: SnapshotBuilder) -> list[Message]:
+    """After an answer that broke its form: that answer, and what was wrong with it; else none.
+
+    They are messages of this request only. The conversation goes on with the answer that has the form.
+    """
+    failure = builder.failure
+    if failure is None or failure.kind != "bad_output" or failure.reply is None or not failure.reply.content:
+        return []
+    reply = failure.reply
+    rejected = Message(
+        role="assistant", content=reply.content, provider_data=reply.provider_data, parts=reply.parts
+    )
+    return [rejected, Message(role="user", content=builder.texts.repair.format(reason=failure.message))]
 
 
 def note_asked_model(builder: SnapshotBuilder, host: str, model: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -884,3 +885,39 @@ def test_ids_that_a_host_takes_are_never_changed() -> None:
     moved = map_call_ids(make_messages("call_1", own_id), MISTRAL_IDS)
     assert moved["call_1"] != own_id
     assert own_id not in moved
+
+
+COUNT = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "answers", "format_"),
+    [
+        (COUNT, ('{"a": "x"}', '{"a": 1}'), {"type": "json_object"}),
+        ({"type": "array", "items": {"type": "integer"}}, ("one", "[1]"), None),
+    ],
+)
+def test_a_schema_that_the_host_refuses_stands_in_the_prompt(
+    schema: dict[str, Any], answers: tuple[str, str], format_: Any
+) -> None:
+    """Issue 30: a host without a strict form is asked by its prompt, and by `json_object` for an object. The
+    answer is checked and repaired as anywhere, and the record says what was changed."""
+    form = {"type": "json_schema", "json_schema": {"name": "count", "schema": schema}}
+    with serve_strict_host([{"text": text} for text in answers]) as strict:
+        spec = {
+            "llms": {"main": make_llm(strict, "http://api.deepseek.com", model="deepseek-v4-flash")},
+            "responses": [{"llm": "main", "prompt": "Be brief.", "response_format": form}],
+        }
+        with Engine(spec, log="memory") as engine:
+            result = engine.run("How many?", conversation="c")
+            records = [json.loads(line) for line in engine.store.read_lines("c")]
+    assert strict.refusals == []
+    assert result.data == json.loads(answers[1])
+    assert [warning for warning in result.warnings if warning.startswith("response_format")]
+    for body in strict.bodies:
+        assert body.get("response_format") == format_
+        assert body["messages"][0]["content"].startswith("Be brief.\n\nAnswer with JSON only")
+        assert json.dumps(schema["type"]) in body["messages"][0]["content"]
+    assert strict.bodies[1]["messages"][-2]["content"] == answers[0]
+    adapted = [one["field"] for record in records for one in record["event"].get("adaptations", ())]
+    assert set(adapted) == {"/options/response_format"}

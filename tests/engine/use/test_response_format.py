@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 from agents import make_engine, make_spec, reply_with_calls
+from typing_extensions import TypedDict
 
 from toolchart import Decided, Engine, SpecError, TurnResult, rerun
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import Reply
+from toolchart.testing import ScriptedModel
+
+
+class Count(TypedDict):
+    """How many."""
+
+    a: int
+
 
 COUNT = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
 COUNTED = {"type": "json_schema", "json_schema": {"name": "count", "schema": COUNT}}
@@ -100,6 +109,55 @@ def test_a_broken_answer_is_asked_for_again() -> None:
         kinds = [step.record.decode_event().TYPE for step in replay_conversation(engine.store, "c")]
     assert (result.ok, result.data) == (True, {"a": 1})
     assert [kind for kind in kinds if kind in ("failed", "replied")] == ["failed", "replied"]
+
+
+@pytest.mark.parametrize("way", ["handler", "output_type", "declared"])
+def test_the_model_hears_what_was_wrong(way: str) -> None:
+    """Issue 30: whoever demands the form, the second request ends with the broken answer and what was wrong
+    with it. The conversation has neither: the next turn does not send them."""
+    model = ScriptedModel('{"a": "x"}', '{"a": 1}', '{"a": 2}')
+    declared = {
+        "chart": {"extends": "full", "states": {"prompting": {"enter": "ask"}}},
+        "effects": {"ask": {"call_model": {"options": {"response_format": COUNTED}}}},
+    }
+    sections = declared if way == "declared" else {"chart": "full"}
+    handlers = make_handlers(COUNTED if way == "handler" else None)
+    options: dict[str, Any] = {"output_type": Count} if way == "output_type" else {}
+    with Engine(
+        make_spec(responses=handlers, **sections), log="memory", providers={"model": model}
+    ) as engine:
+        assert engine.run("go", conversation="c", **options).ok
+        assert engine.run("again", conversation="c", **options).ok
+        assert list(replay_conversation(engine.store, "c"))
+    _, second, third = ([(m.role, m.content) for m in request.messages] for request in model.requests)
+    assert second[:-2] == [("system", "p"), ("user", "go")]
+    assert second[-2] == ("assistant", '{"a": "x"}')
+    assert second[-1][0] == "user"
+    assert "'a' must be an integer" in str(second[-1][1])
+    assert third == [("system", "p"), ("user", "go"), ("assistant", '{"a": 1}'), ("user", "again")]
+
+
+def test_the_repair_is_the_same_in_another_process() -> None:
+    """Issue 30: a worker that goes on between the broken answer and the second request asks alike."""
+    store, spec = MemoryStore(), make_spec(chart="full", responses=make_handlers())
+
+    class Killed(BaseException):
+        """The end of the process."""
+
+    def end(event: Any, step: Any) -> None:
+        if event.TYPE == "elapsed":  # the record of `failed` is durable
+            raise Killed
+
+    whole = ScriptedModel('{"a": "x"}', '{"a": 1}')
+    with Engine(spec, log=store, providers={"model": whole}) as engine:
+        engine.run("go", conversation="whole")
+    first = Engine(spec, log=store, providers={"model": ScriptedModel('{"a": "x"}')}, observer=end)
+    with pytest.raises(Killed), first:
+        first.run("go", conversation="cut")
+    second = ScriptedModel('{"a": 1}')
+    with Engine(spec, log=store, providers={"model": second}) as engine:
+        assert engine.resume("cut").data == {"a": 1}
+    assert [*second.requests[0].messages] == [*whole.requests[1].messages]
 
 
 def test_a_streamed_turn_is_checked() -> None:
