@@ -455,6 +455,7 @@ class Agent(Generic[Deps, Output]):
         chart, options = describe_agent_chart(spec, self._list_functions(), self._make_resolver(spec))
         return check(chart, **options)
 
+    @check_arguments()
     def draw(self, format_name: str = "mermaid") -> str | bytes:
         """The chart as a diagram: `text`, `mermaid`, `dot`, `svg`, ... (docs/diagrams.md).
 
@@ -649,38 +650,42 @@ class OpenAgent(Generic[Output]):
         self.engine = engine
         self._form = form
 
+    @check_arguments(AgentTurnOptions)
     def run(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
         """Run one turn; as `Engine.run`."""
         return self._read(self.engine.run(message, **self._add_type(options)))
 
+    @check_arguments(AgentTurnOptions)
     async def arun(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
         """Run one turn; as `Engine.arun`."""
         return self._read(await self.engine.arun(message, **self._add_type(options)))
 
+    @check_arguments(AgentTurnOptions)
     def stream(
         self, message: str, **options: Unpack[AgentTurnOptions]
     ) -> AsyncGenerator[Piece[Output], None]:
         """Run one turn and yield what happens; its result last. Closing it early cancels the turn."""
         return self._watch(self.engine.stream(message, **self._add_type(options)))
 
+    @check_arguments(AgentTurnOptions)
     def stream_blocking(
         self, message: str, **options: Unpack[AgentTurnOptions]
     ) -> Generator[Piece[Output], None, None]:
         """The blocking form of `stream`."""
-        reader = _PartialReader(self._form)
-        with closing(self.engine.stream_blocking(message, **self._add_type(options))) as pieces:
-            for piece in pieces:
-                yield from self._extend(piece, reader)
+        return self._watch_blocking(self.engine.stream_blocking(message, **self._add_type(options)))
 
+    @check_arguments()
     def resume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
         """Go on with a turn, with a decision of a person if there is one; as `Engine.resume`."""
         return self._read(self.engine.resume(conversation, decision, output_type=self._form.output_type))
 
+    @check_arguments()
     async def aresume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
         """The async form of `resume`."""
         form = self._form.output_type
         return self._read(await self.engine.aresume(conversation, decision, output_type=form))
 
+    @check_arguments()
     def stream_resume(
         self, conversation: str, decision: Decided | None = None
     ) -> AsyncGenerator[Piece[Output], None]:
@@ -723,6 +728,14 @@ class OpenAgent(Generic[Output]):
             async for piece in pieces:
                 for extended in self._extend(piece, reader):
                     yield extended
+
+    def _watch_blocking(
+        self, pieces: Generator[StepTaken | Delta | TurnResult, None, None]
+    ) -> Generator[Piece[Output], None, None]:
+        reader = _PartialReader(self._form)
+        with closing(pieces):
+            for piece in pieces:
+                yield from self._extend(piece, reader)
 
     def _extend(
         self, piece: StepTaken | Delta | TurnResult, reader: _PartialReader

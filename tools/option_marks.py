@@ -23,7 +23,7 @@ class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
         """The function with its options stored; without a function, a decorator that stores them.
 
         Raises:
-            SpecError: an option is unknown.
+            SpecError: an option is unknown, or what is marked is no function.
         """
         for option in options:
             if option not in self.options:
@@ -31,6 +31,8 @@ class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
                 raise SpecError(f"unknown option {option!r} of {self.subject}", hint=hint)
 
         def store_options(function: Any) -> Any:
+            if not callable(function):
+                raise SpecError(f"{self.subject} is made of a function, not of {type(function).__name__}")
             setattr(function, self.attribute, dict(options))
             return function
 

@@ -61,6 +61,9 @@ _MAPPING = _Kind(
 _POSITIVE = _Kind(lambda value: _is_number(value) and value > 0, "a number above 0")
 _WHOLE = _Kind(lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number")
 _TIME = _Kind(lambda value: isinstance(value, datetime), "a datetime")
+_COUNT = _Kind(lambda value: _WHOLE.accepts(value) and value > 0, "a whole number from 1")
+_FROM_ZERO = _Kind(lambda value: _is_number(value) and value >= 0, "a number of seconds from 0")
+_TRUTH = _Kind(lambda value: isinstance(value, bool), "True or False")
 _LIST = _Kind(_is_list, "a list", "write [...] around a single value")
 
 _KINDS = {
@@ -103,7 +106,7 @@ _KINDS = {
         lambda value: isinstance(value, (Decided, UserSaid, Cancelled)), "a Decided, UserSaid or Cancelled"
     ),
     "call_id": _or_none(_TEXT),
-    "approved": _Kind(lambda value: isinstance(value, bool), "True or False"),
+    "approved": _TRUTH,
     "arguments": _or_none(_MAPPING),
     "content": _MAPPING,
     "question": _or_none(_TEXT),
@@ -149,17 +152,22 @@ _KINDS = {
     "asker": _or_none(_FUNCTION),
     "durability": _or_none(_Kind(lambda value: value in ("full", "normal"), '"full" or "normal"')),
     "lease_s": _or_none(_POSITIVE),
-    "longest_wait_s": _or_none(
-        _Kind(lambda value: _is_number(value) and value >= 0, "a number of seconds from 0")
-    ),
+    "longest_wait_s": _or_none(_FROM_ZERO),
     "conversations": _or_none(_LIST),
     "judges": _LIST,
+    "at_once": _COUNT,
+    "every_s": _POSITIVE,
+    "grace_s": _FROM_ZERO,
+    "on_turn": _FUNCTION,
+    "listener": _FUNCTION,
+    "sequence": _TRUTH,
+    "format_name": _TEXT,
     # -- of a typed agent --
     "prompt": _TEXT,
     "description": _TEXT,
     "handoffs": _LIST,
     "live_tools": _LIST,
-    "parallel": _Kind(lambda value: _WHOLE.accepts(value) and value > 0, "a whole number from 1"),
+    "parallel": _COUNT,
 }
 """By name of an argument, which means the same wherever it is used."""
 
@@ -171,6 +179,9 @@ MODEL = _Kind(
 """The model of a typed agent, which may be a double."""
 
 TOOLS = _Kind(_KINDS["functions"].accepts, "a list of functions and tools", "write tools=[f]")
+
+PEOPLE_MAKE = (Decided, UserSaid, Cancelled)
+"""Events that programs make themselves."""
 
 _NO_DEFAULT = object()
 
@@ -215,6 +226,8 @@ def check_arguments(
                     and not kind.accepts(value)
                 ):
                     raise _build_type_error(title, name, value, kind)
+                if isinstance(value, PEOPLE_MAKE):
+                    _check_fields(title, name, value)
 
         if inspect.iscoroutinefunction(function):
             awaited = cast("Callable[..., Any]", function)
@@ -234,6 +247,22 @@ def check_arguments(
         return call
 
     return decorate
+
+
+def _check_fields(title: str, name: str, value: Any) -> None:
+    """Check the fields of a value that a program makes: their types stand in annotations only.
+
+    Raises:
+        SpecError: names the field, and what it must be.
+    """
+    try:
+        msgspec.convert(msgspec.structs.asdict(value), type(value), strict=True, from_attributes=True)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at ")
+        field = place.strip("`$.") or "value"
+        raise SpecError(
+            f"{field!r} of the {type(value).__name__} that {title!r} gets: {problem[:1].lower()}{problem[1:]}"
+        ) from None
 
 
 def _list_all_names(options: type | None, own: tuple[str, ...]) -> tuple[str, ...]:

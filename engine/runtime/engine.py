@@ -29,7 +29,7 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.arguments import check_arguments
+from toolchart.engine.runtime.arguments import TOOLS, check_arguments
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.conversation_views import needs_person
@@ -186,6 +186,7 @@ class Engine:
         """The source of time of this engine."""
         return self._parts.clock
 
+    @check_arguments(tools=TOOLS)
     def with_tools(self, tools: Sequence[Tool]) -> Engine:
         """An engine on the same log, with the same hosts, whose handlers each offer further tools.
 
@@ -575,6 +576,7 @@ class Engine:
 
     # -- watching --------------------------------------------------------------------------------
 
+    @check_arguments()
     def watch_records(self, listener: Callable[[str], None]) -> None:
         """Have a function called with the id of a conversation after this engine wrote records of it.
 
@@ -582,6 +584,7 @@ class Engine:
         """
         self._log.listeners.append(listener)
 
+    @check_arguments()
     def is_running(self, conversation: str) -> bool:
         """Whether a turn of the conversation, or of one of its children, runs in this engine now."""
         return bool(self._agent.list_running_drivers(conversation))
@@ -629,10 +632,12 @@ class Engine:
         event = await build_user_said(message, attachments)
         await self._open_turns.say(conversation, event, key or generate_conversation_id())
 
+    @check_arguments()
     def has_open_turn(self, conversation: str) -> bool:
         """Whether a message to the conversation is for its open turn, as the log has it, and begins none."""
         return self._open_turns.has_open_turn(conversation)
 
+    @check_arguments()
     def describe_turn(self, conversation: str) -> TurnResult:
         """The result of the newest turn as the log has it, and what it waits for; nothing runs.
 
@@ -641,6 +646,7 @@ class Engine:
         """
         return self._open_turns.describe_turn(conversation)
 
+    @check_arguments()
     def draw(self, conversation: str, *, sequence: bool = False) -> str:
         """The path of a conversation through its chart, as a Mermaid diagram.
 
@@ -654,6 +660,7 @@ class Engine:
 
         return draw_mermaid(self.store, conversation, sequence=sequence)
 
+    @check_arguments()
     def can_interrupt(self, conversation: str) -> bool:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
         return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
@@ -714,6 +721,7 @@ class Engine:
 
     # -- recovery and stopping ---------------------------------------------------------------------
 
+    @check_arguments()
     async def arecover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
         """Go on with every turn of this agent that no worker goes on with.
 
@@ -726,10 +734,12 @@ class Engine:
         """
         return await self._recovery.recover(at_once)
 
-    def recover(self) -> list[RecoveredTurn]:
-        """The blocking form of `arecover`."""
-        return self._run_blocking(self.arecover)
+    @check_arguments()
+    def recover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
+        """The blocking form of `arecover`, with the same arguments."""
+        return self._run_blocking(lambda: self.arecover(at_once=at_once))
 
+    @check_arguments()
     async def awatch_unfinished(
         self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
     ) -> None:
@@ -744,12 +754,14 @@ class Engine:
         """
         await self._recovery.watch(on_turn, every_s, at_once)
 
+    @check_arguments()
     def watch_unfinished(
         self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
     ) -> None:
         """The blocking form of `awatch_unfinished`."""
         self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
 
+    @check_arguments()
     async def acontinue(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
         """Go on with one conversation, as `arecover` does with each.
 
@@ -766,6 +778,7 @@ class Engine:
         """
         return await self._recovery.try_go_on(conversation, parked_under=parked_under)
 
+    @check_arguments()
     def is_busy_with(self, conversation: str) -> bool:
         """Whether this engine works on a conversation now, or gives it back."""
         return self._ownership.is_claimed(conversation)
@@ -790,6 +803,7 @@ class Engine:
         stopping."""
         self._recovery.stop()
 
+    @check_arguments()
     async def astop(self, grace_s: float = GRACE_S) -> None:
         """Begin nothing more: calls that run now end and are recorded, then their turns are given back.
 
@@ -797,12 +811,14 @@ class Engine:
         """
         await self._ownership.stop(grace_s)
 
+    @check_arguments()
     def request_stop(self, grace_s: float = GRACE_S) -> None:
         """`astop` for a signal handler: returns at once. The turn that runs then returns, still open."""
         self._calls.submit(lambda: self.astop(grace_s))
 
     # -- the end ---------------------------------------------------------------------------------
 
+    @check_arguments()
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
         return self._conversations.build_configured_event(conversation)

@@ -43,7 +43,7 @@ def list_shipped_charts() -> tuple[str, ...]:
 
 
 def load_chart(
-    reference: str | Mapping[str, Any] | None,
+    reference: str | Path | Mapping[str, Any] | None,
     *,
     base_folder: Path | None = None,
     effects: EffectDeclarations | None = None,
@@ -61,6 +61,9 @@ def load_chart(
 
     if isinstance(reference, Mapping):
         return make_chart(reference, source=_INLINE, resolve=_build_resolver(base_folder), effects=effects)
+    if reference is not None and not isinstance(reference, (str, Path)):
+        kind = type(reference).__name__
+        raise SpecError(f"a chart is loaded from a name, a path or a mapping, not from {kind}")
     name = DEFAULT_CHART if reference is None else str(reference)
     if name in list_shipped_charts() and effects is None:
         return _load_shipped_chart(name)

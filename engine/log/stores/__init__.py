@@ -216,6 +216,11 @@ def open_store(
             what is appended would stand there in the clear, or under a wrong key.
         SpecError: no store has the scheme of the address, or its row is incomplete.
     """
+    if address is not None and not isinstance(address, (str, Path)):
+        kind = type(address).__name__
+        raise SpecError(
+            f"the address of a log is a text or a path, not {kind}", hint='write "memory", or name a file'
+        )
     text = str(address or DEFAULT_LOG)
     row = find_store(text)
     opener = _load_opener(row, row.open)

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import make_engine, make_spec
 from pydantic import BaseModel, ValidationError
 
-from toolchart import AgentSpec, Cancelled, Engine, SpecError, load_spec, rerun
+from toolchart import (
+    Agent,
+    AgentSpec,
+    Cancelled,
+    Conversation,
+    Decided,
+    Engine,
+    OpenAgent,
+    SpecError,
+    effect,
+    load_chart,
+    load_spec,
+    open_store,
+    rerun,
+    tool,
+)
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.specs.models import Handler, LLMConfig
 
@@ -50,6 +67,78 @@ METHODS: dict[str, Call] = {
 def expect_nothing_written(engine: Engine) -> None:
     """The log is as empty as before."""
     assert list(engine.store.list_conversations()) == []
+
+
+def list_public_methods() -> list[Any]:
+    """Every method of what users hold that takes more than `self`, and the constructors."""
+    return [
+        pytest.param(function, id=f"{holder.__name__}.{name}")
+        for holder in (Engine, Conversation, Agent, OpenAgent)
+        for name, function in vars(holder).items()
+        if inspect.isfunction(function)
+        and (name == "__init__" or not name.startswith("_"))
+        and len(inspect.signature(function).parameters) > 1
+        and (holder, name) not in NOT_FOR_USERS
+    ]
+
+
+NOT_FOR_USERS = ((Conversation, "__init__"), (OpenAgent, "__init__"))
+"""What the engine makes itself."""
+
+
+@pytest.mark.parametrize("function", list_public_methods())
+def test_every_public_method_refuses_what_it_does_not_know(function: Any) -> None:
+    """Issue 30: no method of an engine, a conversation or an agent swallows a misspelt name; each names the
+    nearest one, where a name is near, and begins nothing."""
+    known = next(name for name in inspect.signature(function).parameters if name != "self")
+    if known == "function":
+        with pytest.raises(TypeError):
+            function(None, functoin=len)
+        return
+    with pytest.raises(SpecError, match=f"did you mean '{known}'"):
+        run_if_async(function(None, **{known + known[-1]: "x"}))
+
+
+def run_if_async(value: Any) -> None:
+    """Run what an async function gives."""
+    if inspect.iscoroutine(value):
+        asyncio.run(value)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: open_store(3), "the address of a log is a text or a path, not int"),
+        (lambda: load_chart(3), "a name, a path or a mapping, not from int"),
+        (lambda: tool(3), "a tool is made of a function, not of int"),
+        (lambda: effect(3), "is made of a function, not of int"),
+    ],
+)
+def test_a_function_of_the_package_refuses_a_wrong_type(
+    call: Call, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 30: what is none of the allowed things is named; no file is made of a number."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpecError, match=says):
+        call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "says"),
+    [
+        (Decided(call_id="x", approved="no"), "'approved' of the Decided .* expected `bool`, got `str`"),  # type: ignore[arg-type]
+        (Decided(call_id=3, approved=True), "'call_id' of the Decided .* expected `str`, got `int`"),  # type: ignore[arg-type]
+        (Decided(call_id="x", approved=True, arguments=[1]), "'arguments' of the Decided"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_decision_of_wrong_types_is_refused(decision: Decided, says: str) -> None:
+    """Issue 30: a text that means no is not taken for a yes, and the error names the field."""
+    with make_engine(["answer"]) as engine:
+        for decide in (engine.resume, lambda *args: asyncio.run(engine.adecide(*args))):
+            with pytest.raises(SpecError, match=says):
+                decide("c", decision)
+        expect_nothing_written(engine)
 
 
 @pytest.mark.parametrize("method", METHODS)
