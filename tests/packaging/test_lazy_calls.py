@@ -20,6 +20,9 @@ def list_steps(lines):
     yield from replay(lines)
 """
 
+_NEVER_RUN = ("tests.packaging.seeded_agent_mistakes",)
+"""Files for type checkers alone."""
+
 _SAMPLE_MODULES = ("toolchart.engine.log.replay", "toolchart.engine.runtime.engine")
 
 
@@ -43,7 +46,9 @@ def test_every_generator_and_coroutine_is_consumed() -> None:
     """Issue 37: no statement of the package, its tests and its benchmarks drops a generator, a coroutine or a
     context manager, keeps one that nobody reads, or takes one for true."""
     calls = _read_calls()
-    found = [(module, *call) for module in _load() for call in calls.list_unconsumed(module)]
+    modules = [module for module in _load() if module not in _NEVER_RUN]
+    assert len(modules) == len(_load()) - len(_NEVER_RUN)
+    found = [(module, *call) for module in modules for call in calls.list_unconsumed(module)]
     assert found == []
 
 
