@@ -18,7 +18,7 @@ import msgspec
 from toolchart.providers.shared.replies import FinishWords
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps, load_part_reference
 from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Reply
+from toolchart.states.messages import Reply, Usage
 from toolchart.states.schema_dialects import SchemaDialect
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ class StreamAccumulator(Protocol):
 
     def add_frame(self, frame: Any, /) -> Sequence[Any]:
         """The deltas of one frame. Raises `ProviderError` for an error inside the stream."""
+        ...
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far; None if it has said nothing."""
         ...
 
     def build_body(self, is_done: bool = False) -> dict[str, Any]:

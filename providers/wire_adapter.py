@@ -18,6 +18,7 @@ from toolchart.providers.shared.failures import convert_exceptions, raise_for_st
 from toolchart.providers.shared.replies import iterate_deltas
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.raw_answers import note_usage
 from toolchart.providers.transport.reply_guard import build_excess_error
 from toolchart.providers.transport.stream_frames import (
     EventFrameReader,
@@ -25,7 +26,7 @@ from toolchart.providers.transport.stream_frames import (
     LineFrameReader,
     read_end,
 )
-from toolchart.states.messages import Delta, Reply
+from toolchart.states.messages import Delta, Reply, Usage
 
 if TYPE_CHECKING:
     import httpx
@@ -105,6 +106,10 @@ class StreamDecoder:
             if self._frames_left < 0:
                 raise build_excess_error(f"the stream has more than {stream_frames.MAX_PIECES} pieces")
             yield from self._accumulator.add_frame(frame)
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far; None if it has said nothing."""
+        return self._accumulator.read_usage() if self._whole_reply is None else self._whole_reply.usage
 
     def build_reply(self) -> Reply:
         """The whole reply.
@@ -192,6 +197,12 @@ class WireAdapter(HostAdapter):
         """A decoder for one streamed answer."""
         return StreamDecoder(self.frame_reader(), self.accumulator(), self.decode_answer)
 
+    def _make_noted_decoder(self) -> StreamDecoder:
+        """A decoder whose counts the record of the call gets if the call fails."""
+        decoder = self.make_stream_decoder()
+        note_usage(decoder.read_usage)
+        return decoder
+
     def decode_raw(self, body: dict[str, Any], content: bytes, *, is_streamed: bool) -> Reply:
         """The reply of a raw answer that was kept.
 
@@ -200,7 +211,7 @@ class WireAdapter(HostAdapter):
         """
         if not is_streamed:
             return self.decode_whole(content)
-        decoder = self.make_stream_decoder()
+        decoder = self._make_noted_decoder()
         with convert_exceptions():
             for _ in (*decoder.add_bytes(content), *decoder.finish_bytes()):
                 pass
@@ -222,7 +233,7 @@ class WireAdapter(HostAdapter):
         Raises:
             ProviderError: the call failed, or the stream was cut.
         """
-        decoder = self.make_stream_decoder()
+        decoder = self._make_noted_decoder()
         with convert_exceptions():
             async with aclosing(self.stream_bytes(body)) as pieces:
                 async for data in pieces:

@@ -328,6 +328,11 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     adaptations: tuple[Adaptation, ...] = ()
     """What of the request the host was not sent as it stands there: its model or itself refuses it."""
 
+    @property
+    def paid_usage(self) -> Usage | None:
+        """What the host counted for the call."""
+        return self.reply.usage
+
 
 class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     """The model call failed, or the work of an effect of another package."""
@@ -350,12 +355,19 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     rate_limits: dict[str, dict[str, float]] | None = None
     reply: Reply | None = None
     """The reply that broke its schema; its usage counts."""
+    usage: Usage | None = None
+    """What the host had counted when it broke its answer off, where there is no reply: it may be paid."""
     answer_digest: str | None = None
     """Digest of the raw answer, as far as it was read; None where no host answered."""
     raw_answer: RawAnswer | None = None
     """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()
     """As in `replied`."""
+
+    @property
+    def paid_usage(self) -> Usage | None:
+        """What the host counted for the call, as far as it said so."""
+        return self.usage if self.reply is None else self.reply.usage
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -226,8 +226,7 @@ def _build_child_spans(turn: _Turn, record: ReadRecord, parent: str) -> Iterator
     """The spans that end with a record."""
     event = record.read_event()
     if isinstance(event, (Replied, Failed)):
-        if event.reply is not None:
-            turn.usage = turn.usage.plus(event.reply.usage)
+        turn.usage = turn.usage.plus(event.paid_usage)
         yield _build_chat_span(event, record, turn, parent)
     elif isinstance(event, ToolFinished) and event.call_id:
         yield _build_tool_span(event, record, turn, parent)

@@ -138,15 +138,14 @@ def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
     for at, event, effects, given_ids in steps:
         kind = type(event)
         if kind is Replied or (kind is Failed and event.effect in asked_at):
-            reply = event.reply
-            for index, tool_call in enumerate(reply.tool_calls if kind is Replied else ()):
+            for index, tool_call in enumerate(event.reply.tool_calls if kind is Replied else ()):
                 tool_names[given_ids[index] if given_ids else tool_call.id] = tool_call.name
             model_calls.append(
                 ModelCallFigures(
                     model=model,
                     at=at,
                     seconds=measure_seconds(asked_at.get(event.effect, at), at),
-                    usage=(reply.usage if reply is not None else None) or Usage(),
+                    usage=event.paid_usage or Usage(),
                     has_failed=kind is Failed,
                 )
             )

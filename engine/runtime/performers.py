@@ -79,7 +79,7 @@ from toolchart.states.events import (
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
-from toolchart.states.messages import Reply, TextDelta, ToolCall, encode_delta
+from toolchart.states.messages import Reply, TextDelta, ToolCall, Usage, encode_delta
 from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
 from toolchart.states.ports import CountingProvider, Provider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -140,12 +140,21 @@ class EffectPerformer:
             event = await self._request_answer(effect, driver.dependencies)
         if answer.adaptations:
             event = replace(event, adaptations=answer.adaptations)
+        if isinstance(event, Failed) and event.reply is None:
+            event = replace(event, usage=self._price_usage(answer.read_usage(), effect))
         digest = answer.digest
         if digest is not None:
             raw_answer = answer.build_raw_answer(is_streamed=effect.id in self._streamed_texts)
             event = replace(event, answer_digest=digest, raw_answer=raw_answer)
         self._streamed_texts.pop(effect.id, None)
         driver.apply_event(event)
+
+    def _price_usage(self, usage: Usage | None, effect: CallModel) -> Usage | None:
+        """What a host counted, with its cost."""
+        price = self._driver.dependencies.price
+        if usage is None or price is None:
+            return usage
+        return price(Reply(usage=usage, finish_reason="error"), effect.request).usage
 
     async def _request_answer(self, effect: CallModel, dependencies: Dependencies) -> Replied | Failed:
         """Call the model; the `replied` or `failed` event.

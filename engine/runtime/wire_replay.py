@@ -25,7 +25,7 @@ from toolchart.providers.adapter import compute_plain_digest, compute_wire_diges
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.prices import UNKNOWN_COST
 from toolchart.providers.registry import create_body_builder
-from toolchart.providers.transport.raw_answers import compute_answer_digest, read_raw_answer
+from toolchart.providers.transport.raw_answers import capture_answer, compute_answer_digest, read_raw_answer
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import resolve_environment
@@ -34,7 +34,7 @@ from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import ProviderError, ReplayMismatch, SpecError, ToolchartError, suggest_name
 from toolchart.states.events import Configured, Failed, Replied
-from toolchart.states.messages import RawAnswer, Reply, Request
+from toolchart.states.messages import RawAnswer, Reply, Request, Usage
 from toolchart.states.plugins import describe_failure
 from toolchart.states.ports import AnswerDecoder, BodyBuilder
 
@@ -167,13 +167,15 @@ def _find_answer_problem(
     digest = compute_answer_digest(content)
     if digest != event.answer_digest:
         raise _build_mismatch(seq, call, "/event/answer_digest", event.answer_digest, digest)
+    capture = None
     try:
         if not isinstance(adapter, AnswerDecoder):
             raise NotImplementedError
         status = raw.status or 200
-        decoded: Reply | ProviderError = adapter.decode_again(
-            call.request, content, status=status, is_streamed=raw.is_streamed
-        )
+        with capture_answer() as capture:
+            decoded: Reply | ProviderError = adapter.decode_again(
+                call.request, content, status=status, is_streamed=raw.is_streamed
+            )
     except NotImplementedError:
         return "their adapter does not decode kept answers"
     except ProviderError as error:
@@ -182,7 +184,12 @@ def _find_answer_problem(
         decoded = ProviderError(kind="bad_response", message=describe_failure(error))
     if isinstance(event, Failed) and event.reply is None and (raw.is_cut or event.kind == "timeout"):
         return "the call was given up before the answer was whole"
-    expected, actual = _describe_recorded_answer(event, decoded), _describe_decoded_answer(event, decoded)
+    if isinstance(decoded, Reply):
+        usage = decoded.usage
+    else:
+        usage = capture.read_usage() if capture is not None else None
+    expected = _describe_recorded_answer(event, usage)
+    actual = _describe_decoded_answer(decoded, usage)
     if expected != actual:
         raise _build_mismatch(seq, call, *find_first_difference("/event", expected, actual))
     return ""
@@ -192,24 +199,23 @@ _OUTSIDE_BYTES = ("wire_digest", "rate_limits")
 """Keys of a reply that do not come from the bytes of the answer: the digest of the body, and headers."""
 
 
-def _describe_recorded_answer(event: Replied | Failed, decoded: Reply | ProviderError) -> dict[str, Any]:
+def _describe_recorded_answer(event: Replied | Failed, decoded_usage: Usage | None) -> dict[str, Any]:
     """What an event says of the answer, as far as the bytes of the answer decide it."""
-    if event.reply is None:
-        assert isinstance(event, Failed), "`replied` has a reply"
-        return _describe_failure(event, event.retryable)
-    reply = event.reply
-    kept = [text for text in reply.warnings if not text.endswith(UNKNOWN_COST)]
-    usage = reply.usage
-    decoded_usage = decoded.usage if isinstance(decoded, Reply) else None
+    usage = event.paid_usage
     if usage is not None and decoded_usage is not None and decoded_usage.cost is None:
         usage = replace(usage, cost=None)  # it is of the spec's price table
+    if event.reply is None:
+        assert isinstance(event, Failed), "`replied` has a reply"
+        return _describe_failure(event, event.retryable, usage)
+    reply = event.reply
+    kept = [text for text in reply.warnings if not text.endswith(UNKNOWN_COST)]
     return {"reply": _describe_reply(replace(reply, warnings=tuple(kept), usage=usage))}
 
 
-def _describe_decoded_answer(event: Replied | Failed, decoded: Reply | ProviderError) -> dict[str, Any]:
+def _describe_decoded_answer(decoded: Reply | ProviderError, usage: Usage | None) -> dict[str, Any]:
     """What the adapter makes of the answer, in the same form."""
     if isinstance(decoded, ProviderError):
-        return _describe_failure(decoded, decoded.retryable)
+        return _describe_failure(decoded, decoded.retryable, usage)
     plain, _ = make_plain_event(Replied(at="", effect=0, reply=decoded))
     assert isinstance(plain, Replied), "it stays what it is"
     return {"reply": _describe_reply(plain.reply)}
@@ -223,10 +229,13 @@ def _describe_reply(reply: Reply) -> dict[str, Any]:
     return data
 
 
-def _describe_failure(failure: Failed | ProviderError, is_retryable: bool) -> dict[str, Any]:
+def _describe_failure(
+    failure: Failed | ProviderError, is_retryable: bool, usage: Usage | None
+) -> dict[str, Any]:
     # Whether a call without money may be tried again stands in the headers of its answer.
     is_retryable = is_retryable and failure.status != 402
-    return {"kind": failure.kind, "status": failure.status, "retryable": is_retryable}
+    counts = {} if usage is None else {"usage": msgspec.to_builtins(usage)}
+    return {"kind": failure.kind, "status": failure.status, "retryable": is_retryable, **counts}
 
 
 # -- adapters --------------------------------------------------------------------------------------

@@ -85,14 +85,14 @@ def describe_model_call(model: str, options: Mapping[str, Any]) -> Attributes:
 
 
 def describe_answer(event: Replied | Failed) -> Attributes:
-    """The answer to a model call: a reply, or a failure with its kind as `error.type`; that of a reply which
-    breaks its schema has the reply's usage too, for it was paid."""
+    """The answer to a model call: a reply, or a failure with its kind as `error.type`, and with what the host
+    had counted, for it was paid."""
     failed: Attributes = {}
     if isinstance(event, Failed):
         failed = {"error.type": event.kind, "http.response.status_code": event.status}
     reply = event.reply
     if reply is None:
-        return failed
+        return {**failed, **describe_usage(event.paid_usage or Usage())}
     return {
         **failed,
         "gen_ai.response.model": reply.model,

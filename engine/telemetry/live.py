@@ -316,10 +316,10 @@ class Telemetry:
     # -- ending ----------------------------------------------------------------------------------
 
     def _add_usage(self, conversation: str, event: Event) -> None:
-        """Count what a reply used, also one that broke its schema or came too late: it was paid for."""
+        """Count what a call used, also one that failed or came too late: it was paid for."""
         open_turn = self._spans.get((conversation, 0, ""))
-        if open_turn is not None and isinstance(event, Replied | Failed) and event.reply is not None:
-            open_turn.usage = open_turn.usage.plus(event.reply.usage)
+        if open_turn is not None and isinstance(event, Replied | Failed):
+            open_turn.usage = open_turn.usage.plus(event.paid_usage)
 
     def _end_answered(self, conversation: str, event: Event) -> None:
         match event:
@@ -351,11 +351,11 @@ class Telemetry:
         self._end_span(key, attributes, self._call_durations)
 
     def _count_tokens(self, open_span: _OpenSpan, event: Replied | Failed) -> None:
-        reply = event.reply
-        if reply is None or reply.usage is None:
+        usage = event.paid_usage
+        if usage is None:
             return
         measured = _choose_dimensions({**open_span.attributes, **names.describe_answer(event)})
-        for kind, count in (("input", reply.usage.input), ("output", reply.usage.output)):
+        for kind, count in (("input", usage.input), ("output", usage.output)):
             if count is not None:
                 self._tokens.record(count, {**measured, "gen_ai.token.type": kind})
 

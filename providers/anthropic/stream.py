@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import collect_block
+from toolchart.providers.anthropic.wire import collect_block, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import PartCollector, decode_streamed_input, join_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta, Usage
 
 _DELTA_KEYS = {
     "text_delta": ("text", "text"),
@@ -113,6 +113,10 @@ class AnthropicAccumulator:
         if key == "input" and index in self._call_indexes:
             return [CallArguments(index=self._call_indexes[index], text=text)]
         return []
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far."""
+        return decode_usage(self._usage or None)
 
     def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.

@@ -478,7 +478,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
         ),
         native_reason=word,
-        usage=_decode_usage(body.get("usage")),
+        usage=decode_usage(body.get("usage")),
         reasoning=_join_texts(blocks, "thinking"),
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
@@ -509,7 +509,7 @@ def _build_provider_data(blocks: Sequence[Mapping[str, Any]], container: Any) ->
     return {**data, "container": name} if name else data
 
 
-def _decode_usage(wire: Any) -> Usage | None:
+def decode_usage(wire: Any) -> Usage | None:
     """Token counts. `input_tokens` excludes cached ones, so they are added; output includes thinking.
 
     Source: anthropic 2.12.0, `types/usage.py`, `types/cache_creation.py`.

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.bedrock.wire import classify_stream_error, collect_block
+from toolchart.providers.bedrock.wire import classify_stream_error, collect_block, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import PartCollector, decode_streamed_input, join_text
 from toolchart.states.errors import ProviderError, format_install
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta, Usage
 
 
 class EventStreamReader:
@@ -169,6 +169,10 @@ class ConverseAccumulator:
         block.call_index = self._call_count
         self._call_count += 1
         return [CallStarted(index=block.call_index, name=str(call.get("name") or ""))]
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far."""
+        return decode_usage(self._body.get("usage"))
 
     def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.

@@ -481,7 +481,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
         ),
         native_reason=word,
-        usage=_decode_usage(body.get("usage")),
+        usage=decode_usage(body.get("usage")),
         reasoning="".join(map(_read_reasoning, blocks)) or None,
         provider_data=_build_provider_data(blocks),
         details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
@@ -514,7 +514,7 @@ def _build_provider_data(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any] 
     return {"provider": NAME, "content": [dict(block) for block in blocks]}
 
 
-def _decode_usage(wire: Any) -> Usage | None:
+def decode_usage(wire: Any) -> Usage | None:
     """Token counts. `inputTokens` excludes cached ones, so they are added.
 
     Sources: docs.aws.amazon.com, Prompt caching: the sum of the three is the whole input; botocore 1.44.5,

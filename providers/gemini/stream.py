@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.gemini.wire import collect_notes, collect_part
+from toolchart.providers.gemini.wire import collect_notes, collect_part, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import PartCollector
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta
+from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta, Usage
 
 
 class _CandidateBuilder:
@@ -100,6 +100,10 @@ class GeminiAccumulator:
         is_reply = not self._candidates or index == next(iter(self._candidates))
         deltas = list(self._candidates.setdefault(index, _CandidateBuilder()).add_candidate(candidate))
         return deltas if is_reply else []
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far."""
+        return decode_usage(self._body.get("usageMetadata"))
 
     def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.

@@ -506,7 +506,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
             call_count=len(calls),
         ),
         native_reason=word,
-        usage=_decode_usage(body.get("usageMetadata")),
+        usage=decode_usage(body.get("usageMetadata")),
         reasoning=_join_texts(parts, is_thought=True),
         model=read_string(body.get("modelVersion")),
         response_id=read_string(body.get("responseId")),
@@ -566,7 +566,7 @@ def _decode_blocked_reply(body: Mapping[str, Any]) -> Reply:
         finish_reason="content_filter",
         native_reason=str(reason),
         details=_collect_details(body, []) or None,
-        usage=_decode_usage(body.get("usageMetadata")),
+        usage=decode_usage(body.get("usageMetadata")),
         model=read_string(body.get("modelVersion")),
         response_id=read_string(body.get("responseId")),
     )
@@ -611,7 +611,7 @@ def _build_provider_data(
     return {"provider": NAME, "content": {"parts": list(content.get("parts") or ())}}
 
 
-def _decode_usage(wire: Any) -> Usage | None:
+def decode_usage(wire: Any) -> Usage | None:
     """Token counts. `candidatesTokenCount` excludes the thoughts, so they are added to the output;
     `promptTokenCount` excludes what tools of the host found and the model read, so it is added to the input.
 

@@ -10,10 +10,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.ollama.wire import decode_pictures
+from toolchart.providers.ollama.wire import decode_pictures, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import join_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, PartDelta, ReasoningDelta, TextDelta
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    PartDelta,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 
 
 class OllamaAccumulator:
@@ -69,6 +77,10 @@ class OllamaAccumulator:
                 is_text = isinstance(arguments, str)
                 text = arguments if is_text else json.dumps(arguments, ensure_ascii=False)
                 yield CallArguments(index=index, text=text)
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far."""
+        return decode_usage(self._body)
 
     def build_body(self, is_done: bool = False) -> dict[str, Any]:
         """The body that an unstreamed answer would have had.

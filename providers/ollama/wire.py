@@ -215,7 +215,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
             word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
         ),
         native_reason=word,
-        usage=_decode_usage(body),
+        usage=decode_usage(body),
         reasoning=thinking,
         model=read_string(body.get("model")),
         # Models that think between calls need their thoughts back in the same turn.
@@ -244,7 +244,7 @@ def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
     return decode_call(str(wire.get("id") or ""), str(function.get("name") or ""), function.get("arguments"))
 
 
-def _decode_usage(body: Mapping[str, Any]) -> Usage | None:
+def decode_usage(body: Mapping[str, Any]) -> Usage | None:
     """Token counts. `prompt_eval_count` is absent if the whole prompt was cached."""
     prompt_tokens = read_token_count(body.get("prompt_eval_count"))
     reply_tokens = read_token_count(body.get("eval_count"))

@@ -41,7 +41,7 @@ from toolchart.providers.shared.requests import find_foreign_data, find_unsuppor
 from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.raw_answers import note_adaptations
+from toolchart.providers.transport.raw_answers import note_adaptations, note_usage
 from toolchart.providers.transport.typed_calls import (
     TypedCall,
     add_typed_hooks,
@@ -527,6 +527,7 @@ class OpenAIProvider(WireAdapter):
         if reply.finish_reason == "error":
             # `network_error` of Z.AI, `insufficient_system_resource` of DeepSeek, `abort` of SGLang and vLLM:
             # what came so far is no answer, and another attempt may bring one. Sources: `FINISH_WORDS`.
+            note_usage(lambda: reply.usage)
             message = f"the host broke its answer off: {reply.native_reason!r}"
             raise ProviderError(kind="server", message=message, retryable=True)
         return reply

@@ -574,6 +574,10 @@ class ResponsesAccumulator:
         index = self._part_indexes.setdefault(name, len(self._part_indexes))
         return PartDelta(index=index, part=part)
 
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted: only its last event says so."""
+        return _decode_usage(self._response.get("usage")) if isinstance(self._response, Mapping) else None
+
     def build_body(self, is_done: bool = False) -> Any:
         """The response of the terminal event.
 

@@ -17,6 +17,7 @@ from toolchart.providers.openai.wire import (
     decode_content_piece,
     decode_executed_tool,
     decode_picture,
+    decode_usage,
     read_annotations,
     read_part_thinking,
 )
@@ -24,7 +25,15 @@ from toolchart.providers.shared.failures import build_bad_response_error, check_
 from toolchart.providers.shared.replies import join_text, read_mappings
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import AudioPart, ContentPart
-from toolchart.states.messages import CallArguments, CallStarted, Delta, PartDelta, ReasoningDelta, TextDelta
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Delta,
+    PartDelta,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+)
 
 
 def _read_mapping(value: Any) -> Mapping[str, Any]:
@@ -271,6 +280,10 @@ class ChatAccumulator:
         builder = self._choices.setdefault(index, _ChoiceBuilder())
         deltas = list(builder.add_choice(choice))
         return deltas if is_reply else []
+
+    def read_usage(self) -> Usage | None:
+        """The tokens that the host has counted so far."""
+        return decode_usage(self._body.get("usage"))
 
     def build_body(self, is_done: bool = False) -> Any:
         """The body that an unstreamed answer would have had.

@@ -25,7 +25,7 @@ from typing import Any
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.effects import encode_digest
 from toolchart.states.events import Adaptation
-from toolchart.states.messages import RawAnswer
+from toolchart.states.messages import RawAnswer, Usage
 
 MAX_KEPT_BYTES = 4 * 2**20
 """Most bytes of an answer that the log keeps, before compression. Of a larger one it has the digest only."""
@@ -34,6 +34,10 @@ MAX_KEPT_BYTES = 4 * 2**20
 def compute_answer_digest(content: bytes) -> str:
     """The digest of a raw answer: the first 192 bits of the SHA-256 of its bytes, 32 characters."""
     return encode_digest(sha256(content).digest())
+
+
+def _read_no_usage() -> Usage | None:
+    return None
 
 
 class AnswerCapture:
@@ -45,7 +49,7 @@ class AnswerCapture:
 
     __slots__ = (
         *("_compressor", "_hash", "_keeps_bytes", "_pieces", "_size", "_status"),
-        *("adaptations", "is_whole"),
+        *("adaptations", "is_whole", "read_usage"),
     )
 
     def __init__(self, *, keeps_bytes: bool = False) -> None:
@@ -58,6 +62,8 @@ class AnswerCapture:
         """Whether the answer was read to its end."""
         self.adaptations: tuple[Adaptation, ...] = ()
         """What of the request was left out or changed for the host."""
+        self.read_usage: Callable[[], Usage | None] = _read_no_usage
+        """What the host has counted so far, of an answer that is no reply."""
 
     def begin(self, status: int) -> Callable[[bytes], None]:
         """Begin with an answer; returns the function that takes its bytes, piece by piece.
@@ -150,6 +156,17 @@ def note_adaptations(adaptations: tuple[Adaptation, ...]) -> None:
     capture = _current_capture.get()
     if capture is not None:
         capture.adaptations = adaptations
+
+
+def note_usage(read_usage: Callable[[], Usage | None]) -> None:
+    """Have the record of the call that runs now say what its host has counted, should the call fail.
+
+    Args:
+        read_usage: called when the call has failed.
+    """
+    capture = _current_capture.get()
+    if capture is not None:
+        capture.read_usage = read_usage
 
 
 def find_capture() -> AnswerCapture | None:

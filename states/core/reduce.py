@@ -272,8 +272,7 @@ def _reduce_failure(builder: SnapshotBuilder, event: Failed) -> None:
     builder.streamed_text = event.content
     if event.kind == "context_length":
         measure_refused_context(builder, effect)
-    if event.reply is not None:  # an answer that breaks its type; it was paid for
-        builder.usage = builder.usage.plus(event.reply.usage)
+    builder.usage = builder.usage.plus(event.paid_usage)
 
 
 def _reduce_cancellation(builder: SnapshotBuilder, event: Cancelled) -> None:
@@ -292,9 +291,9 @@ def _reduce_nothing(builder: SnapshotBuilder, event: Elapsed) -> None:
     """The event changes nothing but the effect that it closes."""
 
 
-def _count_late_reply(builder: SnapshotBuilder, event: Replied) -> None:
-    """A reply that came too late was paid for."""
-    builder.usage = builder.usage.plus(event.reply.usage)
+def _count_late_answer(builder: SnapshotBuilder, event: Replied | Failed) -> None:
+    """An answer that came too late was paid for."""
+    builder.usage = builder.usage.plus(event.paid_usage)
 
 
 def _count_late_agent(builder: SnapshotBuilder, event: AgentAnswering) -> None:
@@ -378,13 +377,14 @@ EVENT_ROWS = (
         meaning="the model answered",
         type=Replied,
         reduce=_reduce_reply,
-        reduce_late=_count_late_reply,
+        reduce_late=_count_late_answer,
     ),
     EventDescriptor(
         name="failed",
         meaning="the model call failed, or the work of an added effect",
         type=Failed,
         reduce=_reduce_failure,
+        reduce_late=_count_late_answer,
     ),
     EventDescriptor(name="reviewed", meaning="every call has a verdict", type=Reviewed, reduce=reduce_review),
     EventDescriptor(

@@ -179,8 +179,7 @@ def reduce_result_failure(builder: SnapshotBuilder, effect: Effect, event: Faile
     """A failure of an effect with a result, or of a function or a person's form."""
     rejected = event.reply.content or "" if event.reply is not None else ""
     keep_failure(builder, effect.result, event.kind, event.message, rejected)
-    if event.reply is not None:
-        builder.usage = builder.usage.plus(event.reply.usage)
+    builder.usage = builder.usage.plus(event.paid_usage)
 
 
 def reduce_return(builder: SnapshotBuilder, event: Returned) -> None:

@@ -16,6 +16,7 @@ from host_answers import CHAT_USAGE, chat_choice
 from web import WebAnswer, serve_web
 
 from toolchart.engine import Engine
+from toolchart.engine.log.reading.figures import read_turns
 from toolchart.engine.log.redaction import Redactor
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.secrecy.content import iterate_texts
@@ -30,7 +31,7 @@ from toolchart.specs.loader import load_spec
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.errors import ReplayMismatch, SpecError
 from toolchart.states.events import Failed, Replied
-from toolchart.states.messages import RawAnswer, Reply
+from toolchart.states.messages import RawAnswer, Reply, Usage
 from toolchart.states.ports import Store
 
 SECRET = "The vault opens with 7781-4432, Zoë."
@@ -301,3 +302,125 @@ def test_an_address_from_the_environment_is_no_difference(monkeypatch: pytest.Mo
     comparison = compare(store)
     assert comparison.answers == 1
     assert comparison.bodies + comparison.uncompared_bodies.total() == 1
+
+
+# -- what was counted of an answer that was broken off --------------------------------------------------
+
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+START = {"id": "r", "model": "m", "usage": {"input_tokens": 5, "output_tokens": 1}}
+TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hel"}}
+
+
+def encode_events(events: list[Any]) -> WebAnswer:
+    """A stream of server-sent events."""
+    data = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    return 200, {"content-type": "text/event-stream"}, data.encode()
+
+
+BROKEN_OFF: dict[str, tuple[str, list[Any], list[Any], Usage]] = {
+    "anthropic": (
+        "",
+        [{"type": "message_start", "message": START}, TEXT, OVERLOADED],
+        [
+            {"type": "message_start", "message": START},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hello."}},
+            {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"input_tokens": 5, "output_tokens": 7},
+            },
+            {"type": "message_stop"},
+        ],
+        Usage(input=5, output=1, total=6),
+    ),
+    "openai": (
+        "/v1",
+        [
+            {
+                "choices": [{"index": 0, "delta": {"content": "Hel"}, "finish_reason": "network_error"}],
+                "usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6},
+            }
+        ],
+        [
+            {
+                "choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12},
+            }
+        ],
+        Usage(input=5, output=1, total=6),
+    ),
+    "gemini": (
+        "",
+        [
+            {
+                "candidates": [{"content": {"role": "model", "parts": [{"text": "Hel"}]}}],
+                "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 1, "totalTokenCount": 6},
+            },
+            {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}},
+        ],
+        [
+            {
+                "candidates": [
+                    {"content": {"role": "model", "parts": [{"text": "Hello."}]}, "finishReason": "STOP"}
+                ],
+                "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12},
+            }
+        ],
+        Usage(input=5, output=1, total=6),
+    ),
+}
+
+
+def run_broken_off(provider: str, log: MemoryStore, **changes: Any) -> Any:
+    """A turn whose first answer is broken off, and the second is whole."""
+    path, broken_off, whole, _ = BROKEN_OFF[provider]
+    answers = iter([encode_events(broken_off), encode_events(whole)])
+    with serve_web(lambda _: next(answers)) as server:
+        entry = {"provider": provider, "model": "m", "api_key": "none", "base_url": server.url + path}
+        spec = {
+            "llms": {"m": entry},
+            "responses": [{"llm": "m", "prompt": "x"}],
+            "log_answers": True,
+            **changes,
+        }
+        with Engine(spec, log=log) as engine:
+            return engine.run("Hello?", conversation="c", on_delta=lambda _: None)
+
+
+@pytest.mark.parametrize("provider", BROKEN_OFF)
+def test_a_broken_off_answer_counts(provider: str) -> None:
+    """The failed event has the tokens that the host had counted; the turn's usage, the totals in the log and
+    what `replay` decodes of the kept bytes agree with it."""
+    store = MemoryStore()
+    result = run_broken_off(provider, store)
+    assert result.content == "Hello."
+    failed, replied = list_answers(store)
+    assert isinstance(failed, Failed)
+    usage = BROKEN_OFF[provider][-1]
+    assert (failed.usage, failed.content) == (usage, "Hel")
+    assert result.usage == usage.plus(replied.paid_usage)
+    (turn,) = read_turns(store, "c")
+    assert [call.usage for call in turn.model_calls] == [usage, replied.paid_usage]
+    assert compare(store).bodies == 2
+
+
+def test_a_price_holds_for_a_broken_off_answer() -> None:
+    """Its cost is that of its tokens by the price table."""
+    result = run_broken_off(
+        "anthropic", MemoryStore(), prices={"models": {"m": {"input": 1e6, "output": 2e6}}}
+    )
+    assert result.cost == 5 + 2 * 1 + 5 + 2 * 7
+
+
+def test_another_count_than_the_answer_has_is_told() -> None:
+    """`replay` decodes the kept answer again, and refuses a record with another count."""
+    store = MemoryStore()
+    run_broken_off("openai", store)
+    steps = [
+        replace_event(step, {"usage": Usage(input=5, output=2, total=7)})
+        if step.record.event["type"] == "failed"
+        else step
+        for step in replay_conversation(store, "c")
+    ]
+    with pytest.raises(ReplayMismatch, match="/event/usage"):
+        list(WireComparison().compare_steps(steps))

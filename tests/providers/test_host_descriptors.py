@@ -228,14 +228,17 @@ def test_finish_words_mean_known_reasons(wire_format: WireFormat) -> None:
 
 @for_formats
 def test_a_whole_and_a_streamed_body_give_equal_replies(wire_format: WireFormat) -> None:
-    """A reply is the same whether the host streams it or not."""
+    """A reply is the same whether the host streams it or not, and so are its tokens before it is whole."""
     decode_reply = wire_format.load_reply_decoder()
     accumulator = wire_format.load_accumulator()()
+    assert accumulator.read_usage() is None
     deltas = [delta for frame in STREAMED_BODIES[wire_format.name] for delta in accumulator.add_frame(frame)]
+    counted = accumulator.read_usage()
     streamed_reply = decode_reply(accumulator.build_body(True))
     whole_reply = decode_reply(WHOLE_BODIES[wire_format.name])
     assert deltas
     assert streamed_reply == whole_reply
+    assert counted == streamed_reply.usage
     assert (whole_reply.content, whole_reply.finish_reason) == ("Hello there", "tool_calls")
     assert [call.arguments for call in whole_reply.tool_calls] == [ARGUMENTS]
     assert (whole_reply.usage.input, whole_reply.usage.output) == (5, 7)  # type: ignore[union-attr]

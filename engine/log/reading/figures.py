@@ -249,20 +249,20 @@ class FigureCounter:
                 turn.model_calls.append(self._build_model_call(record, reply, has_failed=False))
             case "failed" if event.get("effect") in self._asked_at:
                 turn.model_calls.append(
-                    self._build_model_call(record, event.get("reply") or {}, has_failed=True)
+                    self._build_model_call(record, event.get("reply") or event, has_failed=True)
                 )
             case ToolFinished.TYPE if event.get("call_id"):
                 turn.tool_calls.append(self._build_tool_call(record))
 
     def _build_model_call(
-        self, record: ReadRecord, reply: dict[str, Any], *, has_failed: bool
+        self, record: ReadRecord, answer: dict[str, Any], *, has_failed: bool
     ) -> ModelCallFigures:
         asked_at = self._asked_at.get(record.event.get("effect", 0), record.at)
         return ModelCallFigures(
             model=self._model,
             at=record.at,
             seconds=measure_seconds(asked_at, record.at),
-            usage=decode(Usage, reply.get("usage") or {}),
+            usage=decode(Usage, answer.get("usage") or {}),
             has_failed=has_failed,
         )
 
