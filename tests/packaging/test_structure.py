@@ -50,7 +50,6 @@ SAME_TASK_IN_EACH_ADAPTER = {
     "_encode_tool_choice": "encodes the tool choice",
     "_encode_response_format": "encodes the format that the answer must have",
     "_decode_tool_call": "decodes a tool call of a reply",
-    "_decode_usage": "decodes the token counts of a reply",
 }
 """Private functions that do the same task for the wire format of each host, and so share a name."""
 
