@@ -294,6 +294,10 @@ class Conversations:
             driver.apply_event(Continued(versions=versions))
         return driver
 
+    def forget(self, name: str) -> None:
+        """Keep nothing in memory of a conversation that was deleted."""
+        self._resting.drop(name)
+
     async def record_migration(self, name: str, loaded_conversation: ReplayedConversation) -> None:
         """Let an open conversation go on with this agent's chart; the proof that it may was made before.
 

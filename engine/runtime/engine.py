@@ -28,6 +28,7 @@ from toolchart.engine.log.family import NO_HEADING, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.log.secrecy.keys import read_spec_keys
+from toolchart.engine.log.secrecy.owners import erase_owned, list_owned
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.arguments import TOOLS, check_arguments
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
@@ -371,6 +372,46 @@ class Engine:
         return read_page(
             self.store, where, limit=limit, before=before, with_children=with_children, condition=condition
         )
+
+    @check_arguments()
+    def export_owner(self, owner: str, target: str) -> list[str]:
+        """Write all conversations of an owner to an archive, with their agents, contexts and forks.
+
+        Args:
+            target: a folder, which becomes a log that every command reads, or a URL that fsspec opens.
+
+        Returns:
+            The ids of the conversations.
+
+        Raises:
+            SpecError: the archive has another conversation of one of these names.
+            LogDamaged, MissingKey: a conversation, or whose it is, cannot be read.
+            LogUnavailable: the archive cannot be written.
+        """
+        from toolchart.engine.exchange.archive import archive_conversations
+
+        names = list_owned(self.store, owner)
+        archive_conversations(self.store, names, target)
+        return names
+
+    @check_arguments()
+    def erase_owner(self, owner: str) -> list[str]:
+        """Delete all conversations of an owner from the log, with their agents, contexts and forks.
+
+        Returns:
+            The ids of the conversations.
+
+        Raises:
+            SpecError: a turn of one is open or runs, or a fork of somebody else shares its records; nothing
+                was deleted.
+            LeaseHeld: a worker has just taken one of them; nothing was deleted.
+            LogDamaged, MissingKey: whose a conversation is cannot be read.
+        """
+        names = list_owned(self.store, owner)
+        erase_owned(self.store, owner, names)
+        for name in names:
+            self._conversations.forget(name)
+        return names
 
     @check_arguments(ResumeOptions)
     async def aresume(

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import agents
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.stores import DEFAULT_LOG, open_store
@@ -235,3 +237,23 @@ def test_tail_follows_what_another_process_writes(run_in_log: RunCli, work_dir: 
     rows = [json.loads(row) for row in out.splitlines()]
     assert [row["seq"] for row in rows] == list(range(4, 4 + len(rows)))
     assert rows[-1]["asks"][0]["effect"] == "answer"
+
+
+def test_prune_deletes_what_an_owner_has(run_cli: RunCli, tmp_path: Path) -> None:
+    """`prune --owner` archives and deletes everything of one owner; with --dry-run nothing, and never with
+    an age. What others said stays."""
+    log = f"{tmp_path}/owners.db"
+    for owner in ("anna", "bert"):
+        with agents.make_engine([owner, "again"], log=log) as engine:
+            engine.run("go", conversation=f"of-{owner}", owner=owner)
+            engine.fork(f"of-{owner}", changes=ForkChanges(system="Be long."), name=f"fork-{owner}")
+    assert run_cli("prune", "--owner", "anna", "--keep", "1", "--log", log).code == 2
+    listed = run_cli("prune", "--owner", "anna", "--dry-run", "--log", log).out.split()
+    deleted = run_cli("prune", "--owner", "anna", "--archive", f"{tmp_path}/archive/", "--log", log)
+    assert sorted(listed) == ["fork-anna", "of-anna"]
+    assert (deleted.code, deleted.out.split()) == (0, listed)
+    for place, owner in ((log, "bert"), (f"{tmp_path}/archive/", "anna")):
+        store = open_store(place)
+        assert set(store.list_conversations()) == {f"of-{owner}", f"fork-{owner}"}
+        store.close()
+    assert run_cli("prune", "--owner", "anna", "--log", log).out == ""

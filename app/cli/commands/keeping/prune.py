@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import click
 
@@ -23,6 +24,7 @@ from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
 from toolchart.engine.log.sealing.log_seals import bury_conversations
 from toolchart.engine.log.sealing.witness import Witness
+from toolchart.engine.log.secrecy.owners import erase_owned, list_owned, require_erasable
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
@@ -41,6 +43,7 @@ from toolchart.states.ports import Store
     metavar="N",
     help="Keep the N conversations with the newest records.",
 )
+@click.option("--owner", metavar="NAME", help="Delete all conversations of this owner, of any age.")
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option(
     "--seals",
@@ -61,6 +64,7 @@ from toolchart.states.ports import Store
 def command(
     older_than: timedelta | None,
     keep: int | None,
+    owner: str | None,
     dry_run: bool,
     journal_path: str | None,
     archive: str | None,
@@ -75,13 +79,24 @@ def command(
     is kept. How many are kept, and why, is printed. Where the log is sealed, name the seal journal: without a
     tombstone `verify --seal` reports what was deleted as missing. `--vacuum` alone only shrinks the file.
 
+    `--owner` deletes everything of one owner, agents and forks too, and clears the free space of a SQLite
+    file. It deletes nothing while a turn of one is open, or while somebody else has a fork of one.
+
     \b
     Example:  toolchart prune --older-than 30d --dry-run
               toolchart prune --older-than 30d --keep 1000 --archive old-logs/ --vacuum
+              toolchart prune --owner anna --archive for-anna/
     """
-    if older_than is None and keep is None and not vacuum:
-        raise click.UsageError("Nothing to select by: use --older-than AGE, --keep N, or both.")
+    if owner is not None and (older_than is not None or keep is not None):
+        raise click.UsageError("--owner deletes conversations of any age: leave out --older-than and --keep.")
+    if older_than is None and keep is None and owner is None and not vacuum:
+        raise click.UsageError("Nothing to select by: use --older-than AGE, --keep N, --owner NAME.")
     selects = older_than is not None or keep is not None
+    tombstone = partial(
+        _write_tombstone, journal_path=journal_path, key_file=key_file, public_keys=public_keys
+    )
+    if owner is not None:
+        return _delete_owned(owner, log, archive, tombstone, dry_run=dry_run)
     with open_log(log) as store:
         ages = list_conversation_ages(store) if selects else []
         kept = find_kept(ages, datetime.now(UTC), older_than=older_than, keep=keep)
@@ -89,8 +104,7 @@ def command(
         if not dry_run:
             if archive is not None:
                 archive_conversations(store, names, archive)
-            if journal_path is not None and names:
-                _write_tombstone(store, names, journal_path, key_file, public_keys)
+            tombstone(store, names)
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
             store.vacuum()
@@ -101,10 +115,40 @@ def command(
     return SUCCESS
 
 
+def _delete_owned(
+    owner: str,
+    log: str | None,
+    archive: str | None,
+    write_tombstone: Callable[[Store, list[str]], None],
+    *,
+    dry_run: bool,
+) -> int:
+    """Delete everything of one owner, and print the ids."""
+    with open_log(log) as store:
+        names = list_owned(store, owner)
+        require_erasable(store, names)
+        if not dry_run:
+            if archive is not None:
+                archive_conversations(store, names, archive)
+            write_tombstone(store, names)
+            erase_owned(store, owner, names)
+    for name in names:
+        click.echo(escape_controls(name))
+    print_notice(f"{len(names)} conversations {'would be deleted' if dry_run else 'deleted'}")
+    return SUCCESS
+
+
 def _write_tombstone(
-    store: Store, names: list[str], journal_path: str, key_file: str | None, public_keys: tuple[str, ...]
+    store: Store,
+    names: list[str],
+    *,
+    journal_path: str | None,
+    key_file: str | None,
+    public_keys: tuple[str, ...],
 ) -> None:
-    """Say in the seal journal which conversations are about to be deleted."""
+    """Say in the seal journal, where there is one, which conversations are about to be deleted."""
+    if journal_path is None or not names:
+        return
     witness = Witness(journal_path, read_seal_signer(key_file), read_seal_verifier(key_file, public_keys))
     if not witness.read_newest().count:
         raise SpecError(

@@ -1,0 +1,106 @@
+"""Everything of one owner is exported and erased, and nothing of anybody else."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agents import make_engine, reply_with_calls
+from effort import mark_slow
+from postgres_database import create_database
+
+from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.leases import name_worker
+from toolchart.engine.log.secrecy.keys import LogKeys
+from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
+
+WORD, OTHER = "Zaunkoenig", "Rotkehlchen"
+
+
+@pytest.fixture(params=mark_slow("memory", "sqlite", "jsonl", "postgres", "nats", "encrypted"))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of each kind; the files of it are in a folder `log`."""
+    if request.param == "postgres":
+        address = create_database(request.getfixturevalue("postgres"), tmp_path)
+    elif request.param == "nats":
+        address = request.getfixturevalue("nats_server").build_address(tmp_path)
+    else:
+        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
+        address = places.get(request.param, f"{tmp_path}/log/log.db")
+    opened = open_store(address, keys=LogKeys([bytes(32)]) if request.param == "encrypted" else None)
+    yield opened
+    opened.close()
+
+
+def fill_log(store: Store) -> None:
+    """Two owners with a conversation, a large result and a fork each, and a conversation of nobody."""
+    for owner, word in (("anna", WORD), ("bert", OTHER)):
+        replies = [reply_with_calls(("echo", {"text": f"{word} " * 400})), f"{word}!", "More."]
+        with make_engine(replies, log=store) as engine:
+            engine.run(f"{word}?", conversation=f"of-{owner}", owner=owner, tags={"about": word})
+            engine.fork(f"of-{owner}", changes=ForkChanges(system=f"Speak of {word}."), name=f"fork-{owner}")
+    with make_engine(["Hello."], log=store) as engine:
+        engine.run("Hi", conversation="of-nobody")
+
+
+def read_all(store: Store) -> dict[str, list[bytes]]:
+    """The lines of every conversation."""
+    return {name: list(store.read_lines(name)) for name in store.list_conversations()}
+
+
+def test_everything_of_an_owner_goes_and_nothing_else(store: Store, tmp_path: Path) -> None:
+    """After the export the archive has each conversation of the owner. After erasing no line and no file of
+    the log has their word; what others said is byte for byte as it was, and verifies."""
+    fill_log(store)
+    before = read_all(store)
+    with make_engine(["Once more."], log=store) as engine:
+        exported = engine.export_owner("anna", str(tmp_path / "archive"))
+        assert len(exported) == 2
+        archive = open_store(f"{tmp_path}/archive/")
+        assert read_all(archive) == {name: before[name] for name in exported}
+        archive.close()
+        assert engine.erase_owner("anna") == exported
+        assert read_all(store) == {name: lines for name, lines in before.items() if name not in exported}
+        assert {type(outcome) for outcome in verify_store(store)} == {VerifiedConversation}
+        gc.collect()
+        for path in (tmp_path / "log").rglob("*"):
+            assert path.is_dir() or WORD.encode() not in path.read_bytes(), path.name
+        assert engine.erase_owner("anna") == []
+        assert engine.run("Hi", conversation="of-anna").content == "Once more.", "a conversation of its own"
+
+
+def test_nothing_goes_while_something_is_in_use(store: Store) -> None:
+    """While a worker has a conversation of the owner, and while somebody else has a fork of one, nothing is
+    deleted; the error says which it is."""
+    fill_log(store)
+    before = read_all(store)
+    with make_engine([], log=store) as engine:
+        lease = store.acquire_lease("of-anna", name_worker(), 60.0)
+        with pytest.raises(SpecError, match="'of-anna' cannot be deleted now: a worker has it"):
+            engine.erase_owner("anna")
+        store.release_lease(lease, is_open=False)
+        assert read_all(store) == before
+
+
+def test_an_open_turn_is_not_deleted(store: Store) -> None:
+    """A turn that waits for an approval keeps what its owner has; after it is cancelled all goes."""
+    approval = {"default": "ask"}
+    with make_engine([reply_with_calls(("echo", {"text": WORD}))], log=store, approval=approval) as engine:
+        engine.run("go", conversation="c", owner="anna")
+        with pytest.raises(SpecError, match="'c' cannot be deleted now"):
+            engine.erase_owner("anna")
+        engine.cancel("c")
+        assert engine.erase_owner("anna") == ["c"]
+    assert read_all(store) == {}
+
+
+def test_an_owner_has_a_name() -> None:
+    """An empty owner is refused: it would mean what belongs to nobody."""
+    with make_engine([], log=MemoryStore()) as engine, pytest.raises(SpecError, match="an owner has a name"):
+        engine.erase_owner("")
