@@ -6,11 +6,13 @@ import gc
 from collections.abc import Iterator
 from pathlib import Path
 
+import child_agents
 import pytest
 from agents import make_engine, reply_with_calls
 from effort import mark_slow
 from postgres_database import create_database
 
+from toolchart.engine.log.family import name_context
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.secrecy.keys import LogKeys
@@ -104,3 +106,27 @@ def test_an_owner_has_a_name() -> None:
     """An empty owner is refused: it would mean what belongs to nobody."""
     with make_engine([], log=MemoryStore()) as engine, pytest.raises(SpecError, match="an owner has a name"):
         engine.erase_owner("")
+
+
+def test_agents_and_contexts_go_with_the_conversation() -> None:
+    """The agents that a conversation runs and the context of its turns have its owner, and go with it; those
+    of another owner stay."""
+    store, model = MemoryStore(), child_agents.FunctionModel(child_agents.repeat_words)
+    work = {"run_agent": {"chart": child_agents.ONE_CALL, "as": "outcome"}}
+    effects = {"work": work, "publish": {"answer": "{{outcome}}"}}
+    spec = child_agents.make_spec(child_agents.make_parent_chart(), effects)
+    with (
+        child_agents.make_engine(spec, model, log=store) as engine,
+        make_engine(["x"] * 2, log=store) as other,
+    ):
+        for owner, word in (("anna", WORD), ("bert", OTHER)):
+            engine.run(word, conversation=f"of-{owner}", owner=owner)
+            other.run(word, conversation=name_context(f"of-{owner}"))
+        before = read_all(store)
+        erased = engine.erase_owner("anna")
+    own = {name for name in before if name == "of-anna" or name.startswith("of-anna.")}
+    assert name_context("of-anna") in own
+    assert set(erased) == own
+    assert len(own) > 2
+    assert read_all(store) == {name: lines for name, lines in before.items() if name not in own}
+    assert WORD.encode() not in b"".join(line for lines in read_all(store).values() for line in lines)
