@@ -153,6 +153,10 @@ def _list_sections(spec: AgentSpec) -> Iterator[Start]:
             yield Start(kind="file", subject=path, purpose=purpose, place="log_key")
     if spec.witness is not None:
         yield from list_witness_starts(spec.witness, folder)
+    receipts = spec.approval.get("receipts") if isinstance(spec.approval, Mapping) else None
+    if isinstance(receipts, str):
+        purpose = "folder that gets a receipt for each signed approval that is used"
+        yield Start(kind="file", subject=str(folder / receipts), purpose=purpose, place="approval.receipts")
     switches = read_debug_switches(spec.debug)
     if switches.traces or switches.message_parts or switches.raw_responses:
         path = str(folder / switches.folder)

@@ -135,6 +135,10 @@ class DecisionSignature(
     """From when on the approval does not hold; empty where it does not expire."""
     arguments: str
     """SHA-256 of the canonical arguments."""
+    asked: str
+    """Hash of the record that asked for the decision, which stands for the whole log up to there."""
+    shown: str = ""
+    """Digest of what the person was shown: the decision's `shown_digest`."""
     value: str
     """The signature in Base64."""
 

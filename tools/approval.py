@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -27,6 +28,7 @@ from toolchart.states.events import Ruling
 from toolchart.tools.approvers import Approvers, parse_approvers
 from toolchart.tools.conditions import OPERATORS, Condition
 from toolchart.tools.definition import Tool
+from toolchart.tools.receipts import Receipts
 from toolchart.tools.schemas.checks import is_number
 
 Decision = Literal["always", "never", "ask"]
@@ -74,6 +76,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a decision without a valid signature is refused."""
     approvers: Approvers = Approvers()
     """Who may sign."""
+    receipts: Receipts | None = None
+    """Where the use of each signed approval is noted; None where the log alone remembers it."""
 
     def find_rule(self, tool: Tool, arguments: Mapping[str, Any]) -> Rule | None:
         """The first rule that matches the call, or None."""
@@ -135,14 +139,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 _RULE_KEYS = ("tools", "when", "decision", "reason", "expires_s", "comment")
 
 
-_POLICY_KEYS = ("rules", "default", "require_signatures", "comment")
+_POLICY_KEYS = ("rules", "default", "require_signatures", "receipts", "comment")
 
 
-def parse_policy(data: Any, path: str = "approval", *, approvers: Any = None) -> Policy:
+def parse_policy(
+    data: Any, path: str = "approval", *, approvers: Any = None, base_folder: Path | None = None
+) -> Policy:
     """Parse a spec's `approval` section: a list of rules, or `{default: ..., rules: [...]}`.
 
     Args:
         approvers: the spec's `approvers` section.
+        base_folder: where a relative folder of receipts begins; None is the working directory.
 
     Raises:
         SpecError: not a policy, with the key path, what is allowed and the most similar key.
@@ -161,13 +168,20 @@ def parse_policy(data: Any, path: str = "approval", *, approvers: Any = None) ->
             path=f"{path}.require_signatures",
             hint="add `approvers: {NAME: [{key: ...}]}`; `toolchart keys new FILE` makes a key",
         )
+    folder = section.get("receipts")
+    if folder is not None and (not isinstance(folder, str) or not folder):
+        raise SpecError("expected the path of a folder", path=f"{path}.receipts")
     if isinstance(data, Mapping):
         data, path = data.get("rules", []), f"{path}.rules"
     if not isinstance(data, list | None):
         raise SpecError("expected a list of rules", path=path, hint=_EXAMPLE)
     rules = (_parse_rule(rule, f"{path}[{index}]") for index, rule in enumerate(data or ()))
     return Policy(
-        rules=tuple(rules), default=default, require_signatures=must_sign, approvers=known_approvers
+        rules=tuple(rules),
+        default=default,
+        require_signatures=must_sign,
+        approvers=known_approvers,
+        receipts=None if folder is None else Receipts((base_folder or Path()) / folder),
     )
 
 

@@ -7,9 +7,14 @@
 
 The keys stand in the operator's own spec, and are never read from a log. An approver may have several keys,
 so that one can take over from another. A signed decision names its key by a fingerprint and binds
-conversation, effect, call, tool, the tool's whole definition, canonical arguments, ruling, approver, time and
-expiry. So it is worth nothing for another call, another conversation or a fork, nor for a tool of that name
-which does something else.
+conversation, the record that asked, effect, call, tool, the tool's whole definition, canonical arguments,
+what was shown, ruling, approver, time and expiry. The hash of the record that asked stands for all records
+before it, so the decision is worth nothing for another call, another log, another run or a fork, nor for a
+tool of that name which does something else.
+
+The bytes of a log can be copied, and its end can be cut off. Then what was decided since is gone, and the
+same decision would fit again. `approval.receipts` names a folder outside of the log in which each signed
+approval is noted before its call runs; one that is noted there lets nothing run again.
 """
 
 from __future__ import annotations
@@ -31,7 +36,16 @@ from toolchart.states.messages import DecisionSignature, ToolCall
 from toolchart.tools.whole_definition import digest_definition
 
 SignatureFinding = Literal[
-    "valid", "unsigned", "missing_key", "not_yet_valid", "expired", "revoked", "other_call", "erased", "wrong"
+    "valid",
+    "unsigned",
+    "missing_key",
+    "not_yet_valid",
+    "expired",
+    "revoked",
+    "other_call",
+    "other_question",
+    "erased",
+    "wrong",
 ]
 """What the signature of a decision proves:
 
@@ -39,11 +53,14 @@ SignatureFinding = Literal[
 - `unsigned`: there is no signature.
 - `missing_key`: the spec has no such approver, or not this key.
 - `not_yet_valid`, `expired`, `revoked`: the key was not valid at that time.
-- `other_call`: signed by the key, but for other arguments; in a redacted log they may be hidden.
+- `other_call`: signed by the key, but for other arguments, or something else was shown; in a redacted log
+  they may be hidden.
+- `other_question`: signed by the key, but for a question that this log did not ask: it is of another log, of
+  another run, or of an earlier question.
 - `erased`: signed by the key, for arguments that were erased since.
 - `wrong`: the key did not sign this."""
 
-_DOMAIN = b"toolchart decision 2\n"
+_DOMAIN = b"toolchart decision 3\n"
 
 
 class ApproverKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +88,8 @@ class DecisionSubject(msgspec.Struct, frozen=True, kw_only=True):
     """What a decision is about."""
 
     conversation: str
+    asked: str
+    """Hash of the record that asked; empty where no log has it, and then no signature fits."""
     effect: int
     call: ToolCall
     """With the arguments that were decided about."""
@@ -107,6 +126,8 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
             at=at,
             expires_at=expires_at,
             arguments=digest_arguments(subject.call),
+            asked=subject.asked,
+            shown=decision.shown_digest,
             value="",
         )
         decision = replace(decision, by=self.name)
@@ -135,9 +156,15 @@ class Approvers(msgspec.Struct, frozen=True, kw_only=True):
         if not _load_signing_keys().is_signed_by(found_keys[0].public, signature.value, statement):
             return "wrong"
         problem = found_keys[0].find_problem(at)
-        if problem is None and signature.arguments != digest_arguments(subject.call):
+        if problem is not None:
+            return problem
+        if signature.asked != subject.asked or not subject.asked:
+            return "other_question"
+        if signature.arguments != digest_arguments(subject.call):
             return "other_call"
-        return problem or "valid"
+        if decision.shown_digest and signature.shown != decision.shown_digest:
+            return "other_call"
+        return "valid"
 
 
 def _load_signing_keys() -> ModuleType:
@@ -151,11 +178,13 @@ def build_statement(decision: Decided, subject: DecisionSubject, signature: Deci
     """The bytes that are signed."""
     statement = {
         "conversation": subject.conversation,
+        "asked": signature.asked,
         "effect": subject.effect,
         "call": subject.call.id,
         "tool": subject.call.name,
         "definition": "" if decision.definition is None else digest_definition(decision.definition),
         "arguments": signature.arguments,
+        "shown": signature.shown,
         "approved": decision.approved,
         "approver": decision.by or "",
         "at": signature.at,

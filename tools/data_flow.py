@@ -108,7 +108,7 @@ def _describe_agent(
         given: the values of a turn that the agent which runs this one hands on.
         program_tools: those that the program adds.
     """
-    policy, places = parse_policy(spec.approval), _Places(spec)
+    policy, places = parse_policy(spec.approval, approvers=spec.approvers), _Places(spec)
     tools = [*_list_tools(spec, places), *program_tools]
     values = _describe_turn_values(spec, tools, places, given)
 

@@ -123,7 +123,8 @@ class ToolManager(ToolExecutor):
             connections=connections,
             default_timeout_s=config.default_timeout_ms / 1000,
         )
-        policy, limits = parse_policy(approval, approvers=approvers), _parse_output_limits(output)
+        policy = parse_policy(approval, approvers=approvers, base_folder=base_folder)
+        limits = _parse_output_limits(output)
         try:
             warnings = _add_registry_tools(registry, config, context)
             warnings += _add_imported_tools(registry, config, context)

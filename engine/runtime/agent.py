@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.family import name_context
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.reading.decisions import find_asking_record
 from toolchart.engine.runtime.agent_tools import (
     ChartFunctions,
     build_agent_tools,
@@ -117,7 +118,11 @@ class Agent:
             else ModelHosts(spec, parts.providers, spec_folder, self.debug_files)
         )
         self.decisions = DecisionDesk(
-            registry=self.tools.registry, policy=self.tools.policy, clock=parts.clock, signer=parts.signer
+            registry=self.tools.registry,
+            policy=self.tools.policy,
+            clock=parts.clock,
+            signer=parts.signer,
+            find_asking_record=self._find_asking_record,
         )
         self.parts = replace(
             parts,
@@ -133,6 +138,9 @@ class Agent:
             keep_answers=spec.log_answers,
         )
         """What the program gave, with what this agent adds; its children get what the program gave."""
+
+    def _find_asking_record(self, conversation: str, effect: int) -> str:
+        return find_asking_record(self._store, conversation, effect)
 
     def with_tools(self, tools: Sequence[Tool]) -> Agent:
         """This agent with further tools, which each handler offers; its hosts stay those of this one.

@@ -17,6 +17,7 @@ from toolchart.engine.log.continuation.versions import build_versions, encode_te
 from toolchart.engine.log.family import NO_HEADING, Heading, refuse_child
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.reading.decisions import find_asking_record
 from toolchart.engine.log.record import FORMAT, Journal
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
@@ -404,7 +405,10 @@ class Conversations:
         if telemetry is not None:
             telemetry.name_agent(name, self._spec.name or "")
         executor = self._tools.bind(
-            name, lambda: driver.snapshot, partial(find_tool_result, self._store, name)
+            name,
+            lambda: driver.snapshot,
+            partial(find_tool_result, self._store, name),
+            partial(find_asking_record, self._store, name),
         )
         provider = _NO_MODEL if service is None else self._find_provider(service)
         dependencies = Dependencies(**structs.asdict(self._parts), provider=provider, executor=executor)

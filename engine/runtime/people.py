@@ -4,7 +4,7 @@ key, and refused where the spec wants a signature."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -35,6 +35,7 @@ REFUSALS: dict[SignatureFinding, str] = {
     "expired": "the key is not valid any more",
     "revoked": "the key is revoked",
     "other_call": "it was signed for other arguments",
+    "other_question": "it was signed for another question, which this log did not ask",
     "wrong": "the signature is wrong",
 }
 """Why a decision is refused, by what its signature proves."""
@@ -48,6 +49,9 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     signer: Signer | None = None
     """Signs what has no signature yet."""
+    find_asking_record: Callable[[str, int], str]
+    """The hash of the record of a conversation that asked for an effect; empty where there is none. Called
+    where something is signed."""
 
     def receive_decision(self, decision: Decided, conversation: str, snapshot: Snapshot) -> Decided:
         """A decision from the inbox of a conversation, checked as one that is made now, and never signed:
@@ -98,8 +102,12 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         decision, call = replace(decision, effect=effect.id), open_call.call
         if decision.arguments is not None:
             call = replace(call, arguments=decision.arguments)
-        subject = DecisionSubject(conversation=conversation, effect=effect.id, call=call)
-        if decision.signature is None and self.signer is not None and may_sign:
+        must_sign = decision.signature is None and self.signer is not None and may_sign
+        asked = ""
+        if must_sign or decision.signature is not None:
+            asked = self.find_asking_record(conversation, effect.id)
+        subject = DecisionSubject(conversation=conversation, asked=asked, effect=effect.id, call=call)
+        if self.signer is not None and must_sign:
             decision = self.signer.sign_decision(
                 decision, subject, self.clock.now(), self._find_expiry(call, decision)
             )

@@ -8,11 +8,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+import strangers_verifier as stranger
 from agents import make_engine, make_function_tool, reply_with_calls
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from toolchart.engine import Engine
+from toolchart.engine.log.reading.decisions import check_decisions
+from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided
@@ -31,12 +37,12 @@ def anna(tmp_path: Path) -> tuple[Signer, str]:
 class Payments:
     """A tool that pays, and what it has paid."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_idempotent: bool = True) -> None:
         self.paid: list[Any] = []
         self.tool = replace(
             make_function_tool("pay", {"type": "object", "properties": {"amount": {}}}, self._pay),
             requires_approval=True,
-            idempotent=True,
+            idempotent=is_idempotent,
         )
 
     def _pay(self, arguments: dict[str, Any]) -> str:
@@ -62,7 +68,10 @@ def make_payer(
 AT = "2026-06-01T12:00:00.000Z"
 NOW = datetime.fromisoformat(AT)
 SUBJECT = DecisionSubject(
-    conversation="c", effect=3, call=ToolCall(id="call_1", name="pay", arguments={"amount": 20})
+    conversation="c",
+    asked="a" * 64,
+    effect=3,
+    call=ToolCall(id="call_1", name="pay", arguments={"amount": 20}),
 )
 STRICT = {"require_signatures": True, "default": "ask"}
 
@@ -134,12 +143,14 @@ def test_a_forged_log_runs_nothing(anna: tuple[Signer, str]) -> None:
     "change",
     [
         {"conversation": "other"},
+        {"asked": "b" * 64},
+        {"asked": ""},
         {"effect": 99},
         {"call": ToolCall(id="call_x", name="pay", arguments={"amount": 20})},
         {"call": ToolCall(id="call_1", name="refund", arguments={"amount": 20})},
         {"call": ToolCall(id="call_1", name="pay", arguments={"amount": 21})},
     ],
-    ids=["conversation", "effect", "call id", "tool", "arguments"],
+    ids=["conversation", "record that asked", "no record", "effect", "call id", "tool", "arguments"],
 )
 def test_a_signature_is_for_one_call_alone(anna: tuple[Signer, str], change: dict[str, Any]) -> None:
     """The same signature is worth nothing for another conversation, effect, call, tool or arguments."""
@@ -147,7 +158,9 @@ def test_a_signature_is_for_one_call_alone(anna: tuple[Signer, str], change: dic
     decision = signer.sign_decision(Decided(call_id="call_1", approved=True), SUBJECT, AT)
     approvers = parse_approvers({"anna": public})
     assert approvers.check_decision(decision, SUBJECT, NOW) == "valid"
-    assert approvers.check_decision(decision, replace(SUBJECT, **change), NOW) in ("wrong", "other_call")
+    assert approvers.check_decision(decision, replace(SUBJECT, **change), NOW) in (
+        *("wrong", "other_call", "other_question"),
+    )
 
 
 KEY_TIMES: list[tuple[dict[str, Any], str]] = [
@@ -192,6 +205,179 @@ def test_a_broken_signature_is_wrong(anna: tuple[Signer, str], value: str) -> No
     assert decision.signature is not None
     broken = replace(decision, signature=replace(decision.signature, value=value))
     assert parse_approvers({"anna": anna[1]}).check_decision(broken, SUBJECT, NOW) == "wrong"
+
+
+@pytest.mark.parametrize("field", ["asked", "shown", "arguments", "at", "expires_at"])
+def test_every_field_of_a_signature_is_signed(anna: tuple[Signer, str], field: str) -> None:
+    """What the signature says of itself cannot be changed to fit another question."""
+    decision = anna[0].sign_decision(Decided(call_id="call_1", approved=True), SUBJECT, AT)
+    assert decision.signature is not None
+    changed = replace(decision, signature=replace(decision.signature, **{field: "c" * 64}))
+    assert parse_approvers({"anna": anna[1]}).check_decision(changed, SUBJECT, NOW) == "wrong"
+
+
+def test_a_signature_is_for_what_was_shown(anna: tuple[Signer, str]) -> None:
+    """A decision that says that something else was shown is refused."""
+    decision = anna[0].sign_decision(
+        Decided(call_id="call_1", approved=True, shown_digest="seen"), SUBJECT, AT
+    )
+    approvers = parse_approvers({"anna": anna[1]})
+    assert approvers.check_decision(decision, SUBJECT, NOW) == "valid"
+    other = replace(decision, shown_digest="other")
+    assert approvers.check_decision(other, SUBJECT, NOW) == "other_call"
+
+
+class SignedPayment:
+    """A conversation in which anna approves a payment, and parts of its log."""
+
+    def __init__(self, anna: tuple[Signer, str], *, is_idempotent: bool = False, **approval: Any) -> None:
+        self.payments, self.store = Payments(is_idempotent=is_idempotent), MemoryStore()
+        self.changes: dict[str, Any] = {
+            "approval": {**STRICT, **approval},
+            "approvers": {"anna": anna[1]},
+            "chart": "approval",
+        }
+        engine = make_payer(self.payments, self.store, signer=anna[0], **self.changes)
+        call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
+        engine.resume("c", Decided(call_id=call_id, approved=True))
+        assert self.payments.paid == [20]
+        self.lines = list(self.store.read_lines("c"))
+        self.decided_at = next(seq for seq, line in enumerate(self.lines) if b'"decided"' in line)
+        event = list(read_conversation(self.store, "c"))[self.decided_at].read_event()
+        assert isinstance(event, Decided)
+        self.decision = event
+
+    def copy_log(self, end: int) -> MemoryStore:
+        """A copy of the log up to a record."""
+        copied = MemoryStore()
+        copied.append("c", 0, self.lines[:end])
+        return copied
+
+    def open_engine(self, store: MemoryStore, replies: Sequence[Any] = ("Done.",)) -> Engine:
+        """An engine without a private key."""
+        return make_payer(self.payments, store, list(replies), **self.changes)
+
+
+def test_a_signed_decision_does_not_count_in_another_log(anna: tuple[Signer, str]) -> None:
+    """Issue 32: the same conversation id, call and arguments in a log that began anew: refused, nothing is
+    written, and the error says why."""
+    first = SignedPayment(anna)
+    store = MemoryStore()
+    engine = first.open_engine(store, [reply_with_calls(("pay", {"amount": 20})), "Done."])
+    call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
+    assert call_id == first.decision.call_id
+    count = len(list(store.read_lines("c")))
+    with pytest.raises(SpecError, match="it was signed for another question"):
+        engine.resume("c", first.decision)
+    assert (len(list(store.read_lines("c"))), first.payments.paid) == (count, [20])
+
+
+def test_a_decision_that_was_written_into_another_log_runs_nothing(anna: tuple[Signer, str]) -> None:
+    """Whoever writes the signed record into another log, with a valid chain, gets no run; `verify` tells."""
+    first = SignedPayment(anna)
+    store = MemoryStore()
+    forger = make_payer(first.payments, store, approval={"default": "ask"}, chart="approval")
+    call_id = forger.run("Pay.", conversation="c").pending_approvals[0].id
+    unsigned = replace(first.decision, signature=None)
+    forger.resume("c", replace(unsigned, call_id=call_id))
+    assert first.payments.paid.pop() == 20
+    lines = list(store.read_lines("c"))
+    seq = next(seq for seq, line in enumerate(lines) if b'"decided"' in line)
+    record = orjson.loads(lines[seq])
+    record["event"]["signature"] = to_builtins(first.decision.signature)
+    for key in ("hash",):
+        del record[key]
+    forged = MemoryStore()
+    forged.append("c", 0, [*lines[:seq], seal_line(orjson.dumps(record)[:-1] + b"}")[0]])
+    findings = [one.finding for one in check_decisions(forged, "c", parse_approvers({"anna": anna[1]}))]
+    assert findings == ["other_question"]
+    assert first.open_engine(forged).resume("c").content == "Done."
+    assert first.payments.paid == [20]
+    assert any(b"has not been approved" in line for line in forged.read_lines("c"))
+
+
+def test_a_stranger_checks_a_signed_decision(anna: tuple[Signer, str]) -> None:
+    """A verifier that was written from the documents accepts it, and nothing that was changed since."""
+    first = SignedPayment(anna)
+    lines, seq, key = first.lines, first.decided_at, anna[1]
+    stranger.check_decision(lines, seq, "c", key)
+    for before, after in (
+        (b'"by":"anna"', b'"by":"anne"'),
+        (b'"approved":true', b'"approved":false'),
+        (b'"asked":"', b'"asked":"0'),
+        (b'"shown_digest":"', b'"shown_digest":"0'),
+    ):
+        changed = [*lines[:seq], lines[seq].replace(before, after), *lines[seq + 1 :]]
+        assert changed != lines
+        with pytest.raises(ValueError, match=r"the signature is wrong|another (question|text)"):
+            stranger.check_decision(changed, seq, "c", key)
+    with pytest.raises(ValueError, match="the signature is wrong"):
+        stranger.check_decision(lines, seq, "d", key)
+
+
+@pytest.mark.parametrize("end", ["before the decision", "after the decision"])
+def test_a_receipt_outlives_the_log(anna: tuple[Signer, str], tmp_path: Path, end: str) -> None:
+    """Issue 32: in a copy and after a roll-back of the same log, whose bytes are those that were asked, the
+    approval lets nothing run a second time, and the model is told why."""
+    first = SignedPayment(anna, receipts=str(tmp_path / "receipts"))
+    (receipt,) = (tmp_path / "receipts").iterdir()
+    assert b'"tool":"pay"' in receipt.read_bytes()
+    is_decided = end == "after the decision"
+    store = first.copy_log(first.decided_at + is_decided)
+    engine = first.open_engine(store)
+    result = engine.resume("c") if is_decided else engine.resume("c", first.decision)
+    assert (result.content, first.payments.paid) == ("Done.", [20])
+    assert any(b"its signed approval was used before" in line for line in store.read_lines("c"))
+
+
+def test_an_idempotent_call_is_repeated_under_its_receipt(anna: tuple[Signer, str], tmp_path: Path) -> None:
+    """After a crash an approved idempotent call runs again with its key; a call with another key does not."""
+    first = SignedPayment(anna, is_idempotent=True, receipts=str(tmp_path / "receipts"))
+    store = first.copy_log(first.decided_at + 1)
+    assert first.open_engine(store).resume("c").content == "Done."
+    assert first.payments.paid == [20, 20]
+    (receipt,) = (tmp_path / "receipts").iterdir()
+    receipt.write_bytes(receipt.read_bytes().replace(b'"key":"', b'"key":"x'))
+    store = first.copy_log(first.decided_at + 1)
+    assert first.open_engine(store).resume("c").content == "Done."
+    assert first.payments.paid == [20, 20]
+
+
+def test_without_receipts_a_copy_is_the_same_log(anna: tuple[Signer, str]) -> None:
+    """A copy has the bytes that were asked: only what stands outside of the log tells it from the log."""
+    first = SignedPayment(anna)
+    first.open_engine(first.copy_log(first.decided_at)).resume("c", first.decision)
+    assert first.payments.paid == [20, 20]
+
+
+def test_a_new_decision_gets_a_new_receipt(anna: tuple[Signer, str], tmp_path: Path) -> None:
+    """After a roll-back a person may approve once more; that decision is another one."""
+    first = SignedPayment(anna, receipts=str(tmp_path / "receipts"))
+    store = first.copy_log(first.decided_at)
+    engine = make_payer(first.payments, store, ["Done."], signer=anna[0], **first.changes)
+    engine.resume("c", Decided(call_id=first.decision.call_id, approved=True))
+    assert first.payments.paid == [20, 20]
+    assert len(list((tmp_path / "receipts").iterdir())) == 2
+
+
+def test_without_a_receipt_nothing_runs(anna: tuple[Signer, str], tmp_path: Path) -> None:
+    """Where no receipt can be written, the call is refused with the folder and the reason."""
+    (tmp_path / "receipts").write_text("no folder")
+    payments, store = Payments(), MemoryStore()
+    rules = {**STRICT, "receipts": str(tmp_path / "receipts")}
+    engine = make_payer(
+        payments, store, signer=anna[0], approval=rules, approvers={"anna": anna[1]}, chart="approval"
+    )
+    call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
+    engine.resume("c", Decided(call_id=call_id, approved=True))
+    assert payments.paid == []
+    assert any(b"no receipt can be written" in line for line in store.read_lines("c"))
+
+
+def test_a_wrong_folder_of_receipts_is_refused() -> None:
+    """The section names a path."""
+    with pytest.raises(SpecError, match="expected the path of a folder"):
+        make_engine(["x"], approval={"receipts": 7})
 
 
 def test_a_fork_carries_no_signature(anna: tuple[Signer, str]) -> None:

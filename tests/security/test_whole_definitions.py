@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import UTC, datetime
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from toolchart.states.effects import AskApproval
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.snapshot import Configuration, OpenCall, Snapshot
-from toolchart.tools.approval import parse_policy
+from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.approvers import DecisionSubject, Signer
 from toolchart.tools.definition import Tool
 from toolchart.tools.execution.context import NO_CONVERSATION
@@ -423,7 +423,7 @@ def check_approval(manager: ToolManager, before: dict[str, str], words: str) -> 
         assert "the tool has changed since it was approved" in event.result["error"]
         assert changed_tool is not tool or words in event.result["error"]
     manager.registry.change(tool)
-    desk = DecisionDesk(registry=manager.registry, policy=parse_policy(None), clock=SystemClock())
+    desk = make_desk(manager, parse_policy(None))
     waiting = make_snapshot(before, needs=True)
     with pytest.raises(SpecError) as caught:
         desk.complete_decision(Decided(call_id="call_1", approved=True), "c", waiting)
@@ -437,16 +437,30 @@ def check_approval(manager: ToolManager, before: dict[str, str], words: str) -> 
         desk.complete_decision(replace(named, definition={"digest": "0" * 32}), "c", waiting)
 
 
+def find_asked(conversation: str, effect: int) -> str:
+    """The hash of the record that asked."""
+    return f"{effect:064x}"
+
+
+def make_desk(manager: ToolManager, policy: Policy) -> DecisionDesk:
+    """The desk that completes decisions about the tools."""
+    return DecisionDesk(
+        registry=manager.registry, policy=policy, clock=SystemClock(), find_asking_record=find_asked
+    )
+
+
 def check_signature(
     manager: ToolManager, tool: Tool, before: dict[str, str], words: str, signer: Signer, public: str
 ) -> None:
     """A signature of before is refused by name, and cannot be moved to the new definition."""
-    subject = DecisionSubject(conversation="c", effect=3, call=make_call("work", {"id": "7"}))
+    subject = DecisionSubject(
+        conversation="c", asked=find_asked("c", 3), effect=3, call=make_call("work", {"id": "7"})
+    )
     decision = signer.sign_decision(Decided(call_id="call_1", approved=True, definition=before), subject, AT)
     policy = parse_policy({"require_signatures": True, "default": "ask"}, approvers={"anna": public})
     now = datetime(2026, 6, 1, 12, tzinfo=UTC)
     assert policy.approvers.check_decision(decision, subject, now) == "valid"
-    desk = DecisionDesk(registry=manager.registry, policy=policy, clock=SystemClock())
+    desk = make_desk(manager, policy)
     with pytest.raises(SpecError) as caught:
         desk.complete_decision(decision, "c", make_snapshot(before, needs=True))
     assert words in str(caught.value)
@@ -460,7 +474,8 @@ def check_signature(
         )
         if definition is None:
             snapshot = replace(snapshot, calls=(replace(snapshot.calls[0], definition=None),))
-        event = asyncio.run(manager.bind("c", lambda: snapshot).run(subject.call, ("work",)))  # noqa: B023
+        executor = manager.bind("c", lambda: snapshot, None, partial(find_asked, "c"))  # noqa: B023
+        event = asyncio.run(executor.run(subject.call, ("work",)))
         assert event.outcome == "denied"
         assert "not been approved" in event.result["error"]
     assert "DELETE" not in words or "its method changed" in describe_changes(before, after)

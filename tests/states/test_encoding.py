@@ -274,7 +274,8 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
         Decided,
         call_id=TEXTS,
         approved=st.booleans(),
-        signature=st.none() | st.builds(DecisionSignature, key=TEXTS, at=TEXTS, arguments=TEXTS, value=TEXTS),
+        signature=st.none()
+        | st.builds(DecisionSignature, key=TEXTS, at=TEXTS, arguments=TEXTS, asked=TEXTS, value=TEXTS),
         arguments=st.none() | st.dictionaries(TEXTS, JSON_VALUES),
     ),
 }

@@ -96,6 +96,39 @@ def is_signed(key, signature, data):
     return multiply(int.from_bytes(signature[32:], "little"), decode_point(b"\x58" + b"\x66" * 31)) == right
 
 
+def encode(value):
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def check_decision(lines, seq, conversation, key):
+    """The signature of the decision in record `seq` of a conversation, by `docs/approvals.md`."""
+    records = [json.loads(line) for line in lines]
+    event = records[seq]["event"]
+    signature, definition, public = event["signature"], event.get("definition"), base64.b64decode(key[8:])
+    asked = [one for one in records if any(ask["id"] == event["effect"] for ask in one.get("asks", []))]
+    replies = [one["event"]["reply"] for one in records[:seq] if one["event"]["type"] == "replied"]
+    ids = next(one["calls"] for one in reversed(records[:seq]) if one.get("calls"))
+    call = replies[-1]["tool_calls"][ids.index(event["call_id"])]
+    require(asked and asked[-1]["hash"] == signature["asked"], "another question")
+    arguments = event.get("arguments", call["arguments"])
+    require(sha256(encode(arguments)).hex() == signature["arguments"], "other arguments")
+    require(event.get("shown_digest", "") == signature["shown"], "another text")
+    names = ("asked", "arguments", "at", "shown")
+    statement = {
+        **{name: signature[name] for name in names},
+        "approved": event["approved"],
+        "approver": event["by"],
+        "call": event["call_id"],
+        "conversation": conversation,
+        "definition": sha256(encode(definition)).hex()[:32] if definition is not None else "",
+        "effect": event["effect"],
+        "expires_at": signature.get("expires_at", ""),
+        "tool": call["name"],
+    }
+    value = base64.b64decode(signature["value"])
+    require(is_signed(public, value, b"toolchart decision 3\n" + encode(statement)), "the signature is wrong")
+
+
 def check_entry(line, key):
     """An entry of a seal journal: it is signed with the key of the operator, or nobody wants it signed."""
     entry, data = json.loads(line), b"toolchart seal\n" + line[: line.rfind(b',"signature":"')] + b"}"

@@ -29,6 +29,9 @@ from toolchart.tools.whole_definition import Definition, describe_changes, descr
 FindResult = Callable[[str], dict[str, Any] | None]
 """From a call id to the whole result in the log."""
 
+FindAskingRecord = Callable[[int], str]
+"""From the id of an effect to the hash of the record that asked for it; empty where there is none."""
+
 UseGrant = Callable[[Tool, bool], str | None]
 """Uses up the grant for a call of a tool, and returns why there is none; None where it may run. The second
 argument says whether it needs one. Without need, only an approval for another definition of the tool counts
@@ -137,8 +140,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
         granted = (self.conversation, self.call_id, self.tool, self.arguments)
         return granted == (conversation, call.id, call.name, encode_call_arguments(call))
 
-    def is_signed(self, call: ToolCall, approvers: Approvers, now: datetime | None) -> bool:
-        """Whether one of these approvers signed it, with a key that is valid at `now`."""
+    def is_signed(self, call: ToolCall, asked: str, approvers: Approvers, now: datetime | None) -> bool:
+        """Whether one of these approvers signed it, with a key that is valid at `now`.
+
+        Args:
+            asked: hash of the record that asked for the decision.
+        """
         decision = Decided(
             call_id=self.call_id,
             approved=True,
@@ -146,7 +153,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
             signature=self.signature,
             definition=self.definition,
         )
-        subject = DecisionSubject(conversation=self.conversation, effect=self.effect, call=call)
+        subject = DecisionSubject(conversation=self.conversation, asked=asked, effect=self.effect, call=call)
         return now is not None and approvers.check_decision(decision, subject, now) == "valid"
 
 
@@ -156,6 +163,7 @@ class CallContextBuilder:
     Args:
         get_snapshot: returns the newest snapshot of the conversation.
         find_result: the whole result of an earlier call, from the log, by its call id.
+        find_asking_record: the hash of the record that asked for an effect.
     """
 
     def __init__(
@@ -165,12 +173,14 @@ class CallContextBuilder:
         conversation: str,
         get_snapshot: Callable[[], Snapshot],
         find_result: FindResult | None = None,
+        find_asking_record: FindAskingRecord | None = None,
     ) -> None:
         self._registry = registry
         self._policy = policy
         self._conversation = conversation
         self._get_snapshot = get_snapshot
         self._find_result = find_result
+        self._find_asking_record = find_asking_record
         self._shown_sum = (0, 0, 0)
         """Turn, messages counted, characters shown: a running sum, so that no message is counted
         twice."""
@@ -246,10 +256,28 @@ class CallContextBuilder:
         now = _parse_time(snapshot.now)
         if grant.call_id in used_calls or not grant.covers(self._conversation, call, now):
             return NOT_APPROVED
-        if self._policy.require_signatures and not grant.is_signed(call, self._policy.approvers, now):
-            return NOT_APPROVED
+        if self._policy.require_signatures:
+            find = self._find_asking_record
+            asked = find(grant.effect) if find is not None else ""
+            if not grant.is_signed(call, asked, self._policy.approvers, now):
+                return NOT_APPROVED
+        problem = self._note_use(grant, tool, _find_effect(snapshot))
+        if problem is not None:
+            return f"{NOT_APPROVED}: {problem}"
         used_calls.add(grant.call_id)
         return None
+
+    def _note_use(self, grant: Grant, tool: Tool, effect: int) -> str | None:
+        """Write the receipt of a signed approval; why it lets nothing run, or None."""
+        receipts = self._policy.receipts
+        if receipts is None or grant.signature is None:
+            return None
+        return receipts.note_use(
+            grant.signature,
+            tool=grant.tool,
+            key=compute_idempotency_key(self._conversation, effect, grant.call_id),
+            may_repeat=tool.idempotent,
+        )
 
     def _create_grant(self, open_call: OpenCall) -> Grant:
         """The grant that the decision about a call gave: for the arguments that were approved, until the time

@@ -32,6 +32,7 @@ from toolchart.tools.execution.context import (
     NO_CONVERSATION,
     CallContext,
     CallContextBuilder,
+    FindAskingRecord,
     FindResult,
     UseGrant,
 )
@@ -151,15 +152,23 @@ class ToolExecutor:
         self.registry.change(tool)
 
     def bind(
-        self, conversation: str, get_snapshot: Callable[[], Snapshot], find_result: FindResult | None = None
+        self,
+        conversation: str,
+        get_snapshot: Callable[[], Snapshot],
+        find_result: FindResult | None = None,
+        find_asking_record: FindAskingRecord | None = None,
     ) -> ConversationExecutor:
         """The executor of one conversation, which adds each call's context.
 
         Args:
             get_snapshot: returns the newest snapshot of the conversation.
             find_result: the whole result of an earlier call, from the log, by its call id.
+            find_asking_record: the hash of the record that asked for an effect, which signatures bind;
+                without it no signed approval counts.
         """
-        contexts = CallContextBuilder(self.registry, self.policy, conversation, get_snapshot, find_result)
+        contexts = CallContextBuilder(
+            self.registry, self.policy, conversation, get_snapshot, find_result, find_asking_record
+        )
         return ConversationExecutor(self, contexts)
 
     def describe_tool(self, name: str) -> dict[str, str] | None:

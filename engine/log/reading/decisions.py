@@ -1,4 +1,5 @@
-"""Checks the signatures of recorded decisions with the approvers' keys of the operator's spec."""
+"""Checks the signatures of recorded decisions with the approvers' keys of the operator's spec, and finds the
+record that asked for a decision, which a signature binds."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
-from toolchart.states.events import Decided, Replied, Reviewed
+from toolchart.engine.log.record import parse_record
+from toolchart.states.events import Decided, Forked, Replied, Reviewed
 from toolchart.states.messages import ToolCall
 from toolchart.states.ports import Store
 from toolchart.tools.approvers import Approvers, DecisionSubject, SignatureFinding
@@ -40,9 +42,11 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
     own_seqs = len(list(store.read_lines(conversation)))
     records = list(read_conversation(store, conversation, include_shared=True))
     calls: dict[str, ToolCall] = {}
+    asked: dict[int, str] = {}
     has_erased = any(record.is_erased for record in records)
     for index, record in enumerate(records):
         event = record.read_event()
+        asked |= {ask.id: record.hash for ask in record.asks}
         match event:
             case Replied():
                 calls = _list_calls(event, record)
@@ -51,9 +55,33 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
                     if verdict.arguments is not None and verdict.call_id in calls:
                         calls[verdict.call_id] = replace(calls[verdict.call_id], arguments=verdict.arguments)
             case Decided() if event.call_id and index >= len(records) - own_seqs:
-                decision = _check_decision(event, record, conversation, calls, approvers)
+                decision = _check_decision(event, record, conversation, calls, asked, approvers)
                 is_gone = has_erased and decision.finding == "other_call"
                 yield replace(decision, finding="erased") if is_gone else decision
+
+
+def find_asking_record(store: Store, conversation: str, effect: int) -> str:
+    """The hash of the record that asked for an effect; empty where the log has none.
+
+    Raises:
+        LogDamaged: a record cannot be read.
+    """
+    return _find_asking_record(store, conversation, effect, None)
+
+
+def _find_asking_record(store: Store, conversation: str, effect: int, end: int | None) -> str:
+    """As `find_asking_record`, among the records before number `end`: from the newest one back, for the
+    question is one of the last; then among those that a fork shares with its parent."""
+    lines = list(store.read_lines(conversation))[:end]
+    for seq in reversed(range(len(lines))):
+        if seq and b'"asks":' not in lines[seq]:
+            continue
+        record = parse_record(lines[seq], seq, conversation)
+        if any(ask.id == effect for ask in record.asks):
+            return record.hash
+        if record.event.get("type") == Forked.TYPE:
+            return _find_asking_record(store, record.event["parent"], effect, record.event["seq"] + 1)
+    return ""
 
 
 def _list_calls(event: Replied, record: ReadRecord) -> dict[str, ToolCall]:
@@ -63,12 +91,19 @@ def _list_calls(event: Replied, record: ReadRecord) -> dict[str, ToolCall]:
 
 
 def _check_decision(
-    event: Decided, record: ReadRecord, conversation: str, calls: dict[str, ToolCall], approvers: Approvers
+    event: Decided,
+    record: ReadRecord,
+    conversation: str,
+    calls: dict[str, ToolCall],
+    asked: dict[int, str],
+    approvers: Approvers,
 ) -> CheckedDecision:
     call = calls.get(event.call_id, ToolCall(id=event.call_id, name="", arguments={}))
     if event.arguments is not None:
         call = replace(call, arguments=event.arguments)
-    subject = DecisionSubject(conversation=conversation, effect=event.effect, call=call)
+    subject = DecisionSubject(
+        conversation=conversation, asked=asked.get(event.effect, ""), effect=event.effect, call=call
+    )
     return CheckedDecision(
         conversation=conversation,
         seq=record.seq,

@@ -38,7 +38,8 @@ FINDINGS = {
     "not_yet_valid": "signed before the key was valid",
     "expired": "signed with an expired key",
     "revoked": "signed with a revoked key",
-    "other_call": "signed for other arguments than the log holds, or redacted",
+    "other_call": "signed for other arguments or another text than the log holds, or redacted",
+    "other_question": "SIGNED FOR ANOTHER QUESTION, which this log did not ask",
     "erased": "signed; the arguments were erased",
     "wrong": "WRONG SIGNATURE",
 }
@@ -56,8 +57,8 @@ def load_policy(spec: str) -> Policy:
 
 
 def verify_decisions(store: Store, conversations: Iterable[str], policy: Policy, *, as_json: bool) -> int:
-    """Check every decision and print one line for each. Returns the exit code: 5 where a signature is wrong,
-    1 where one cannot be relied on, or is missing although the spec requires it."""
+    """Check every decision and print one line for each. Returns the exit code: 5 where a signature is wrong
+    or of another log, 1 where one cannot be relied on, or is missing although the spec requires it."""
     exit_code, count, valid = SUCCESS, 0, 0
     for name in conversations:
         try:
@@ -75,7 +76,7 @@ def verify_decisions(store: Store, conversations: Iterable[str], policy: Policy,
 
 
 def _judge(decision: CheckedDecision, policy: Policy) -> int:
-    if decision.finding == "wrong":
+    if decision.finding in ("wrong", "other_question"):
         return DAMAGED_LOG
     is_accepted = decision.finding in ("valid", "erased") or (
         decision.finding == "unsigned" and not policy.require_signatures
