@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,67 @@ def test_a_large_result_is_kept(stdio: ToolManager) -> None:
     (event,) = run_calls(stdio, make_call("local__draw", {"title": title}))
     assert event.outcome == "succeeded"
     assert title in str(event.result["result"])
+
+
+# -- hostile servers ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def connect_hostile(way: str) -> Iterator[ToolManager]:
+    """A manager with the tools of a hostile server."""
+    server = SERVER.with_name("mcp_hostile_server.py")
+    manager = make_manager(hostile={"command": sys.executable, "args": [str(server), way]})
+    try:
+        yield manager
+    finally:
+        manager.close()
+
+
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [("endless", "its list of tools has more than 100 pages"), ("circle", "its list of tools comes again")],
+)
+def test_a_list_without_an_end_is_given_up(way: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 32: a server that names one more page for ever is left out, long before the time is over."""
+    monkeypatch.setattr(mcp, "START_TIMEOUT_S", 300.0)
+    with connect_hostile(way) as manager:
+        assert manager.names() == ()
+        assert manager.warnings == (f"MCP server 'hostile' left out: {words}",)
+
+
+def test_a_server_that_is_late_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked of a server that is left out ends: nothing of it runs on in the background."""
+    asked: list[Any] = []
+    monkeypatch.setattr(mcp, "START_TIMEOUT_S", 5.0)
+    monkeypatch.setattr(mcp, "MAX_PAGES", 10**9)
+    submit = mcp._SessionLoop.submit
+
+    def note_work(loop: Any, work: Any) -> Any:
+        asked.append(submit(loop, work))
+        return asked[-1]
+
+    monkeypatch.setattr(mcp._SessionLoop, "submit", note_work)
+    with connect_hostile("endless") as manager:
+        assert "no answer within 5 s" in manager.warnings[0]
+        assert asked[0].cancelled()
+
+
+@pytest.mark.parametrize(
+    ("way", "words"), [("parts", "5000 parts; at most 1000 are read"), ("large", "more than 1 MiB")]
+)
+def test_a_result_without_measure_fails(way: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 32: a result of very many parts, or a very large one, is a failure of its call with the limit."""
+    monkeypatch.setattr(mcp, "MAX_RESULT_CHARACTERS", 2**20)
+    with connect_hostile(way) as manager:
+        (event,) = run_calls(manager, make_call("hostile__work"))
+        assert event.outcome == "failed"
+        assert words in event.result["error"]
+
+
+def test_a_deep_schema_leaves_its_tool_out() -> None:
+    """A schema of 2,000 levels is a warning, or the tool of a server that is left out."""
+    with connect_hostile("deep") as manager:
+        assert manager.names() == ()
+        (warning,) = manager.warnings
+        assert "left out" in warning
+        assert len(warning) < 300

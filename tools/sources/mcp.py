@@ -37,6 +37,12 @@ Value = TypeVar("Value")
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 5.0
 MAX_TOOLS = 500
+MAX_PAGES = 100
+"""Most pages of a server's list of tools."""
+MAX_PARTS = 1_000
+"""Most parts of a result."""
+MAX_RESULT_CHARACTERS = 64 * 2**20
+"""Most characters of a result's texts and encoded data together."""
 _HINTS = {
     "readOnlyHint": "read_only_hint",
     "destructiveHint": "destructive_hint",
@@ -122,9 +128,12 @@ def connect_servers(
     warnings: list[str] = []
     for name, data in servers.items():
         server = _Server(name, _parse_settings(data, name), context, session_loop)
+        listing = session_loop.submit(server.list_server_tools())
         try:
-            server_tools = session_loop.submit(server.list_server_tools()).result(START_TIMEOUT_S)
+            server_tools = listing.result(START_TIMEOUT_S)
         except Exception as error:  # a server that fails in any way must not stop the other tools
+            listing.cancel()
+            closing.callback(server.close)
             warnings.append(f"MCP server {name!r} left out: {_describe_error(error)}")
             continue
         closing.callback(server.close)
@@ -210,15 +219,24 @@ class _Server:
         self._stop: asyncio.Event | None = None
 
     async def list_server_tools(self) -> list[Any]:
-        """Open the session and list the server's tools, page by page up to `MAX_TOOLS`."""
+        """Open the session and list the server's tools, page by page up to `MAX_TOOLS`.
+
+        Raises:
+            SpecError: the list has too many pages, or comes again.
+        """
         await self._ensure_session()
         tools, cursor = [], None
-        while True:
+        seen_cursors: set[str] = set()
+        for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             tools += page.tools
             cursor = page.next_cursor
             if not cursor or len(tools) >= MAX_TOOLS:
                 return tools
+            if cursor in seen_cursors:
+                raise SpecError("its list of tools comes again")
+            seen_cursors.add(cursor)
+        raise SpecError(f"its list of tools has more than {MAX_PAGES} pages")
 
     async def _ensure_session(self) -> None:
         if self._session is not None and not self._session.done():
@@ -327,7 +345,15 @@ def _is_connection_lost(error: Exception) -> bool:
 
 
 def _extract_result(result: Any) -> Any:
-    """The structured content of a result; without it the texts, or a list of texts and other parts."""
+    """The structured content of a result; without it the texts, or a list of texts and other parts.
+
+    Raises:
+        ToolFailure: it is larger than a result may be.
+    """
+    if len(result.content) > MAX_PARTS:
+        raise ToolFailure(f"the result has {len(result.content)} parts; at most {MAX_PARTS} are read")
+    if sum(map(_count_characters, result.content)) > MAX_RESULT_CHARACTERS:
+        raise ToolFailure(f"the result has more than {MAX_RESULT_CHARACTERS // 2**20} MiB")
     structured_content = result.structured_content
     if structured_content is not None and not result.is_error:
         is_wrapped = isinstance(structured_content, dict) and structured_content.keys() == {"result"}
@@ -336,6 +362,13 @@ def _extract_result(result: Any) -> Any:
     if result.is_error or not any(isinstance(part, Media) for part in parts):
         return "\n".join(describe_part(part) for part in parts)
     return parts
+
+
+def _count_characters(content: Any) -> int:
+    """Characters of the text or of the encoded data of a part."""
+    resource = getattr(content, "resource", content)
+    values = (getattr(resource, name, None) for name in ("text", "data", "blob"))
+    return sum(len(value) for value in values if isinstance(value, str))
 
 
 def _read_content(content: Any) -> ContentPart:
