@@ -63,7 +63,7 @@ _BUILTIN = {
     "prune": ("keeping", "Delete old conversations."),
     "import": ("keeping", "Import conversations from message lists into a log."),
     "convert": ("keeping", "Copy a log into another store, or encrypt it."),
-    "export": ("keeping", "Print a conversation, or a chart, in another format."),
+    "export": ("keeping", "Print a conversation in another format."),
     "agents": ("agents", "List the agents that ship, and those in this folder."),
     "charts": ("charts", "List the charts that ship, and those in this folder."),
     "tools": ("agents", "List the tools of an agent, or run one of them."),

@@ -17,9 +17,6 @@ class ExportFormat(Descriptor, frozen=True, kw_only=True):
     export: str = ""
     """Reference to a function `(store, conversation, *, content)` that returns a text, or a value that
     becomes JSON. `content` is whether messages and results are included, where that is a choice."""
-    export_chart: str = ""
-    """For a format of charts, in place of `export`: reference to a function `(chart, *, limits)` that returns
-    the same. `limits` are numbers by the names of limits."""
     takes_seals: bool = False
     """Whether the function has an argument `seals`, the path of a seal journal."""
     ending: str = "json"
@@ -27,20 +24,15 @@ class ExportFormat(Descriptor, frozen=True, kw_only=True):
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
-        return [*super().find_gaps(), *find_text_gaps(summary=self.summary), *self._find_function_gaps()]
-
-    def _find_function_gaps(self) -> list[str]:
-        if self.export and self.export_chart:
-            return [
-                "`export` and `export_chart` are both there: a format is one of conversations or of charts"
-            ]
-        if self.export_chart:
-            return find_reference_gaps("export_chart", self.export_chart, "the function that exports a chart")
-        return find_reference_gaps("export", self.export, "the function that exports")
+        return [
+            *super().find_gaps(),
+            *find_text_gaps(summary=self.summary),
+            *find_reference_gaps("export", self.export, "the function that exports"),
+        ]
 
     def list_references(self) -> dict[str, str]:
         """The function that exports."""
-        return {"export_chart": self.export_chart} if self.export_chart else {"export": self.export}
+        return {"export": self.export}
 
 
 def _list_builtin_formats() -> tuple[ExportFormat, ...]:
@@ -61,7 +53,6 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
             takes_seals=True,
         ),
         ExportFormat(name="xes", summary="process mining", export=f"{module}:export_process", ending="xes"),
-        ExportFormat(name="promela", summary="a chart for Spin", export_chart=f"{module}:export_promela"),
     )
 
 

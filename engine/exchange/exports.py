@@ -1,4 +1,4 @@
-"""The functions behind the table of export formats: each reads a conversation from a store, or a chart."""
+"""The functions behind the table of export formats: each reads a conversation from a store."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from msgspec import to_builtins
-from msgspec.structs import replace
-
 from toolchart.engine.exchange.evidence import export_evidence
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.exchange.otel import export_family_spans
 from toolchart.engine.log.family import find_parent, iterate_family
 from toolchart.engine.log.reading.records import read_records
 from toolchart.specs.history import join_call_messages
-from toolchart.states.chart.document import Chart
-from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
-from toolchart.states.proofs.check import check
-from toolchart.states.proofs.promela import SMALL_LIMITS, write_promela
 from toolchart.states.visible_text import make_visible
 
 
@@ -49,25 +42,6 @@ def export_process(store: Store, conversation: str, *, content: bool) -> str:
     """The conversation as an XES document, with a trace for each agent that it runs."""
     names = [name for _, name in iterate_family(store, conversation)]
     return export_xes({name: store.read_lines(name) for name in names})
-
-
-def export_promela(chart: Chart, *, limits: Mapping[str, int]) -> str:
-    """A model of a chart for the model checker Spin. It claims the bounds that `check` computes.
-
-    Args:
-        limits: values of limits in place of the small ones of `SMALL_LIMITS`.
-
-    Raises:
-        SpecError: a limit is unknown, or the chart uses what the translation does not know.
-    """
-    numbers = [name for name, value in to_builtins(SMALL_LIMITS).items() if isinstance(value, int)]
-    for name in limits:
-        if name not in numbers:
-            raise SpecError(f"unknown limit {name!r}", hint=suggest_name(name, numbers))
-    model_limits = replace(SMALL_LIMITS, **limits)
-    return write_promela(
-        chart, limits=model_limits, worst=check(chart, risky=True, limits=model_limits).worst
-    )
 
 
 def export_evidence_file(store: Store, conversation: str, *, content: bool, seals: str | None = None) -> str:

@@ -54,7 +54,6 @@ def _list_builtin_renderers() -> list[RendererDescriptor]:
         _describe_text("mermaid", "Mermaid", "mermaid:render", "text/vnd.mermaid"),
         _describe_text("dot", "the language of Graphviz", "dot:render", "text/vnd.graphviz"),
         _describe_text("table", "a Markdown table", "markdown_table:render", "text/markdown"),
-        _describe_text("scxml", "SCXML of the W3C", "scxml:render", "application/scxml+xml"),
         _describe_text("yaml", "the chart itself", "model:render_yaml", "application/yaml"),
         _describe_image("svg", "an SVG image", "image/svg+xml"),
         _describe_image("png", "a PNG image", "image/png"),

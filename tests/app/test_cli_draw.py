@@ -44,37 +44,6 @@ def test_a_sequence_needs_a_conversation_and_a_fitting_format(run_cli: RunCli, c
     result = run_cli("draw", "tool_loop", "--sequence")
     assert result.code == 2
     assert "'tool_loop'" in result.err
-    result = run_cli("draw", conversation, "--sequence", "--format", "scxml")
+    result = run_cli("draw", conversation, "--sequence", "--format", "dot")
     assert result.code == 2
     assert "mermaid" in result.err
-
-
-def test_a_chart_as_a_model_for_spin(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
-    """`export --format promela` takes a chart, a file, an agent or a conversation, and limits."""
-    (work_dir / "mine.yaml").write_text("name: mine\nextends: tool_loop\n")
-    for name, title in (
-        ("full", "full"),
-        ("mine.yaml", "mine"),
-        ("careful", "approval"),
-        (conversation, "full"),
-    ):
-        result = run_cli("export", name, "--format", "promela")
-        assert (result.code, result.err) == (0, "")
-        assert result.out.startswith(f"/* The chart {title}, for Spin")
-        assert "ltl ends { [] <> (over || disturbed) }" in result.out
-    result = run_cli("export", "tool_loop", "--format", "promela", "--limit", "max_iterations=4")
-    assert "ltl model_calls_bounded { [] (model_calls <= 7) }" in result.out
-
-
-def test_mistakes_about_models(run_cli: RunCli, conversation: str) -> None:
-    """An unknown name, an unknown limit, a limit that is no number, a limit of a conversation: exit 2."""
-    promela = ("--format", "promela")
-    for arguments, words in (
-        (("nowhere", *promela), "is not a chart, an agent, a file or a conversation"),
-        (("full", *promela, "--limit", "max_iteration=2"), "max_iterations"),
-        (("full", *promela, "--limit", "max_iterations=0"), "NAME=N"),
-        ((conversation, "--limit", "max_iterations=2"), "formats of charts"),
-    ):
-        result = run_cli("export", *arguments)
-        assert result.code == 2
-        assert words in result.err

@@ -123,7 +123,6 @@ def test_unusable_arguments(run_cli: RunCli, work_dir: Path, words: list[str], m
         ("stats --by modle", "model"),
         ("schema spce", "spec"),
         ("export c --format opena", "openai"),
-        ("export tool_loop --format promela --limit max_iteration=3", "max_iterations"),
         ("diff c c --format txt", "text"),
         ("rerun --offline --format tabel", "table"),
         ("rerun --offline --set modle=x", "model"),

@@ -131,7 +131,7 @@ def test_mistakes_with_the_words_are_refused(old: str, new: str, text: str, run:
     assert re.search(r"stock_chart\.yaml:\d+", error)
 
 
-@pytest.mark.parametrize("format_", ["mermaid", "dot", "scxml", "table"])
+@pytest.mark.parametrize("format_", ["mermaid", "dot", "table"])
 def test_diagrams_show_the_words(format_: str, run: Run) -> None:
     """Every text format names the effect, the event and the facts."""
     text = run("draw", "stock_chart.yaml", "--format", format_).stdout

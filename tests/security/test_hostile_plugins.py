@@ -42,7 +42,6 @@ MORE_CASES: tuple[tuple[str, ...], ...] = (
     ("draw", "full", "--format", "mermaid"),
     ("schema", "record"),
     ("schema", "chart"),
-    ("export", "full", "--format", "promela"),
     ("tools", "pin", "--help"),
     ("restore", "--help"),
     ("no-such-command",),

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 import conftest  # noqa: E402, F401  makes the checkout importable
 from chart_mutants import CHANGES  # noqa: E402
+from promela import SMALL_LIMITS, list_claims  # noqa: E402
 from spin_models import (  # noqa: E402
     IS_MISSING,
     LEASE_FAULTS,
@@ -46,7 +47,6 @@ from toolchart.states.chart.loading import make_chart  # noqa: E402
 from toolchart.states.errors import SpecError  # noqa: E402
 from toolchart.states.machine import get_machine  # noqa: E402
 from toolchart.states.proofs.check import check  # noqa: E402
-from toolchart.states.proofs.promela import SMALL_LIMITS, list_claims  # noqa: E402
 
 SHORT = 50
 MAX_CAUTIOUS_PERCENT = 3

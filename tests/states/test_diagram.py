@@ -9,7 +9,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-import statemachine.io
 from agents import make_engine, reply_with_calls
 from hypothesis import HealthCheck, given, settings
 from random_charts import charts
@@ -22,7 +21,6 @@ from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import make_chart, parse_chart, walk_states
 from toolchart.states.diagram import RENDERERS, build_diagram, draw, list_text_formats
 from toolchart.states.diagram.model import Node, Overlay
-from toolchart.states.diagram.scxml import write_ecmascript
 from toolchart.states.errors import SpecError
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "charts.md"
@@ -51,8 +49,6 @@ def test_every_state_and_event_is_drawn(name: str, format_name: str) -> None:
         for row in body.get("transitions", ()):
             assert row.get("event", "") in text
             guard = str(row.get("cond") or "")
-            if guard and format_name == "scxml":
-                guard = write_ecmascript(guard)
             assert all(word in unescaped_text for word in guard.split())
 
 
@@ -65,31 +61,6 @@ def test_any_chart_can_be_drawn(document: dict[str, Any]) -> None:
         assert draw(chart, format_name)
     assert parse_chart(chart.to_yaml()).digest == chart.digest
     assert set(ids(build_diagram(chart).nodes)) >= {state for state, _, _ in walk_states(chart)}
-
-
-@pytest.mark.parametrize("name", list_shipped_charts())
-def test_the_library_reads_our_scxml(name: str) -> None:
-    """SCXML, which the library only reads, comes back with the same states, events and targets."""
-    chart = load_chart(name)
-    text = draw(chart, "scxml")
-    assert isinstance(text, str)
-    machine_from_scxml = statemachine.io.load(text, format="scxml", name=f"Scxml_{name}")
-    machine_from_yaml = statemachine.io.load(chart.to_yaml(), format="yaml", name=f"Yaml_{name}")
-    assert shape(machine_from_scxml) == shape(machine_from_yaml)
-
-
-def shape(machine: Any) -> list[Any]:
-    """States with their kinds, and transitions with events and targets, in order."""
-    return [
-        (
-            state.id,
-            state.initial,
-            state.final,
-            state.parallel,
-            [(str(t.event), [s.id for s in t.targets if s]) for t in state.transitions if not t.initial],
-        )
-        for state in machine.states_map.values()
-    ]
 
 
 def conversation() -> tuple[Any, Overlay]:

@@ -15,6 +15,9 @@ from typing import Any
 import pytest
 import spin_models
 from effort import IS_LONG
+from promela import SMALL_LIMITS, list_claims, write_promela
+from promela.text import name_variable
+from promela.variables import GuardWriter
 from random_guards import GuardGenerator, build_facts, evaluate, list_values
 from spin_models import CLAIM_OF_KIND, COMPILER, IS_MISSING, REASON, ModelRun, UndecidedError, verify_chart
 
@@ -24,9 +27,6 @@ from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import check
-from toolchart.states.proofs.promela import SMALL_LIMITS, list_claims, write_promela
-from toolchart.states.proofs.promela.text import name_variable
-from toolchart.states.proofs.promela.variables import GuardWriter
 
 needs_spin = pytest.mark.skipif(IS_MISSING, reason=REASON)
 

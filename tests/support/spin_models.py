@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
+from promela import SMALL_LIMITS, Claim, list_claims, write_promela
 
 from toolchart.states.chart.document import Chart
 from toolchart.states.events import Limits
 from toolchart.states.proofs.check import CheckReport, check
-from toolchart.states.proofs.promela import SMALL_LIMITS, Claim, list_claims, write_promela
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 IS_MISSING = shutil.which("spin") is None or COMPILER is None

@@ -32,8 +32,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def list_formats() -> list[ExportFormat]:
-    """The formats of conversations that are Toolchart's."""
-    return [row for row in EXPORT_FORMATS.builtin_rows if row.export]
+    """The formats that are Toolchart's."""
+    return list(EXPORT_FORMATS.builtin_rows)
 
 
 @ROUTES.endpoint("GET", f"{_ONE}/export/{{format}}", "read")
@@ -53,13 +53,13 @@ def _find_format(form: str) -> ExportFormat:
     """The format of this name.
 
     Raises:
-        Refusal: there is none for conversations.
+        Refusal: there is none.
     """
     row: ExportFormat | None = EXPORT_FORMATS.find(form) if form in EXPORT_FORMATS else None
-    if row is None or not row.export:
+    if row is None:
         added = [point.name for point in EXPORT_FORMATS.list_added()]
         known = ", ".join([*(row.name for row in list_formats()), *added])
-        raise Refusal(404, f"there is no format {form!r} of conversations; formats: {known}")
+        raise Refusal(404, f"there is no format {form!r}; formats: {known}")
     return row
 
 

@@ -94,8 +94,7 @@ async def test_a_comparison_names_another_conversation(query: str, status: int) 
 
 
 async def test_each_format_is_a_file() -> None:
-    """Every format of conversations comes as an attachment with a plain name; unknown ones and those of
-    charts are refused with the list."""
+    """Every format comes as an attachment with a plain name; an unknown one is refused with the list."""
     async with open_client(make_site(await make_two()), "viewer") as client:
         page = await client.get("/conversations/c1")
         for form in ("openai", "calls", "jsonl", "otel", "evidence", "xes"):
@@ -104,7 +103,7 @@ async def test_each_format_is_a_file() -> None:
             assert answer.headers["content-disposition"].startswith(f'attachment; filename="c1-{form}.')
             assert f"/export/{form}" in page.text
         messages = (await client.get(f"{ONE}/export/openai")).json()
-        wrong = await client.get(f"{ONE}/export/promela")
+        wrong = await client.get(f"{ONE}/export/pdf")
     assert [message["role"] for message in messages][:2] == ["system", "user"]
     assert (wrong.status_code, "openai" in wrong.json()["error"]) == (404, True)
 

@@ -5,6 +5,6 @@ these: it writes down a second time how statecharts move (`steps.py`), what even
 and when effects are open (`model.py`). Spin then tries every case. Where the two disagree, one is wrong.
 """
 
-from toolchart.states.proofs.promela.model import SMALL_LIMITS, Claim, list_claims, write_promela
+from promela.model import SMALL_LIMITS, Claim, list_claims, write_promela
 
 __all__ = ["SMALL_LIMITS", "Claim", "list_claims", "write_promela"]

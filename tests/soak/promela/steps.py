@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.states.proofs.promela.chart_tree import ChartTree, HistoryNode, Node, Row
-from toolchart.states.proofs.promela.effects import Slot
-from toolchart.states.proofs.promela.events import START, name_event
-from toolchart.states.proofs.promela.text import Lines, describe, indent, name_variable, write_if
-from toolchart.states.proofs.promela.variables import Variables
+from promela.chart_tree import ChartTree, HistoryNode, Node, Row
+from promela.effects import Slot
+from promela.events import START, name_event
+from promela.text import Lines, describe, indent, name_variable, write_if
+from promela.variables import Variables
 
 MAX_MICROSTEPS = 200
 """Transitions that may follow one event, as in the machine."""

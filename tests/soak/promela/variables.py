@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
+from promela.chart_tree import ChartTree
+from promela.text import Lines, name_variable, name_word, write_choice
 from toolchart.states.chart.guards import find_fact_name, find_guard_names, reads_configuration
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.events import Limits
-from toolchart.states.proofs.promela.chart_tree import ChartTree
-from toolchart.states.proofs.promela.text import Lines, name_variable, name_word, write_choice
 from toolchart.states.vocabulary import Fact
 
 CALLS = ("fresh", "runnable", "running", "undecided", "refused")

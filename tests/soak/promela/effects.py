@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from promela.chart_tree import ChartTree
+from promela.text import name_variable
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.proofs.promela.chart_tree import ChartTree
-from toolchart.states.proofs.promela.text import name_variable
 
 _MANY_ITEMS = 3
 """Children of a list that nothing limits."""

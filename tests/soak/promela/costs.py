@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from promela.text import Lines
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.proofs.bounds.costs import COST_FIELDS
-from toolchart.states.proofs.promela.text import Lines
 
 
 class CostCounters:

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import to_builtins
 
+from promela.chart_tree import ChartTree
+from promela.costs import CostCounters
+from promela.effects import Slot, list_quiet_effects, list_slots
+from promela.events import EventWriter, close_calls, name_event
+from promela.steps import StepWriter
+from promela.text import Lines, describe, indent, name_variable, name_word, write_if
+from promela.variables import CALLS, PENDING, Variables
 from toolchart.states.chart.document import Chart
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import Limits
 from toolchart.states.proofs.bounds.costs import WorstCase
-from toolchart.states.proofs.promela.chart_tree import ChartTree
-from toolchart.states.proofs.promela.costs import CostCounters
-from toolchart.states.proofs.promela.effects import Slot, list_quiet_effects, list_slots
-from toolchart.states.proofs.promela.events import EventWriter, close_calls, name_event
-from toolchart.states.proofs.promela.steps import StepWriter
-from toolchart.states.proofs.promela.text import Lines, describe, indent, name_variable, name_word, write_if
-from toolchart.states.proofs.promela.variables import CALLS, PENDING, Variables
 
 SMALL_LIMITS = Limits(max_iterations=2, max_attempts=2, max_tool_only_streak=2, max_repeats=2)
 """Limits under which a model is small: what a chart does wrong, it does at small limits too."""

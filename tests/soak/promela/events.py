@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from toolchart.states.proofs.promela.chart_tree import ChartTree
-from toolchart.states.proofs.promela.costs import CostCounters
-from toolchart.states.proofs.promela.effects import Slot, list_items
-from toolchart.states.proofs.promela.text import Lines, indent, name_variable, write_choice, write_if
-from toolchart.states.proofs.promela.variables import CALLS, PENDING, Variables
+from promela.chart_tree import ChartTree
+from promela.costs import CostCounters
+from promela.effects import Slot, list_items
+from promela.text import Lines, indent, name_variable, write_choice, write_if
+from promela.variables import CALLS, PENDING, Variables
 
 START = "(start)"
 NOT_ASKING = ("stop", "unknown", "paused")
