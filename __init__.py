@@ -126,7 +126,6 @@ if TYPE_CHECKING:
     from toolchart.states.events import Limits as Limits
     from toolchart.states.events import Migrated as Migrated
     from toolchart.states.events import Replied as Replied
-    from toolchart.states.events import Restored as Restored
     from toolchart.states.events import Resumed as Resumed
     from toolchart.states.events import Returned as Returned
     from toolchart.states.events import Reviewed as Reviewed
@@ -273,7 +272,6 @@ if not TYPE_CHECKING:
                 "Continued",
                 "Forked",
                 "TurnStarted",
-                "Restored",
                 "Resumed",
                 "CallsStarted",
                 "CallSubmitted",

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.sealing.witness import list_witness_starts
 from toolchart.engine.log.stores import STORES
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.text_calls.formats import TEXT_FORMATS
@@ -151,8 +150,6 @@ def _list_sections(spec: AgentSpec) -> Iterator[Start]:
         if spec.log_key.file:
             path = str(folder / spec.log_key.file)
             yield Start(kind="file", subject=path, purpose=purpose, place="log_key")
-    if spec.witness is not None:
-        yield from list_witness_starts(spec.witness, folder)
     receipts = spec.approval.get("receipts") if isinstance(spec.approval, Mapping) else None
     if isinstance(receipts, str):
         purpose = "folder that gets a receipt for each signed approval that is used"

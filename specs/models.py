@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context import IntentConfig, ModelChoice, RagService, TopicConfig
 from toolchart.specs.sections.debug import DebugConfig
-from toolchart.specs.sections.keeping import LogKeyConfig, RedactConfig, WitnessConfig
+from toolchart.specs.sections.keeping import LogKeyConfig, RedactConfig
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.descriptors import find_registry
@@ -379,8 +379,6 @@ class AgentSpec(Section):
     """Encrypts the log, with keys from a variable (`env`) or a key file (`file`). It is never logged."""
     seal_keys: list[str] = Field(default_factory=list)
     """Ed25519 public keys (`ed25519:` and Base64) that may sign seals of the log; for `verify --spec`."""
-    witness: WitnessConfig | None = None
-    """Compares the log with seals elsewhere before it goes on (`docs/log.md`). It is never logged."""
     output: dict[str, Any] | None = None
     """Most characters of tool output that a model gets: `total`, `per_tool`, `listing`, `least`; `{}` chooses
     6000, 2000, 5000 and 300. `per_tool_after: {4: 1000}` leaves each call 1000 after 4 calls of the turn.

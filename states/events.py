@@ -541,21 +541,6 @@ class Erased(Event, frozen=True, kw_only=True, tag="erased"):
     reason: str | None = None
 
 
-class Restored(Event, frozen=True, kw_only=True, tag="restored"):
-    """The log was brought back from an older copy, so that records are lost: the operator says so."""
-
-    TYPE: ClassVar[str] = "restored"
-    first: int
-    """Number of the first record that is lost, or that another one replaces."""
-    last: int
-    """Number of the last one that the witness knows of."""
-    head: str
-    """Its hash."""
-    by: str | None = None
-    """Who declared it."""
-    reason: str | None = None
-
-
 CONFIGURATION_TYPES = (Configured.TYPE, Migrated.TYPE)
 """The events that bring a chart, a spec and tools."""
 

@@ -17,8 +17,6 @@ class ExportFormat(Descriptor, frozen=True, kw_only=True):
     export: str = ""
     """Reference to a function `(store, conversation, *, content)` that returns a text, or a value that
     becomes JSON. `content` is whether messages and results are included, where that is a choice."""
-    takes_seals: bool = False
-    """Whether the function has an argument `seals`, the path of a seal journal."""
     ending: str = "json"
     """The ending of the name of a file in this format."""
 
@@ -46,12 +44,6 @@ def _list_builtin_formats() -> tuple[ExportFormat, ...]:
         ),
         ExportFormat(name="jsonl", summary="the records", export=f"{module}:export_records", ending="jsonl"),
         ExportFormat(name="otel", summary="GenAI spans (OTLP JSON)", export=f"{module}:export_otel"),
-        ExportFormat(
-            name="evidence",
-            summary="all that an auditor needs, with seal and proof",
-            export=f"{module}:export_evidence_file",
-            takes_seals=True,
-        ),
         ExportFormat(name="xes", summary="process mining", export=f"{module}:export_process", ending="xes"),
     )
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from toolchart.engine.exchange.evidence import export_evidence
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.exchange.otel import export_family_spans
 from toolchart.engine.log.family import find_parent, iterate_family
@@ -42,11 +41,6 @@ def export_process(store: Store, conversation: str, *, content: bool) -> str:
     """The conversation as an XES document, with a trace for each agent that it runs."""
     names = [name for _, name in iterate_family(store, conversation)]
     return export_xes({name: store.read_lines(name) for name in names})
-
-
-def export_evidence_file(store: Store, conversation: str, *, content: bool, seals: str | None = None) -> str:
-    """The conversation as evidence that is checked without the log."""
-    return export_evidence(store, conversation, seals=seals)
 
 
 # -- process mining ------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def _read_age_quickly(conversation: str, first: bytes, newest: bytes) -> Convers
     )
 
 
-_QUIET_EVENTS = ("continued", "migrated", "erased", "restored")
+_QUIET_EVENTS = ("continued", "migrated", "erased")
 """Events that open and end no turn."""
 
 

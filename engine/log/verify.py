@@ -30,7 +30,6 @@ from toolchart.states.events import (
     Event,
     Forked,
     Replied,
-    Restored,
     Reviewed,
     ToolFinished,
     TurnStarted,
@@ -49,8 +48,6 @@ class VerifiedConversation(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     head: str
     """Hash of the newest record."""
-    restores: tuple[tuple[int, Restored], ...] = ()
-    """The restores that the operator declared, each with the number of its record."""
 
 
 def verify_conversation(
@@ -75,7 +72,6 @@ def verify_conversation(
         LogUnavailable: another release wrote it, in another format.
     """
     count, head = 0, ""
-    restores: list[tuple[int, Restored]] = []
     record_order = RecordOrder(conversation)
     checkpoint_links = CheckpointLinks(conversation, checkpoints)
     erasure_links = ErasureLinks(conversation)
@@ -97,15 +93,13 @@ def verify_conversation(
                     conversation=conversation,
                     seq=record.seq,
                 )
-        if isinstance(event, Restored):
-            restores.append((record.seq, event))
         count, head = record.seq + 1, record.hash
     if not count:
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
     checkpoint_links.check_end()
     erasure_links.check_end()
     totals_check.check_end()
-    return VerifiedConversation(conversation=conversation, records=count, head=head, restores=tuple(restores))
+    return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
 def _decode_event(record: ReadRecord, conversation: str) -> Event | None:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.recovery import RecoveredTurn
     from toolchart.engine.runtime.result import ForkResult, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
-    from toolchart.engine.runtime.witnessing import TurnWitness
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
@@ -156,7 +155,6 @@ class Engine:
         self.store: Store = _open_log(log, agent.spec, durability)
         self._lease_s = lease_s or agent.spec.lease_s
         self._park_after = max(park_after, 2)
-        self._witness = _open_witness(agent.spec, self.store, self._parts.clock)
         self._use_agent(agent)
 
     def _use_agent(self, agent: Agent) -> None:
@@ -169,9 +167,7 @@ class Engine:
         self._log = GroupCommit(self.store, lease_s=self._lease_s)
         agent.open_conversations(self.store, self._log)
         self._conversations = agent.conversations
-        if self._witness is not None:
-            self._log.listeners.append(self._witness.note_records)
-        self._open_turns = OpenTurns(agent, self.store, self._log, self._witness)
+        self._open_turns = OpenTurns(agent, self.store, self._log)
         self._ownership = self._open_turns.ownership
         self._recovery = Recovery(
             agent, self.store, self._log, self._ownership, self._open_turns, self._park_after
@@ -534,7 +530,7 @@ class Engine:
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             await driver.commit()
-            has_lost = hold.is_discarded = is_overtaken(self.store, plan)
+            has_lost = is_overtaken(self.store, plan)
             snapshot = driver.snapshot if has_lost else await driver.run_turn(*plan.replacements)
             if not has_lost and snapshot.settings is not None:  # else the parent had no turn there yet
                 hold.note(self._open_turns.build_result(snapshot, name))
@@ -876,8 +872,6 @@ class Engine:
             await self._calls.release()
         finally:
             self._log.drain()
-            if self._witness is not None:
-                await self._witness.close()
             if self._owns_store:
                 self.store.close()
 
@@ -907,14 +901,6 @@ def _require_zone(name: str, time: datetime | None) -> datetime | None:
     if time is not None and time.tzinfo is None:
         raise SpecError(f"{name} has no time zone", path=name, hint="datetime(2026, 11, 1, tzinfo=UTC)")
     return time
-
-
-def _open_witness(spec: AgentSpec, store: Store, clock: Clock) -> TurnWitness | None:
-    if spec.witness is None:
-        return None
-    from toolchart.engine.runtime.witnessing import TurnWitness
-
-    return TurnWitness.open(spec, store, clock)
 
 
 def _open_log(log: Store | str | Path | None, spec: AgentSpec, durability: str | None) -> Store:

@@ -34,7 +34,6 @@ from toolchart.engine.runtime.waiting import (
     waits_for_answer,
     waits_for_decision,
 )
-from toolchart.engine.runtime.witnessing import TurnWitness
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.content import add_text
 from toolchart.states.core.encoding import read_json
@@ -86,17 +85,14 @@ class OpenTurns:
     Args:
         store: reads the log.
         log: appends to it.
-        witness: has seals of it.
     """
 
-    def __init__(
-        self, agent: Agent, store: Store, log: GroupCommit, witness: TurnWitness | None = None
-    ) -> None:
+    def __init__(self, agent: Agent, store: Store, log: GroupCommit) -> None:
         self._agent = agent
         self._answers = agent.parts.answers
         self._store = store
         self._log = log
-        self.ownership = Ownership(agent, store, log, self.take_message, witness)
+        self.ownership = Ownership(agent, store, log, self.take_message)
         """The conversations that the engine holds."""
         agent.parts.batches.record_late = self.record_late_reply
 
@@ -125,7 +121,6 @@ class OpenTurns:
         snapshot = self._load_turn(conversation).snapshot
         root = find_root(self._store, conversation)
         if decision is None and not self._has_work(root):
-            await self.ownership.compare(root)
             return self.build_result(self._load_conversation(root).snapshot, root, hooks)
         try:
             async with self.ownership.work_on(root) as hold:
@@ -730,7 +725,6 @@ class OpenTurns:
                 snapshot = await conversations.run_driver(name, driver)
                 result = self.build_result(snapshot, name, hooks)
                 hold.note(result)
-            hold.is_discarded = result is None
         if result is None:
             self._store.delete(name)
             raise build_overtaken_error(plan)

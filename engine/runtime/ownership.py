@@ -24,7 +24,6 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.waiting import awaits_review
-from toolchart.engine.runtime.witnessing import TurnWitness
 from toolchart.states.core.encoding import decode_event, encode_event_json, read_json
 from toolchart.states.errors import IllegalEvent, LogDamaged, MissingKey, SpecError, ToolchartError
 from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
@@ -94,8 +93,6 @@ class Hold(msgspec.Struct):
     """Whether the chart has ended, so that nothing goes on by itself."""
     is_stopped: bool = False
     """Whether the turn was stopped so that another worker may go on at once."""
-    is_discarded: bool = False
-    """Whether the conversation is deleted afterwards."""
     is_parked: bool = False
     """Whether nobody goes on with it by itself, though it has work."""
 
@@ -119,22 +116,13 @@ class Ownership:
 
     Args:
         take_message: goes on with a conversation at rest that this engine holds.
-        witness: is asked before a conversation goes on, and gets its seal afterwards.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        store: Store,
-        log_: GroupCommit,
-        take_message: TakeMessage,
-        witness: TurnWitness | None = None,
-    ) -> None:
+    def __init__(self, agent: Agent, store: Store, log_: GroupCommit, take_message: TakeMessage) -> None:
         self._agent = agent
         self._store = store
         self._log = log_
         self._take_message = take_message
-        self._witness = witness
         self._seen: set[tuple[str, str]] = set()
         """Entries that were taken while their conversation is held: a reading of the inbox may be older."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -168,7 +156,6 @@ class Ownership:
         Raises:
             LeaseHeld: another worker holds it.
             LeaseLost: another worker has taken it meanwhile.
-            LogDamaged, LogUnavailable: see `compare`.
             SpecError: this engine holds it already, or its id is too long.
         """
         if len(conversation) > MAX_ID_LENGTH:
@@ -188,7 +175,6 @@ class Ownership:
         try:
             await leases.acquire(conversation)
             try:
-                await self.compare(conversation)
                 with self._log:
                     yield hold
                     hold.is_stopped = self._stopping.is_set and not hold.has_ended
@@ -197,8 +183,6 @@ class Ownership:
                 # because nobody else may go on until then.
                 await asyncio.shield(self._release_after(conversation, error))
                 raise
-            if self._witness is not None and not hold.is_discarded:
-                await asyncio.shield(self._witness.seal(conversation))
             await asyncio.shield(self._release(conversation, hold))
         finally:
             self._claimed.discard(conversation)
@@ -206,16 +190,6 @@ class Ownership:
                 self._seen = {key for key in self._seen if key[0] != conversation}
             if is_brief:
                 self._ends.pop(conversation).set()
-
-    async def compare(self, conversation: str) -> None:
-        """Compare a conversation with the witness, where there is one.
-
-        Raises:
-            LogDamaged: the log has not the records that the witness has seen.
-            LogUnavailable: the witness is required and cannot be reached.
-        """
-        if self._witness is not None:
-            await self._witness.check(conversation)
 
     async def _release(self, conversation: str, hold: Hold) -> None:
         """Give a conversation back when its inbox is empty; after an error its lease expires.

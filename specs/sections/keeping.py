@@ -23,18 +23,3 @@ class LogKeyConfig(Section):
     """Variable of the environment with the keys, separated by spaces; the newest is the last."""
     file: str | None = None
     """Key file, relative to the spec: a key in each line, the newest last."""
-
-
-class WitnessConfig(Section):
-    """A place outside the log that gets seals of it, so that lost records and old copies are noticed."""
-
-    to: str
-    """A path relative to the spec, `git:FOLDER` (a git repository), or `https://...`."""
-    every: str = "turn"
-    """When seals are written: at the end of each `turn`, or at most once in a time such as `10m`."""
-    required: bool = False
-    """Whether nothing goes on while the witness cannot be reached; else that is a warning."""
-    key_file: str | None = None
-    """Ed25519 key in PEM, relative to the spec, that signs the seals."""
-    token: str | None = None
-    """Name of the variable of the environment with the token that an address asks for."""

@@ -44,7 +44,6 @@ from toolchart.states.events import (
     Forked,
     Migrated,
     Replied,
-    Restored,
     Resumed,
     Returned,
     Reviewed,
@@ -363,7 +362,6 @@ EVENT_ROWS = (
         name="migrated", meaning="an open conversation went on with another chart", type=Migrated
     ),
     EventDescriptor(name="erased", meaning="content of earlier records was erased", type=Erased),
-    EventDescriptor(name="restored", meaning="the log was brought back from an older copy", type=Restored),
     EventDescriptor(name="continued", meaning="another release or other tools go on", type=Continued),
     EventDescriptor(name="forked", meaning="the conversation branched off another one", type=Forked),
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),

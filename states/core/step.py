@@ -104,7 +104,6 @@ from toolchart.states.events import (
     EventDescriptor,
     Forked,
     Migrated,
-    Restored,
     Resumed,
     TurnStarted,
     UserSaid,
@@ -515,8 +514,8 @@ def _submit_call(machine: Machine, snapshot: Snapshot, event: CallSubmitted) -> 
     return _build_quiet_step(builder, snapshot, event)
 
 
-def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased | Restored) -> Step:
-    """What derives the log has changed, or records have, or some are lost; not the state."""
+def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased) -> Step:
+    """What derives the log has changed, or records have; not the state."""
     return _build_quiet_step(SnapshotBuilder.from_snapshot(snapshot), snapshot, event)
 
 
@@ -581,6 +580,5 @@ _CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
     CallSubmitted: _submit_call,
     Continued: _note_event,
     Erased: _note_event,
-    Restored: _note_event,
 }
 """The events that act on the conversation as a whole: those whose row has no `reduce`."""

@@ -17,7 +17,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("draw", "sum"),
     ("draw", "sum", "--sequence"),
     ("export", "sum", "--format", "openai"),
-    ("export", "sum", "--format", "evidence"),
     ("fork", "sum", "--offline", "--at", "1", "--name", "f"),
 )
 

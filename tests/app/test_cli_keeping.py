@@ -116,21 +116,6 @@ def test_a_seal_journal_with_keys_and_tombstones(run_in_log: RunCli, work_dir: P
     assert "there is no seal in this file" in run_in_log(*words, "--key", "seal.pub").err
 
 
-def test_evidence_is_verified_without_a_log(run_in_log: RunCli, work_dir: Path) -> None:
-    """`export --format evidence` prints one file that `verify FILE` checks where there is no log."""
-    run_in_log("seal", "--to", "seals")
-    evidence = run_in_log("export", "sum", "--format", "evidence", "--seals", "seals").out
-    run_in_log("export", "sum", "--format", "openai", "--seals", "seals")
-    (work_dir / "evidence.json").write_text(evidence, "utf-8")
-    (work_dir / DEFAULT_LOG).unlink()
-    result = run_in_log("verify", "evidence.json")
-    assert (result.code, result.err) == (0, "")
-    assert "sum: 6 records verify; the seal of " in result.out
-    assert json.loads(run_in_log("verify", "evidence.json", "--json").out)["sealed_records"] == 6
-    (work_dir / "evidence.json").write_text(evidence.replace("459", "460"), "utf-8")
-    assert run_in_log("verify", "evidence.json").code == 5
-
-
 @pytest.mark.parametrize(
     ("words", "ids"),
     [

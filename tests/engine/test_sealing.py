@@ -1,27 +1,21 @@
-"""Seals of a whole log, tombstones, evidence, and the verifier of a stranger who knows the documents."""
+"""Seals of a whole log, tombstones, and the verifier of a stranger who knows the documents."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import strangers_verifier as stranger
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hostile_logs import write_base_logs
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from written_logs import write_conversation
 
 from toolchart.engine.exchange.archive import archive_conversations
-from toolchart.engine.exchange.evidence import check_evidence, export_evidence
 from toolchart.engine.log.sealing.journal import Journal, encode_entry, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import check_log, read_leaf, seal_log
-from toolchart.engine.log.sealing.merkle import build_inclusion_proof, compute_root, compute_root_from_proof
+from toolchart.engine.log.sealing.merkle import compute_root
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
@@ -68,22 +62,6 @@ def find_problems(store: MemoryStore, lines: list[bytes], kind: str = "ed25519")
 
 
 # -- the tree --------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 70), st.integers(0, 69), st.integers(0, 69))
-def test_inclusion_proofs(size: int, index: int, other: int) -> None:
-    """A proof leads each leaf to the root, for no other leaf and place; the stranger agrees with both."""
-    leaves = [b"leaf %d" % number for number in range(size)]
-    index, other = index % size, other % size
-    root, proof = compute_root(leaves), build_inclusion_proof(leaves, index)
-    assert root == stranger.compute_root(leaves)
-    assert compute_root_from_proof(leaves[index], index, size, proof) == root
-    assert stranger.compute_root_from_proof(leaves[index], index, size, proof) == root
-    if other != index:
-        assert compute_root_from_proof(leaves[other], index, size, proof) != root
-        assert compute_root_from_proof(leaves[index], other, size, proof) != root
-    assert compute_root_from_proof(leaves[index], index, size, [*proof, root]) is None
 
 
 def test_the_empty_tree() -> None:
@@ -207,62 +185,6 @@ def test_tombstones_explain_what_retention_removed() -> None:
 
 
 # -- evidence --------------------------------------------------------------------------------------
-
-
-def write_linked_log() -> MemoryStore:
-    """Conversations with tool calls, a fork, a parent and its child."""
-    store = MemoryStore()
-    for name, lines in write_base_logs().items():
-        store.append(name, 0, list(lines))
-    return store
-
-
-@pytest.mark.parametrize("conversation", ["g", "h", "p.1"])
-def test_evidence_is_checked_without_the_log(conversation: str, tmp_path: Path) -> None:
-    """Evidence holds all that is linked, and verifies with its seal here and by the stranger."""
-    store, (_, verifier, key) = write_linked_log(), SIGNERS["ed25519"]
-    path = tmp_path / "seals.jsonl"
-    path.write_bytes(seal(store, [])[0] + b"\n")
-    text = export_evidence(store, conversation, seals=str(path))
-    checked = check_evidence(text.encode(), "evidence", verifier)
-    assert checked.conversation == conversation
-    assert checked.sealed_records == checked.records == len(list(store.read_lines(conversation)))
-    stranger.check_evidence(json.loads(text), key)
-    with pytest.raises(MissingKey):
-        check_evidence(text.encode(), "evidence", SealVerifier())
-
-
-EVIDENCE_CHANGES: dict[str, Callable[[Any], Any]] = {
-    "chart": lambda e: e.update(chart=e["chart"] + "#"),
-    "check": lambda e: e["check"].update(state_count=1),
-    "approvals": lambda e: e["approvals"].append({"by": "somebody"}),
-    "record": lambda e: e["conversations"]["g"].pop(),
-    "another": lambda e: e["conversations"].pop("g"),
-    "leaf": lambda e: e["seal"]["leaves"][0]["leaf"].__setitem__(1, 1),
-    "index": lambda e: e["seal"]["leaves"][0].update(index=9),
-    "proof": lambda e: e["seal"]["leaves"][0]["proof"].pop(),
-    "uncovered": lambda e: e["seal"]["leaves"].pop(0),
-    "entry": lambda e: e["seal"].update(entry=e["seal"]["entry"].replace('"size":', '"size":1')),
-}
-
-
-@pytest.mark.parametrize("change", EVIDENCE_CHANGES)
-def test_changed_evidence_is_found(change: str, tmp_path: Path) -> None:
-    """Whatever is changed in evidence is found."""
-    store = write_linked_log()
-    path = tmp_path / "seals.jsonl"
-    path.write_bytes(seal(store, [])[0] + b"\n")
-    evidence = json.loads(export_evidence(store, "h", seals=str(path)))
-    EVIDENCE_CHANGES[change](evidence)
-    with pytest.raises(LogDamaged):
-        check_evidence(json.dumps(evidence).encode(), "evidence", SIGNERS["ed25519"][1])
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"evidence": 9}', b"\xff", b"[" * 5000])
-def test_other_files_are_no_evidence(data: bytes) -> None:
-    """A file of another form is refused with one clear error."""
-    with pytest.raises(SpecError):
-        check_evidence(data, "evidence", SealVerifier())
 
 
 # -- the stranger ----------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ _CHILD = "a child is another log; `check_family` and `verify` compare the two, `
 _TOLD = "what a person, a host or a tool said: nothing that a record derives depends on it"
 _RAW = "`replay` decodes it again where the log keeps the raw answer (`log_answers`)"
 _VERSIONS = "it says who wrote the log; `replay --against` an agent compares it"
-_LOST = "it names what the log does not have; the witness has it"
 _SHOWN = "it is shown to people, and no request or guard has it"
 
 _JOB = "where a call waits at its host: only who goes on with an open turn reads it"
@@ -59,11 +58,6 @@ KNOWN_GAPS = {
     "event/tool_finished/raised": _TOLD,
     "event/counted/source": _TOLD,
     "event/turn_started/handler": _TOLD,
-    "event/restored/by": _TOLD,
-    "event/restored/first": _LOST,
-    "event/restored/head": _LOST,
-    "event/restored/last": _LOST,
-    "event/restored/reason": _TOLD,
     "event/reviewed/verdicts/*/definition": "an approval has the one that was shown",
     "event/reviewed/verdicts/order": "verdicts name their calls",
     "event/reviewed/verdicts/*/idempotent": "it says whose start is marked; only what is resumed reads it",

@@ -239,12 +239,6 @@ GROUPS: dict[str, Group] = {
         judges=(judge_written_logs,),
         tests=("security", "engine/test_people.py"),
     ),
-    "witness": Group(
-        modules=("engine/runtime/witnessing.py", "engine/log/sealing/witness.py"),
-        share=5,
-        judges=(),
-        tests=("engine/test_witness.py",),
-    ),
     "stores": Group(
         modules=(
             *("engine/log/leases.py", "engine/log/group_commit.py", "engine/log/stores/base.py"),

@@ -11,16 +11,9 @@ from test_answer_mutations import DECODERS, MUTANTS, Edit
 from test_twins import PROGRAMS
 from wire_patches import find_owner
 
-from toolchart.engine.runtime.witnessing import find_lost_records
 from toolchart.states.core.step import step
 
-UNCOMPARED = "a witness is accepted without comparing"
-
-NAMED: dict[str, str] = {
-    **dict.fromkeys(PROGRAMS, "core"),
-    **dict.fromkeys(MUTANTS, "wire"),
-    UNCOMPARED: "witness",
-}
+NAMED: dict[str, str] = {**dict.fromkeys(PROGRAMS, "core"), **dict.fromkeys(MUTANTS, "wire")}
 """The group of each."""
 
 
@@ -30,9 +23,6 @@ _KEPT = ExitStack()
 
 def install_named(name: str) -> None:
     """Let this process ask for something else, or read something else in an answer, from now on."""
-    if name == UNCOMPARED:
-        _KEPT.enter_context(replace_everywhere(find_lost_records, lambda *_: None))
-        return
     if name in PROGRAMS:
         _, edit = PROGRAMS[name]
         _KEPT.enter_context(replace_everywhere(step, make_program(edit)))

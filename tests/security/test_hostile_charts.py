@@ -392,7 +392,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("seal",),
     ("convert", "--to", "copied.db"),
     ("coverage", "agent.yaml"),
-    *(("export", "c", "--format", form) for form in ("openai", "jsonl", "otel", "xes", "evidence")),
+    *(("export", "c", "--format", form) for form in ("openai", "jsonl", "otel", "xes")),
     ("erase", "d", "--all"),
     ("prune", "--older-than", "1d"),
 )

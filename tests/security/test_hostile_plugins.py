@@ -31,7 +31,6 @@ WITHOUT_USE = {
     "chat": "runs in a process of its own below",
     "mcp": "runs in a process of its own below",
     "serve": "runs in a process of its own below",
-    "restore": "needs a witness outside the log; its help is in the test",
     "worker": "takes turns from PostgreSQL; its help is in the test",
     "submit": "needs the queue of `worker`; its help is in the test",
 }
@@ -43,7 +42,6 @@ MORE_CASES: tuple[tuple[str, ...], ...] = (
     ("schema", "record"),
     ("schema", "chart"),
     ("tools", "pin", "--help"),
-    ("restore", "--help"),
     ("no-such-command",),
     ("draw", "full", "--format", "no-such-format"),
     ("run", "no-such-agent", "x"),

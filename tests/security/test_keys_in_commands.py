@@ -37,7 +37,6 @@ WITHOUT_KEY = {
     "chat": "runs in a process of its own below",
     "mcp": "has a test of its own below",
     "serve": "has a test of its own below",
-    "restore": "calls no model",
     "worker": "has a test of its own below",
     "submit": "is in the test of workers below",
 }

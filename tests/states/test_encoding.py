@@ -47,7 +47,6 @@ from toolchart.states.events import (
     Limits,
     Migrated,
     Replied,
-    Restored,
     Resumed,
     Returned,
     Reviewed,
@@ -226,14 +225,6 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
         records=st.lists(
             st.builds(ErasedRecord, seq=st.integers(0), digest=TEXTS, is_content=st.booleans()), max_size=2
         ).map(tuple),
-        by=st.none() | TEXTS,
-        reason=st.none() | TEXTS,
-    ),
-    "restored": st.builds(
-        Restored,
-        first=st.integers(0),
-        last=st.integers(0),
-        head=TEXTS,
         by=st.none() | TEXTS,
         reason=st.none() | TEXTS,
     ),

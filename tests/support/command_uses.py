@@ -41,7 +41,7 @@ def write_inputs(folder: Path, url: str) -> None:
     (folder / "batch.jsonl").write_text(json.dumps({"message": "hello"}) + "\n", "utf-8")
 
 
-FORMATS = ("openai", "jsonl", "otel", "xes", "evidence")
+FORMATS = ("openai", "jsonl", "otel", "xes")
 
 CASES: tuple[tuple[str, ...], ...] = (
     ("run", "agent.yaml", "hello", "--conversation", "a"),

@@ -10,8 +10,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -24,10 +22,8 @@ from toolchart.engine import Engine
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.seal import seal_conversation
 from toolchart.engine.log.sealing.journal import Journal
-from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
-from toolchart.engine.log.sealing.log_seals import read_leaf, seal_log
-from toolchart.engine.log.sealing.restoring import declare_restore, list_losses
-from toolchart.engine.log.sealing.witness import Witness
+from toolchart.engine.log.sealing.keys import SealSigner, make_ed25519_signer, make_hmac_signer
+from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores.encrypted import EncryptedStore
@@ -1216,26 +1212,6 @@ async def run_erasing(world: World) -> None:
         erase_content(world.store, "c", choice, at=world.clock.now(), by="ann", reason="asked for")
         await engine.arun("Again?", conversation="c")
         world.seals.append(seal_conversation(world.store, "c", world.clock.now()).to_dict())
-
-
-@golden("restored")
-async def run_restore(world: World) -> None:
-    """The log is an older copy than a witness has seen; that is declared, and the conversation goes on."""
-    async with world.open(make_spec("tool_loop"), ["Tides.", "Bye."], functions=make_tools()) as engine:
-        await engine.arun("Tides?", conversation="c")
-        backup = list(world.store.read_lines("c"))
-        await engine.arun("Bye?", conversation="c")
-    with TemporaryDirectory() as folder:
-        journal = Path(folder) / "seals.jsonl"
-        witness = Witness(str(journal), SealSigner(), SealVerifier())
-        witness.add_seal([read_leaf(world.store, "c")], world.clock.now())
-        world.store.delete("c")
-        world.store.append("c", 0, backup)
-        losses = list_losses(world.store, witness)
-        await declare_restore(world.store, witness, losses, world.clock.now(), "the disk failed", "ann")
-        world.seals += journal.read_text("utf-8").splitlines()
-    async with world.open(make_spec("tool_loop"), ["Back."], functions=make_tools()) as engine:
-        await engine.arun("Back?", conversation="c")
 
 
 @golden("checkpoints")

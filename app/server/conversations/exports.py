@@ -38,7 +38,7 @@ def list_formats() -> list[ExportFormat]:
 
 @ROUTES.endpoint("GET", f"{_ONE}/export/{{format}}", "read")
 async def export(request: Request) -> Response:
-    """A conversation as a file: messages, records, evidence, spans (with `?content=true`)."""
+    """A conversation as a file: messages, records, spans (with `?content=true`)."""
     site, name = get_site(request), find_named_conversation(request)
     form = str(request.path_params["format"])
     has_content = request.query_params.get("content") == "true"
@@ -66,10 +66,9 @@ def _find_format(form: str) -> ExportFormat:
 def _write_export(site: Site, name: str, form: str, has_content: bool) -> tuple[ExportFormat, bytes, str]:
     """The format, the bytes of an export and their media type; known secrets are struck out."""
     row = _find_format(form)
-    options = {"seals": site.settings.seals or None} if row.takes_seals else {}
     with guard_row(row):
         function: Callable[..., Any] = load_row_reference(row, row.export)
-        value = function(site.engine.store, name, content=has_content, **options)
+        value = function(site.engine.store, name, content=has_content)
     if isinstance(value, str):
         return row, strike_secrets(value).encode("utf-8", "replace"), "text/plain"
     return row, encode_json(value), "application/json"

@@ -1,10 +1,9 @@
 """The seal journal: a file of entries, each chained to the one before, signed, and kept outside the log.
 
-There are three kinds of entries. A seal holds the Merkle root over all conversations, and the leaves that are
+There are two kinds of entries. A seal holds the Merkle root over all conversations, and the leaves that are
 new or have changed since the entry before. A tombstone holds the leaves of conversations that retention is
-about to remove; the tree keeps them. A restore holds the leaves of conversations of which the operator says
-that the log was brought back from an older copy. So each root can be computed again from the journal, however
-the log grows.
+about to remove; the tree keeps them. So each root can be computed again from the journal, however the log
+grows.
 
 An entry is one line of JSON. It ends with `,"signature":"..."}`. Signed are the bytes before, with `}` after
 them.
@@ -26,7 +25,7 @@ from toolchart.states.errors import LogDamaged, SpecError
 JOURNAL_VERSION = 2
 """`seal` of every entry. Version 1 was the seal of one conversation (`engine/log/seal.py`)."""
 
-KINDS = ("seal", "tombstone", "restore")
+KINDS = ("seal", "tombstone")
 """`kind` of an entry."""
 
 FIRST_PREVIOUS = "0" * 64
@@ -41,20 +40,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seal: int
     """`JOURNAL_VERSION`."""
     kind: str
-    """`seal`, `tombstone` or `restore`."""
+    """`seal` or `tombstone`."""
     at: str
     """Time of the entry: RFC 3339, UTC."""
     previous: str
     """SHA-256 of the line before."""
     leaves: list[tuple[str, int, str]]
-    """Of a seal: what is new or has changed since the entry before. Of a tombstone: what is removed. Of a
-    restore: what the log has now; no records and no hash for a conversation that is gone."""
+    """Of a seal: what is new or has changed since the entry before. Of a tombstone: what is removed."""
     size: int
     """Number of all leaves of the tree, removed ones included."""
     root: str
     """Merkle root over them."""
     reason: str = ""
-    """Of a tombstone: why retention removed these conversations. Of a restore: why the log was restored."""
+    """Of a tombstone: why retention removed these conversations."""
     key: str = ""
     """What signed it: `hmac`, or `ed25519:` with the fingerprint of the key; empty for nothing."""
     signature: str
@@ -68,18 +66,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ]
 
 
-class DeclaredRestore(msgspec.Struct, frozen=True, kw_only=True):
-    """A restore of one conversation that the operator declared."""
-
-    at: str
-    """RFC 3339, UTC."""
-    reason: str
-    before: Leaf
-    """What the journal had of it."""
-    after: Leaf
-    """What the log had of it then; no records where the conversation was gone."""
-
-
 class Journal(msgspec.Struct, kw_only=True):
     """What the entries of a journal say together; grows entry by entry.
 
@@ -91,11 +77,9 @@ class Journal(msgspec.Struct, kw_only=True):
     """The newest leaf of each conversation, removed ones included, in the order of the tree."""
     points: dict[str, list[tuple[Leaf, str]]] = msgspec.field(default_factory=dict)
     """The leaves that a conversation must still agree with, each with the time of its entry: all of them, or
-    those since it was restored or began anew."""
+    those since it began anew."""
     tombstones: dict[str, Leaf] = msgspec.field(default_factory=dict)
     """The leaves of what retention removed."""
-    restores: dict[str, list[DeclaredRestore]] = msgspec.field(default_factory=dict)
-    """What was declared about each conversation."""
     digests: list[str] = msgspec.field(default_factory=list)
     """SHA-256 of each line."""
     count: int = 0
@@ -217,8 +201,8 @@ def _add_entry(journal: Journal, entry: Entry, line: bytes, place: str) -> None:
     for leaf in entry.list_leaves():
         name = leaf.conversation
         before = journal.leaves.get(name)
-        # What is said anew after it was removed or restored is not compared with what was before.
-        begins_anew = entry.kind == "restore" or (entry.kind == "seal" and name in journal.tombstones)
+        # What is said anew after it was removed is not compared with what was before.
+        begins_anew = entry.kind == "seal" and name in journal.tombstones
         is_shorter = before is not None and leaf != before and leaf.records <= before.records
         is_gone = name in journal.tombstones and leaf != before
         if not begins_anew and (is_shorter or is_gone):
@@ -227,9 +211,6 @@ def _add_entry(journal: Journal, entry: Entry, line: bytes, place: str) -> None:
             journal.indices[name] = len(journal.indices)
             for end in (index for index, letter in enumerate(name) if letter == "."):
                 journal.relatives.setdefault(name[:end], set()).add(name)
-        elif entry.kind == "restore":
-            restore = DeclaredRestore(at=entry.at, reason=entry.reason, before=before, after=leaf)
-            journal.restores.setdefault(name, []).append(restore)
         journal.tree.put(journal.indices[name], leaf.encode())
         journal.leaves[name] = leaf
         points = journal.points.setdefault(name, [])

@@ -5,7 +5,7 @@ The leaves stand in the order in which the journal first names their conversatio
 one path to the root only. A leaf is hashed behind a zero byte and an inner node behind a one, so that neither
 can pass for the other.
 
-Source: RFC 9162, sections 2.1.1 (root) and 2.1.3 (inclusion proof).
+Source: RFC 9162, section 2.1.1.
 """
 
 from __future__ import annotations
@@ -96,35 +96,6 @@ def compute_root(leaves: Sequence[bytes]) -> bytes:
         pairs = [_hash_node(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
         level = pairs + level[len(pairs) * 2 :]
     return level[0]
-
-
-def build_inclusion_proof(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The hashes that lead from a leaf to the root, from the bottom up."""
-    proof = []
-    level = [_hash_leaf(leaf) for leaf in leaves]
-    while len(level) > 1:
-        neighbour = index ^ 1
-        if neighbour < len(level):
-            proof.append(level[neighbour])
-        pairs = [_hash_node(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(pairs) * 2 :]
-        index //= 2
-    return proof
-
-
-def compute_root_from_proof(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:
-    """The root that a leaf and its inclusion proof lead to; None where the proof has not the right length."""
-    if not 0 <= index < size:
-        return None
-    node, last, steps = _hash_leaf(leaf), size - 1, list(proof)
-    while last:
-        if index % 2 or index < last:
-            if not steps:
-                return None
-            neighbour = steps.pop(0)
-            node = _hash_node(neighbour, node) if index % 2 else _hash_node(node, neighbour)
-        index, last = index // 2, last // 2
-    return None if steps else node
 
 
 def _hash_leaf(leaf: bytes) -> bytes:

@@ -50,9 +50,8 @@ _DROPPED_KEYS = _DIGEST_KEYS | {
 
 _RESULT_KEYS = ("success", "tool_name", "execution_time_ms")
 
-_ONLY_CONTENT = {"forked": "system", "erased": "reason", "restored": "reason"}
-"""Events with one key of content: the prompt that somebody gave a fork, and why content was erased or the log
-restored.
+_ONLY_CONTENT = {"forked": "system", "erased": "reason"}
+"""Events with one key of content: the prompt that somebody gave a fork, and why content was erased.
 All else in them links records, or says who did it."""
 
 UNTOUCHED_TYPES = frozenset(

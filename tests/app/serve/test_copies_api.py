@@ -18,7 +18,6 @@ from served import make_site, open_client
 from toolchart.app.cli.commands.turns.serve import open_seals
 from toolchart.app.server.site import SiteSettings
 from toolchart.engine import Engine
-from toolchart.engine.exchange.evidence import check_evidence
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.sealing.journal import Journal, load_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_hmac_signer
@@ -97,7 +96,7 @@ async def test_each_format_is_a_file() -> None:
     """Every format comes as an attachment with a plain name; an unknown one is refused with the list."""
     async with open_client(make_site(await make_two()), "viewer") as client:
         page = await client.get("/conversations/c1")
-        for form in ("openai", "calls", "jsonl", "otel", "evidence", "xes"):
+        for form in ("openai", "calls", "jsonl", "otel", "xes"):
             answer = await client.get(f"{ONE}/export/{form}")
             assert answer.status_code == 200, form
             assert answer.headers["content-disposition"].startswith(f'attachment; filename="c1-{form}.')
@@ -106,17 +105,6 @@ async def test_each_format_is_a_file() -> None:
         wrong = await client.get(f"{ONE}/export/pdf")
     assert [message["role"] for message in messages][:2] == ["system", "user"]
     assert (wrong.status_code, "openai" in wrong.json()["error"]) == (404, True)
-
-
-async def test_exported_evidence_holds_the_seal(tmp_path: Path) -> None:
-    """Evidence from the server is checked without its log, and proves that the sealed log has it."""
-    engine = await make_two()
-    journal = seal_everything(engine, tmp_path)
-    settings = SiteSettings(seals=str(journal))
-    async with open_client(make_site(engine, settings=settings)) as client:
-        data = (await client.get(f"{ONE}/export/evidence")).content
-    checked = check_evidence(data, "evidence", SealVerifier())
-    assert (checked.conversation, checked.sealed_records) == ("c1", checked.records)
 
 
 # -- seals ---------------------------------------------------------------------------------------

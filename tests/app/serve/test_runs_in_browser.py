@@ -181,7 +181,7 @@ async def test_a_run_is_run_again() -> None:
 
 
 async def test_seal_and_export(tmp_path: Path) -> None:
-    """A badge says up to which record the run is sealed; evidence is downloaded with the seal in it."""
+    """A badge says up to which record the run is sealed; records are downloaded."""
     engine = make_engine(["one", "two"])
     await engine.arun("hi", conversation="c1")
     path = tmp_path / "seals.jsonl"
@@ -193,9 +193,9 @@ async def test_seal_and_export(tmp_path: Path) -> None:
             await page.locator("#seal.good", has_text="sealed up to record 2").wait_for()
             await page.locator("#export-panel > summary").click()
             async with page.expect_download() as waiting:
-                await page.click("#export-panel >> text=evidence")
+                await page.click("#export-panel >> text=jsonl")
             download = await waiting.value
-            assert download.suggested_filename == "c1-evidence.json"
-            assert '"evidence"' in Path(await download.path()).read_text("utf-8")
+            assert download.suggested_filename == "c1-jsonl.jsonl"
+            assert '"prev"' in Path(await download.path()).read_text("utf-8")
             await page.goto(f"{url}/conversations/c2")
             await page.locator("#seal.warn", has_text="not sealed yet").wait_for()

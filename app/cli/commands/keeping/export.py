@@ -22,29 +22,19 @@ from toolchart.states.descriptors import guard_row, load_row_reference
     help="; ".join(f"{row.name}: {row.summary}" for row in EXPORT_FORMATS.builtin_rows) + ".",
 )
 @click.option("--content", is_flag=True, help="With otel: include messages and results in the spans.")
-@click.option(
-    "--seals",
-    type=click.Path(),
-    metavar="FILE",
-    help="With evidence: seal journal of the log, to prove that the conversation belongs to it.",
-)
 @log_option
-def command(name: str, form: str, content: bool, seals: str | None, log: str | None) -> int:
+def command(name: str, form: str, content: bool, log: str | None) -> int:
     """Print a conversation in another format.
 
     \b
     Example:  toolchart export 5f0c > chat.json
               toolchart export 5f0c --format otel
-              toolchart export 5f0c --format evidence --seals seals.jsonl > evidence.json
     """
     row = EXPORT_FORMATS.find(form)
     with open_log_for_reading(log) as store:
         conversation = find_conversation(store, name)
-        if seals is not None and not row.takes_seals:
-            raise click.UsageError(f"--seals means nothing for the format {form}.")
-        options = {"seals": seals} if row.takes_seals else {}
         with guard_row(row):
-            exported = load_row_reference(row, row.export)(store, conversation, content=content, **options)
+            exported = load_row_reference(row, row.export)(store, conversation, content=content)
     if isinstance(exported, str):
         click.echo(escape_controls(exported), nl=False)
     else:

@@ -48,9 +48,8 @@ from toolchart.states.ports import Store
 @click.option(
     "--seals",
     "journal_path",
-    metavar="WHERE",
-    help="Seal journal or witness of this log (a path, git:FOLDER, https://...): gets a tombstone of what is "
-    "deleted, before it is deleted.",
+    metavar="FILE",
+    help="Seal journal of this log: gets a tombstone of what is deleted, before it is deleted.",
 )
 @click.option(
     "--archive",

@@ -27,9 +27,8 @@ from toolchart.engine.runtime.clock import SystemClock
 @click.option(
     "--to",
     "journal_path",
-    metavar="WHERE",
-    help="Append to this seal journal, after checking it and the log against each other: a path, git:FOLDER "
-    "or https://...",
+    metavar="FILE",
+    help="Append to this seal journal, after checking it and the log against each other.",
 )
 @key_option
 @public_key_option

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import click
-import msgspec
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
@@ -14,16 +12,10 @@ from toolchart.app.cli.parameters.keys import key_option, public_key_option, rea
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
-from toolchart.engine.exchange.evidence import CheckedEvidence, check_evidence, load_evidence
 from toolchart.engine.log.reading.chart_differences import OwnCharts
 from toolchart.engine.log.reading.decisions import CheckedDecision, check_decisions
-from toolchart.engine.log.sealing.journal import Journal
-from toolchart.engine.log.sealing.keys import SealVerifier
-from toolchart.engine.log.sealing.log_seals import find_lost_records, read_leaf
 from toolchart.engine.log.sealing.seal_file import SealFile, read_seal_file
-from toolchart.engine.log.sealing.witness import open_spec_witness
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.engine.runtime.witnessing import build_rollback_error
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog, SpecError
 from toolchart.states.ports import Store
@@ -109,7 +101,7 @@ def _print_decision(decision: CheckedDecision, *, as_json: bool) -> None:
 # -- the command ----------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Check a log, or an evidence file.")
+@click.command(short_help="Check a log.")
 @click.argument("conversation", required=False)
 @click.option(
     "--seal",
@@ -146,16 +138,14 @@ def command(
     """Check CONVERSATION, or every conversation of the log, for changed or missing records.
 
     Checks the hash chain, the form of each record, and the order of turns, states and tool calls; without
-    CONVERSATION also every table and file of the log. Writes nothing. CONVERSATION may be an evidence file,
-    which needs no log. Exits with 5 and names the record if something was changed or is missing, and with 2
-    if something cannot be checked: a foreign file, a newer format, a missing key.
+    CONVERSATION also every table and file of the log. Writes nothing. Exits with 5 and names the record if
+    something was changed or is missing, and with 2 if something cannot be checked: a foreign file, a newer
+    format, a missing key.
 
-    With --spec, the log is compared with the witness that the spec names: records that it has seen and the
-    log has not are damage, unless a restore was declared, which is said. Conversations whose chart is none of
-    that agent's are named, with what their charts declare and the agent does not; that is no damage, and
-    nobody who goes on with the agent performs it. Each decision about a call is listed: signed, unsigned,
-    signed with a missing, expired or revoked key, or with a wrong signature. A wrong one exits with 5, one
-    that the spec does not accept with 1.
+    With --spec, conversations whose chart is none of that agent's are named, with what their charts
+    declare and the agent does not; that is no damage, and nobody who goes on with the agent performs it. Each
+    decision about a call is listed: signed, unsigned, signed with a missing, expired or revoked key, or with
+    a wrong signature. A wrong one exits with 5, one that the spec does not accept with 1.
 
     \b
     Example:  toolchart verify
@@ -166,20 +156,14 @@ def command(
     spec_keys = tuple(load_spec(spec).seal_keys) if spec is not None else ()
     policy = load_policy(spec) if spec is not None else None
     verifier = read_seal_verifier(key_file, public_keys, spec_keys)
-    witness = open_spec_witness(load_spec(spec)) if spec is not None else None
-    if conversation is not None and _is_evidence(Path(conversation)):
-        return _check_evidence_file(Path(conversation), verifier, policy, as_json)
     seals = read_seal_file(seal_path, read_seal_key(key_file), verifier, anchor) if seal_path else None
     if anchor is not None and seals is None:
         raise click.UsageError("--anchor needs --seal FILE.")
-    history = witness.read_history() if witness is not None else None
     with open_log_for_reading(log) as store:
         try:
             name = find_conversation(store, conversation) if conversation is not None else None
             log_code = _verify_conversations(store, name, as_json)
             seal_code = _check_seals(store, seals, name, as_json) if seals is not None else SUCCESS
-            if history is not None and witness is not None:
-                seal_code = max(seal_code, _check_witness(store, history, witness.address, name, as_json))
             if policy is None or spec is None:
                 return max(log_code, seal_code)
             names = [name] if name is not None else list(store.list_conversations())
@@ -191,27 +175,6 @@ def command(
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
 
 
-def _check_evidence_file(path: Path, verifier: SealVerifier, policy: Policy | None, as_json: bool) -> int:
-    data = path.read_bytes()
-    _print_evidence(check_evidence(data, str(path), verifier), as_json)
-    if policy is None:
-        return SUCCESS
-    store, name = load_evidence(data, str(path))
-    return verify_decisions(store, [name], policy, as_json=as_json)
-
-
-def _print_evidence(checked: CheckedEvidence, as_json: bool) -> None:
-    if as_json:
-        print_json({**msgspec.structs.asdict(checked), "ok": True}, lines=True)
-        return
-    seal = f"the seal of {checked.sealed_at} covers {checked.sealed_records} of them"
-    print_text(
-        f"{escape_controls(checked.conversation)}: {checked.records} records verify; "
-        f"{seal if checked.sealed_at else 'no seal'}; {checked.findings} findings of check; "
-        f"{checked.approvals} decisions"
-    )
-
-
 def _check_seals(store: Store, seals: SealFile, name: str | None, as_json: bool) -> int:
     damages = list(seals.find_damage(store, name))
     for damage in damages:
@@ -221,36 +184,6 @@ def _check_seals(store: Store, seals: SealFile, name: str | None, as_json: bool)
         broken_count = len({damage.conversation for damage in damages})
         print_notice(f"{sealed_count - broken_count} of {sealed_count} seals are valid")
     return DAMAGED_LOG if damages else SUCCESS
-
-
-def _check_witness(store: Store, journal: Journal, address: str, only: str | None, as_json: bool) -> int:
-    """Compare the log with its witness, and name what was declared lost."""
-    names = [name for name in journal.points if only in (None, name)]
-    losses = [lost for name in names if (lost := find_lost_records(store, journal, name)) is not None]
-    for lost in losses:
-        _print_damage(build_rollback_error(lost, address), as_json)
-    for name in names:
-        for restore in journal.restores.get(name, ()):
-            if not restore.after.records:  # else a record of its log says so
-                count = restore.before.records
-                _print_restore(name, 0, count - 1, restore.at, restore.reason, as_json)
-    if not as_json:
-        newer = sum(journal.needs_seal(read_leaf(store, name)) for name in store.list_conversations())
-        print_notice(
-            f"witness {address}: {len(names) - len(losses)} of {len(names)} conversations have all records "
-            f"that it has seen" + (f"; {newer} have newer ones" if newer and only is None else "")
-        )
-    return DAMAGED_LOG if losses else SUCCESS
-
-
-def _print_restore(name: str, first: int, last: int, at: str, reason: str | None, as_json: bool) -> None:
-    if as_json:
-        row = {"conversation": name, "restored": at, "first": first, "last": last, "reason": reason}
-        print_json(row, lines=True)
-    else:
-        why = f" ({reason})" if reason else ""
-        text = f"{name}: a restore was declared at {at}{why}: records {first} to {last} of before are lost"
-        print_notice(escape_line(text))
 
 
 def _verify_conversations(store: Store, conversation: str | None, as_json: bool) -> int:
@@ -303,8 +236,6 @@ def _print_verified(verification: VerifiedConversation, as_json: bool) -> None:
     else:
         name = escape_controls(verification.conversation)
         print_text(f"{name}: {verification.records} records verify, head {verification.head[:16]}")
-    for _, event in verification.restores:
-        _print_restore(verification.conversation, event.first, event.last, event.at, event.reason, as_json)
 
 
 def _print_damage(damage: LogDamaged, as_json: bool) -> None:
@@ -320,12 +251,3 @@ def _print_unchecked(problem: LogUnavailable, as_json: bool) -> None:
         print_json({"conversation": None, "ok": None, "problem": str(problem)}, lines=True)
     else:
         print_notice(f"toolchart: not checked: {problem}")
-
-
-def _is_evidence(path: Path) -> bool:
-    """Return whether a file is meant as evidence."""
-    try:
-        with path.open("rb") as file:
-            return b'"evidence"' in file.read(64)
-    except (OSError, ValueError):
-        return False

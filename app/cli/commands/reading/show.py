@@ -140,8 +140,6 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [f"Toolchart {event.get('versions', {}).get('toolchart', '')} goes on"]
         case "erased":
             return [_describe_erasure(event)]
-        case "restored":
-            return [f"restored from an older copy: records {event['first']} to {event['last']} are lost"]
         case "user_said" | "turn_started":
             return [f"user: {event['message']}", *_format_warnings(event)]
         case "replied":
