@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -16,6 +17,8 @@ from agents import make_engine, reply_with_calls
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 from served import bearer, make_site, serve
+
+from toolchart.testing.clock import TurnableClock
 
 Check = Callable[[Any], bool]
 
@@ -261,6 +264,26 @@ def test_a_streamed_response_has_every_key_that_is_required(example: Example) ->
     assert item in {"", *(entry["type"] for entry in events[-1]["response"]["output"])}
     for event in events:
         TypeAdapter[Any](ResponseStreamEvent).validate_python(event)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_times_of_an_answer_are_those_of_its_records(stream: bool) -> None:
+    """What an answer says of its time stands in the log: no other clock is read. Read again, a response says
+    the same."""
+    clock = TurnableClock("2020-02-02T02:02:02.500Z")
+    second = int(datetime.fromisoformat(clock.now()).timestamp())
+    with serve(make_site(make_engine(HELLO * 2, clock=clock))) as url, connect(url) as client:
+        form = {"model": "agent", "stream": stream}
+        answer = client.post("/responses", json={**form, "input": "hi"})
+        events = read_events(answer.text) if stream else [{"response": answer.json()}]
+        responses = [event["response"] for event in events if "response" in event]
+        stored = client.get(f"/responses/{responses[-1]['id']}").json()
+        messages = [{"role": "user", "content": "hi"}]
+        answer = client.post("/chat/completions", json={**form, "messages": messages})
+        chunks = read_events(answer.text) if stream else [answer.json()]
+    assert {response["created_at"] for response in [*responses, stored]} == {second}
+    assert responses[-1]["completed_at"] == stored["completed_at"] == second
+    assert {chunk["created"] for chunk in chunks} == {second}
 
 
 def test_the_options_of_the_handler_are_those_of_the_response() -> None:

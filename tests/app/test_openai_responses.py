@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import openai
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from served import make_site, make_value, serve
 
 from toolchart import Engine, load_spec
+from toolchart.testing.clock import TurnableClock
 
 QUESTION = "What is 17 * (23 + 4)?"
 
@@ -58,7 +60,7 @@ def test_whole_response_and_its_stored_form(quickstart: str, expected: str) -> N
     assert (call.type, call.name, call.output, message.type) == ("mcp_call", "calculator", "459", "message")
     assert json.loads(call.arguments) == {"expression": "17 * (23 + 4)"}
     stored = client.responses.retrieve(response.id)
-    own = {"created_at", "instructions", "previous_response_id"}
+    own = {"instructions", "previous_response_id"}
     assert stored.model_dump(exclude=own) == response.model_dump(exclude=own)
 
 
@@ -232,8 +234,8 @@ def test_question_of_a_chart_is_answered_by_its_form() -> None:
             "tell": {"answer": "{{size.cm}} cm"},
         },
     }
-    engine = make_engine([], **spec)
-    with serve(make_site(engine)) as address:
+    clock = TurnableClock()
+    with serve(make_site(make_engine([], clock=clock, **spec))) as address:
         client = connect(address)
         first = client.responses.create(model="agent", input="go")
         (call,) = first.output
@@ -243,7 +245,10 @@ def test_question_of_a_chart_is_answered_by_its_form() -> None:
         with pytest.raises(openai.BadRequestError, match="cm"):
             client.responses.create(model="agent", input=[output])
         right: Any = {**output, "output": '{"cm": 42}'}
-        assert client.responses.create(model="agent", input=[right]).output_text == "42 cm"
+        last = client.responses.create(model="agent", input=[right])
+    assert last.output_text == "42 cm"
+    second = datetime.fromisoformat(clock.now()).timestamp()
+    assert (first.created_at, last.created_at, last.completed_at) == (second,) * 3, "no step is streamed"
 
 
 class Verdict(BaseModel):

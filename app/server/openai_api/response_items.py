@@ -13,13 +13,11 @@ Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the S
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
-from toolchart.app.server.protocols.turns import AnswerText
+from toolchart.app.server.protocols.turns import AnswerText, count_seconds
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
@@ -38,10 +36,18 @@ class ResponseBuilder:
     Args:
         head: the parts of the response that are known at the start.
         is_client_tool: whether a tool runs at the client.
+        read_times: when the first and the newest record of the response were written; asked for where no step
+            of it was streamed.
     """
 
-    def __init__(self, head: dict[str, Any], is_client_tool: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        head: dict[str, Any],
+        is_client_tool: Callable[[str], bool],
+        read_times: Callable[[], tuple[str, str]],
+    ) -> None:
         self._is_client_tool = is_client_tool
+        self._read_times = read_times
         self._text = AnswerText(separator="")
         self._output: list[dict[str, Any]] = []
         self._words: list[str] = []
@@ -50,12 +56,11 @@ class ResponseBuilder:
         """Id of that message; empty for none."""
         self._part = 0
         self._number = -1
-        self._newest_at = ""
-        """When the newest step was taken."""
         self.response: dict[str, Any] = {**_EMPTY, **head, "status": "in_progress", "output": self._output}
 
     def _begin_response(self) -> Iterator[dict[str, Any]]:
         """The events before all others."""
+        self.response["created_at"] = count_seconds(self._text.steps.first_at or self._read_times()[0])
         yield self._event("response.created", response=self._copy_response())
         yield self._event("response.in_progress", response=self._copy_response())
 
@@ -63,7 +68,6 @@ class ResponseBuilder:
         """The events of a piece, the first with those that begin a response; the result ends the response."""
         words = self._text.take(piece)
         if isinstance(piece, StepTaken) and piece.step.snapshot is self._text.steps.snapshot:
-            self._newest_at = piece.event.at
             self.response |= _describe_options(piece.step.snapshot.settings)
         if self._number < 0:
             yield from self._begin_response()
@@ -204,8 +208,8 @@ class ResponseBuilder:
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
         else:
             # The time of the record, so that the response says the same when it is read from the log.
-            moment = datetime.fromisoformat(self._newest_at).timestamp() if self._newest_at else time.time()
-            self.response["completed_at"] = int(moment)
+            newest_at = self._text.steps.newest_at or self._read_times()[1]
+            self.response["completed_at"] = count_seconds(newest_at)
         self.response |= {
             "status": status,
             "usage": _build_usage(result),
@@ -305,6 +309,7 @@ _OPTIONS = {
 
 _EMPTY: dict[str, Any] = {
     "object": "response",
+    "created_at": None,
     "completed_at": None,
     "error": None,
     "incomplete_details": None,

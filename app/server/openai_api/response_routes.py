@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +29,7 @@ from toolchart.app.server.openai_api.response_ids import ResponseName, read_resp
 from toolchart.app.server.openai_api.response_items import ResponseBuilder, describe_format, describe_tool
 from toolchart.app.server.protocols.contents import FunctionForm, join_texts, make_output_type
 from toolchart.app.server.protocols.served_models import find_model, list_models
-from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, start_turn
+from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, read_times, start_turn
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_conversation
@@ -207,14 +206,13 @@ async def create_response(request: Request) -> Response:
     opened = await _open_response(request, form, read_response(form))
     head = {
         "id": opened.name.id,
-        "created_at": int(time.time()),
         "model": form.model,
         "previous_response_id": form.previous_response_id,
         "instructions": form.instructions,
         "tools": [describe_tool(tool) for tool in form.tools],
         "text": describe_format(form.text.format if form.text is not None else None),
     }
-    builder = ResponseBuilder(head, site.client_tools.is_client_tool)
+    builder = _make_builder(site, opened.name, head)
     if form.stream:
         return stream_answer(request, _stream_response(opened.pieces, builder))
     async with aclosing(opened.pieces) as pieces:
@@ -222,6 +220,11 @@ async def create_response(request: Request) -> Response:
             for _ in builder.take(piece):
                 pass
     return JsonAnswer(builder.response)
+
+
+def _make_builder(site: Site, name: ResponseName, head: dict[str, Any]) -> ResponseBuilder:
+    read_own_times = partial(read_times, site.engine, name.conversation, name.seq)
+    return ResponseBuilder(head, site.client_tools.is_client_tool, read_own_times)
 
 
 async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGenerator[ServerEvent, None]:
@@ -289,7 +292,7 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
     if not steps:
         raise Refusal(404, f"there is no response {name.id!r}")
     last = steps[-1]
-    builder = ResponseBuilder(_build_head(site, name, steps), site.client_tools.is_client_tool)
+    builder = _make_builder(site, name, _build_head(site, name, steps))
     events: list[Any] = []
     for entry in steps:
         if entry.step.event is not None:
@@ -326,8 +329,7 @@ def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> di
     handler = next(
         (e.record.event.get("handler") for e in steps if e.record.event["type"] == "turn_started"), ""
     )
-    created = datetime.fromisoformat(steps[0].record.at).timestamp()
-    return {"id": name.id, "created_at": int(created), "model": handler or own.name}
+    return {"id": name.id, "model": handler or own.name}
 
 
 def require_newest(engine: Engine, name: ResponseName) -> Snapshot:

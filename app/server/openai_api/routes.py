@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -27,18 +27,23 @@ from toolchart.app.server.protocols.turns import (
     AnswerText,
     Pieces,
     continue_turn,
+    count_seconds,
     finish_turn,
     read_answers,
+    read_times,
     start_turn,
 )
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import get_access, get_site
+from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import AudioPart, CitationPart, ImagePart, encode_chat_part, encode_chat_source
 from toolchart.states.errors import ToolchartError
+from toolchart.states.messages import Delta
 
 ROUTES = RouteGroup(shape_error=shape_error)
 
@@ -64,12 +69,18 @@ def _describe_model(name: str) -> dict[str, Any]:
 @ROUTES.endpoint("POST", "/v1/chat/completions", "chat", body=CompletionForm)
 async def complete_chat(request: Request) -> Response:
     """Run a turn, in the form of OpenAI's chat completions."""
-    form = await read_form(request, CompletionForm)
+    form, engine = await read_form(request, CompletionForm), get_site(request).engine
     pieces = await _open_chat(request, form, read_chat(form))
     if not form.stream:
-        return JsonAnswer(build_completion(await finish_turn(pieces), form.model))
+        result = await finish_turn(pieces)
+        return JsonAnswer(build_completion(result, form.model, _read_newest_second(engine, result)))
     include_usage = form.stream_options is not None and form.stream_options.include_usage
-    return stream_answer(request, stream_completion(pieces, form.model, include_usage=include_usage))
+    return stream_answer(request, stream_completion(engine, pieces, form.model, include_usage=include_usage))
+
+
+def _read_newest_second(engine: Engine, result: TurnResult) -> int:
+    """When the newest record of a turn's conversation was written."""
+    return count_seconds(read_times(engine, result.conversation)[1])
 
 
 async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> Pieces:
@@ -100,8 +111,11 @@ _FINISH_REASONS = {"length": "length", "content_filter": "content_filter"}
 """By finish reason of the last reply: the API's word; `stop` for any other."""
 
 
-def build_completion(result: TurnResult, model: str) -> dict[str, Any]:
+def build_completion(result: TurnResult, model: str, created: int) -> dict[str, Any]:
     """The whole answer to a request.
+
+    Args:
+        created: when it was made, in seconds since 1970.
 
     Raises:
         Refusal: 502; the turn ended in error.
@@ -124,7 +138,7 @@ def build_completion(result: TurnResult, model: str) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{result.conversation}",
         "object": "chat.completion",
-        "created": int(time.time()),
+        "created": created,
         "model": model,
         "choices": [choice],
         "usage": build_usage(result),
@@ -199,17 +213,19 @@ def build_usage(result: TurnResult) -> dict[str, Any]:
 
 
 async def stream_completion(
-    pieces: Pieces, model: str, *, include_usage: bool
+    engine: Engine, pieces: Pieces, model: str, *, include_usage: bool
 ) -> AsyncGenerator[ServerEvent, None]:
     """The answer in chunks; an error of the turn is the last event before the end."""
-    head = {"object": "chat.completion.chunk", "created": int(time.time()), "model": model}
-    head["id"] = f"chatcmpl-{time.time_ns():x}"
+    head: dict[str, Any] = {}
     text = AnswerText()
-    yield _make_chunk(head, {"role": "assistant", "content": ""})
     try:
         async with aclosing(pieces):
             async for piece in pieces:
-                if words := text.take(piece):
+                words = text.take(piece)
+                if not head and (text.steps.first_at or isinstance(piece, TurnResult)):
+                    head = _make_head(engine, piece, text.steps.first_at, model)
+                    yield _make_chunk(head, {"role": "assistant", "content": ""})
+                if words:
                     yield _make_chunk(head, {"content": words})
                 if isinstance(piece, TurnResult):
                     for event in _list_last_events(head, piece, include_usage=include_usage):
@@ -220,6 +236,19 @@ async def stream_completion(
         content = {"message": str(error), "type": "server_error", "param": None, "code": None}
         yield ServerEvent(data={"error": content})
     yield ServerEvent(data="[DONE]")
+
+
+def _make_head(
+    engine: Engine, piece: StepTaken | Delta | TurnResult, first_at: str, model: str
+) -> dict[str, Any]:
+    """What all chunks have, made with the first piece: the time is that of its record."""
+    is_whole = isinstance(piece, TurnResult)
+    return {
+        "id": f"chatcmpl-{secrets.token_hex(8)}",
+        "object": "chat.completion.chunk",
+        "created": _read_newest_second(engine, piece) if is_whole else count_seconds(first_at),
+        "model": model,
+    }
 
 
 def _list_last_events(head: dict[str, Any], result: TurnResult, *, include_usage: bool) -> list[ServerEvent]:

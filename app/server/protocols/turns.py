@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any, TypeAlias, Unpack
 
 import msgspec
@@ -170,6 +171,25 @@ async def _apply_answer(engine: Engine, answered: AnsweredItem, by: str, output_
     yield result
 
 
+def read_times(engine: Engine, conversation: str, start: int = 0) -> tuple[str, str]:
+    """When the record of this number and the newest one were written.
+
+    Raises:
+        Refusal: 404; there is no such record.
+    """
+    store = engine.store
+    first, newest = next(store.read_lines(conversation, start), None), store.read_last_line(conversation)
+    if first is None or newest is None:
+        raise Refusal(404, f"{conversation} has no record {start}")
+    first_at, newest_at = (str(msgspec.json.decode(line)["at"]) for line in (first, newest[1]))
+    return first_at, newest_at
+
+
+def count_seconds(at: str) -> int:
+    """The time of a record in whole seconds since 1970, as OpenAI's APIs say it."""
+    return int(datetime.fromisoformat(at).timestamp())
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 
@@ -179,13 +199,16 @@ class RootSteps:
     def __init__(self) -> None:
         self.snapshot: Snapshot | None = None
         """The newest snapshot of the conversation itself."""
+        self.first_at, self.newest_at = "", ""
+        """When the first and the newest step were taken, as their records say; empty before the first."""
 
     def take(self, piece: StepTaken) -> bool:
         """Whether a step is the conversation's own."""
         before, current = piece.step.before, self.snapshot
         has_children = current is not None and _find(current, RunAgent)
         if current is None or before is current or (before is None and not has_children):
-            self.snapshot = piece.step.snapshot
+            self.snapshot, self.newest_at = piece.step.snapshot, piece.event.at
+            self.first_at = self.first_at or piece.event.at
             return True
         return False
 
