@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -27,6 +28,7 @@ from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 
 ROUNDS = 5
+TOOLS = ("once", "often")
 SCHEMA = {"type": "object", "properties": {"mark": {"type": "string"}}, "required": ["mark"]}
 
 
@@ -56,7 +58,7 @@ def make_reply(request: Request) -> Reply:
         return Reply(content="all done", finish_reason="stop")
     calls = tuple(
         ToolCall(id=f"{name}{request.iteration}", name=name, arguments={"mark": f"{name}{request.iteration}"})
-        for name in ("once", "often")
+        for name in TOOLS
     )
     return Reply(tool_calls=calls, finish_reason="tool_calls")
 
@@ -76,8 +78,15 @@ def make_engine(log: str, marks: Path, die_at: str | None = None, *, early: bool
         if place == die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    both_run = threading.Barrier(2, timeout=60)
+
     def write_mark(arguments: Any) -> str:
-        if early:
+        if early and die_at is not None:
+            both_run.wait()  # else the first outcome could cancel the call that is to die before it runs
+            name, number = die_at[:-1], die_at[-1]
+            if name in TOOLS and arguments["mark"] != die_at and arguments["mark"].endswith(number):
+                threading.Event().wait()
+        elif early:
             time.sleep(random.uniform(0.0, 0.003))
         append_mark(marks, arguments["mark"])
         die_as(arguments["mark"])
@@ -102,7 +111,7 @@ def make_engine(log: str, marks: Path, die_at: str | None = None, *, early: bool
             idempotent=name == "often",
             execution_mode="thread" if early else "inline",
         )
-        for name in ("once", "often")
+        for name in TOOLS
     ]
     spec = {
         "chart": EARLY_CHART if early else "tool_loop",
