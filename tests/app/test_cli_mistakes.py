@@ -123,7 +123,6 @@ def test_unusable_arguments(run_cli: RunCli, work_dir: Path, words: list[str], m
         ("stats --by modle", "model"),
         ("schema spce", "spec"),
         ("export c --format opena", "openai"),
-        ("diff c c --format txt", "text"),
         ("rerun --offline --format tabel", "table"),
         ("rerun --offline --set modle=x", "model"),
         ("rerun --offline --where stat=x", "state"),

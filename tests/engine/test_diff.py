@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import agents
-import pytest
-from hostile_texts import HOSTILE_TEXTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine.exchange.diff_diagram import draw_diff
-from toolchart.engine.log.diff import ConversationDiff, compare_conversations
-from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.log.diff import compare_conversations
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.messages import Reply, ToolCall, Usage
 
@@ -78,53 +71,3 @@ def test_an_unchanged_fork_has_no_difference(at: int) -> None:
     engine = run_turn(store, "a", *replies)
     engine.fork("a", at=at, name="b", from_log=True)
     assert compare_conversations(store, "a", "b").first is None
-
-
-def test_the_diagram_has_one_node_per_step() -> None:
-    """The Mermaid diagram has the common path once and one node per step of each branch."""
-    store = MemoryStore()
-    replies = [agents.reply_with_calls(("echo", {"text": "hi"}))] * 3
-    engine = run_turn(store, "a", *replies, 'say "done"', 'say "<less>"')
-    engine.fork("a", changes=ForkChanges(results={"call_1_2_0": "other"}), name="b")
-    diff = compare_conversations(store, "a", "b")
-    diagram = draw_diff(diff)
-    assert diagram.count(":::left") == len(diff.left_rest) + 1
-    assert diagram.count(":::right") == len(diff.right_rest) + 1
-    assert f"... {len(diff.common) - 8} steps ..." in diagram
-    assert diagram.startswith("flowchart TD\n")
-
-
-FLOWCHART_LINE = re.compile(
-    r"""
-      flowchart\ TD
-    | \ +(\w+\ -->(\|"[^"\n]*"\|)?\ )?\w+(\["[^"\n]*"\]|\(\["[^"\n]*"\]\)):::\w+
-    | \ +classDef\ .*
-    """,
-    re.VERBOSE,
-)
-
-
-@pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_hostile_names_stay_labels_in_the_diagram(text: str) -> None:
-    """Names of conversations, states and events from a foreign log cannot become lines or arrows."""
-    record = ReadRecord(
-        seq=1,
-        at="2026-01-01T00:00:00.000Z",
-        turn=1,
-        iteration=1,
-        event={"type": text},
-        source="",
-        target=text,
-        guards={},
-        prev="",
-        hash="",
-        line=b"",
-    )
-    diff = ConversationDiff(
-        left=text, right=text, common=(record,), first=None, left_rest=(record, record), right_rest=()
-    )
-    for line in draw_diff(diff).splitlines():
-        assert FLOWCHART_LINE.fullmatch(line), line
-        assert "%%{" not in line
-        assert "</b>" not in line
-        assert "\u202e" not in line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import zip_longest
 from typing import Any
 
@@ -11,46 +10,36 @@ import click
 from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.options import NameChoice, log_option
+from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
-from toolchart.engine.exchange.diff_diagram import draw_diff
 from toolchart.engine.log.diff import ConversationDiff, compare_conversations
 from toolchart.engine.log.reading.records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
 
 _MAX_VALUE_CHARS = 400
-"""Printed characters of a value; `--format json` prints it in full."""
+"""Printed characters of a value; `--json` prints it in full."""
 
 
 @click.command(short_help="Compare two conversations.")
 @click.argument("left")
 @click.argument("right")
-@click.option(
-    "--format",
-    "form",
-    type=NameChoice(["text", "json", "mermaid"]),
-    default="text",
-    show_default=True,
-    help="text: side by side; mermaid: one diagram with coloured branches.",
-)
+@json_option
 @log_option
-def command(left: str, right: str, form: str, log: str | None) -> int:
+def command(left: str, right: str, as_json: bool, log: str | None) -> int:
     """Compare the conversations LEFT and RIGHT: common records, the first difference, then both side by side.
 
     Times, token counts and ids are ignored. Exits with 1 if the conversations differ.
 
     \b
     Example:  toolchart diff 5f0c 81aa
-              toolchart diff 5f0c 81aa --format mermaid
+              toolchart diff 5f0c 81aa --json
     """
     with open_log_for_reading(log) as store:
         comparison = compare_conversations(
             store, find_conversation(store, left), find_conversation(store, right)
         )
-    if form == "json":
+    if as_json:
         print_json(_encode_diff(comparison))
-    elif form == "mermaid":
-        sys.stdout.write(draw_diff(comparison))
     else:
         _print_diff(comparison)
     return SUCCESS if comparison.first is None else NEGATIVE
