@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-import nats_server
-from plugin_folders import see_plugin
 
 from toolchart.engine.log.stores import open_store
 from toolchart.states.ports import RecordBatch
@@ -49,33 +43,6 @@ def append_side_by_side(store: Any, name: str) -> float:
     return COUNT / (time.perf_counter() - start_s)
 
 
-def publish_bare(place: str, subject: str, *, together: int = 1) -> float:
-    """Publications a second with an expected number of their subject, by the client alone."""
-
-    async def publish_all() -> float:
-        from nats.aio.client import Client
-
-        client = Client()
-        await client.connect(f"nats://{place}")
-        stream = f'{{"name":"{subject}","subjects":["{subject}.*"],"storage":"file"}}'
-        await client.request(f"$JS.API.STREAM.CREATE.{subject}", stream.encode(), timeout=30)
-
-        async def publish_some(number: int) -> None:
-            last = 0
-            for _ in range(COUNT // together):
-                headers = {"Nats-Expected-Last-Subject-Sequence": str(last)}
-                answer = await client.request(f"{subject}.{number}", LINE, timeout=30, headers=headers)
-                last = int(answer.data.partition(b'"seq":')[2].partition(b"}")[0].split(b",")[0])
-
-        start_s = time.perf_counter()
-        await asyncio.gather(*(publish_some(number) for number in range(together)))
-        rate = COUNT / (time.perf_counter() - start_s)
-        await client.close()
-        return rate
-
-    return asyncio.run(publish_all())
-
-
 def insert_bare(address: str) -> float:
     """Inserts a second into a plain table of PostgreSQL, one commit each."""
     import psycopg
@@ -86,18 +53,6 @@ def insert_bare(address: str) -> float:
         for _ in range(COUNT):
             db.execute("INSERT INTO bare (line) VALUES (%s)", (LINE,))
         return COUNT / (time.perf_counter() - start_s)
-
-
-@contextlib.contextmanager
-def run_nats(folder: Path, sync_interval: str) -> Iterator[nats_server.NatsServer]:
-    """A NATS server that syncs its files at this interval."""
-    folder.mkdir()
-    settings = f'jetstream {{ sync_interval: {sync_interval}, store_dir: "{folder}/data" }}'
-    server = nats_server.NatsServer(folder, settings, has_jetstream=False)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def print_append_rates(folder: Path, rounds: int) -> None:
@@ -111,22 +66,6 @@ def print_append_rates(folder: Path, rounds: int) -> None:
         address = postgres.get_uri()
         print_rates("PostgreSQL, full", address, {"bare inserts": lambda: insert_bare(address)}, rounds)
         postgres.cleanup()
-    if not nats_server.is_installed():
-        return
-    for sync_interval in ("always", "2m"):
-        nats = run_nats(folder / f"nats-{sync_interval}", sync_interval)
-        with see_plugin("toolchart-nats"), nats as server:
-            place, numbers = server.place, iter(range(1000))
-            floors = {
-                "bare, one by one": lambda: publish_bare(place, f"bare{next(numbers)}"),  # noqa: B023
-                "bare, side by side": lambda: publish_bare(
-                    place,  # noqa: B023
-                    f"bare{next(numbers)}",  # noqa: B023
-                    together=TOGETHER,
-                ),
-            }
-            address = server.build_address(folder)
-            print_rates(f"NATS, sync_interval {sync_interval}", address, floors, rounds)
 
 
 def print_rates(title: str, address: str, floors: Rates, rounds: int) -> None:

@@ -8,9 +8,8 @@
   beside a loop that has nothing to do: the median of five seconds;
 - iterations per second of many conversations at once at `full`, JSONL beside SQLite;
 - memory of an idle conversation in an engine;
-- appends under a lease through a server, one after the other and side by side: NATS JetStream beside bare
-  publications with an expected number, PostgreSQL beside bare inserts, SQLite without one. What is not
-  installed is left out. `--servers` measures these alone.
+- appends under a lease, one after the other and side by side: PostgreSQL beside bare inserts, SQLite. What
+  is not installed is left out. `--servers` measures these alone.
 
 Figures of one run are compared with each other: seconds depend on the machine and on what else it does;
 processor time depends on that less.

@@ -60,10 +60,6 @@ REGISTRIES: dict[str, str] = {
 spec, for instance, is checked against the tool sources without an import of the room that loads them."""
 
 
-PLUGINS: dict[tuple[str, str], str] = {("toolchart.stores", "nats"): "toolchart-nats"}
-"""By group and name: rows of distributions under `plugins/` in our repository. Only an error names them."""
-
-
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a registry."""
 
@@ -118,13 +114,6 @@ class Registry(Generic[Row]):
             return row
         if name in self._points:
             return self._find_added(self._points[name])
-        plugin = PLUGINS.get((self.group, name))
-        if plugin is not None:
-            raise SpecError(
-                f"the {self.kind} {name!r} is in a package of its own, which is not installed",
-                path=path or None,
-                hint=f"pip install {plugin}",
-            )
         raise SpecError(
             f"unknown {self.kind} {shorten_foreign(name)!r}",
             path=path or None,

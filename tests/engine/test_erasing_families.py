@@ -12,7 +12,7 @@ import child_agents
 import pytest
 from agents import make_spec
 from child_agents import FunctionModel
-from effort import choose_count, mark_slow
+from effort import choose_count
 from postgres_database import create_database
 from seal_files import append_seal
 from store_bytes import find_places
@@ -54,17 +54,15 @@ class Log(NamedTuple):
         return find_places(self.store, self.folder, words.encode(), self.address)
 
 
-KINDS = ("memory", "sqlite", "jsonl", "postgres", "nats", "encrypted", "encrypted jsonl")
+KINDS = ("memory", "sqlite", "jsonl", "postgres", "encrypted", "encrypted jsonl")
 
 
-@pytest.fixture(params=mark_slow(*KINDS))
+@pytest.fixture(params=KINDS)
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     """An empty log of each kind."""
     kind = request.param
     if kind == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
-    elif kind == "nats":
-        address = request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         places = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "encrypted jsonl": f"{tmp_path}/log/"}
         address = places.get(kind, f"{tmp_path}/log/log.db")

@@ -9,7 +9,6 @@ from typing import Any
 
 import agents
 import pytest
-from effort import mark_slow
 from msgspec.structs import replace
 from postgres_database import create_database
 
@@ -22,7 +21,7 @@ from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import RecordBatch, Store
 
-KINDS = ("sqlite", "jsonl", "postgres", "nats")
+KINDS = ("sqlite", "jsonl", "postgres")
 
 
 @pytest.fixture
@@ -34,8 +33,6 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         address = str(tmp_path / "log.db")
         if kind == "postgres":
             address = create_database(request.getfixturevalue("postgres"), tmp_path)
-        if kind == "nats":
-            address = request.getfixturevalue("nats_server").build_address(tmp_path)
         if kind == "jsonl":
             address = f"{tmp_path}/log/"
         open_stores.append(open_store(address))
@@ -101,7 +98,7 @@ def record_commit_sizes(store: Any) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("kind", mark_slow(*KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_concurrent_conversations_share_commits(kind: str, open_log: Callable[[str], Any]) -> None:
     """Forty turns whose model replies at the same moment need far fewer commits than forty single turns, also
     if each begins with a commit of its own; and every log is complete."""
@@ -118,7 +115,7 @@ def test_concurrent_conversations_share_commits(kind: str, open_log: Callable[[s
         assert len(list(replay(store.read_lines(name), name))) == 9
 
 
-@pytest.mark.parametrize("kind", mark_slow(*KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_conflict_in_a_shared_commit_affects_one_conversation(
     kind: str, open_log: Callable[[str], Any]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from effort import choose_count, mark_slow
+from effort import choose_count
 from killed_workers import run_fleet
 from postgres_database import create_database
 
@@ -13,7 +13,7 @@ KILLS = choose_count(short=8, long=200)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("kind", mark_slow("sqlite", "jsonl", "postgres", "nats"))
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres"])
 def test_killed_workers_lose_and_repeat_nothing(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -23,8 +23,6 @@ def test_killed_workers_lose_and_repeat_nothing(
     log = str(tmp_path / "log.db") if kind == "sqlite" else f"{tmp_path}/log/"
     if kind == "postgres":
         log = create_database(request.getfixturevalue("postgres"), tmp_path)
-    if kind == "nats":
-        log = request.getfixturevalue("nats_server").build_address(tmp_path)
     counts = run_fleet(log, tmp_path, kills=KILLS, seed=20261122, longest_pause_s=0.2)
     assert counts["killed"] == KILLS
     assert counts["resumed"], "some turn was taken over"

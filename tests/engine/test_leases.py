@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import mark_slow
 from msgspec.structs import replace
 from postgres_database import create_database
 from written_logs import write_conversation
@@ -22,7 +21,7 @@ from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, Store
 
-KINDS = ("memory", "jsonl", "sqlite", "postgres", "nats")
+KINDS = ("memory", "jsonl", "sqlite", "postgres")
 ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
 KEYS = LogKeys([bytes(32)])
 LONG_S = 3600.0
@@ -46,8 +45,6 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
             return opened[0]
         if kind == "postgres" and kind not in addresses:
             addresses[kind] = create_database(request.getfixturevalue("postgres"), tmp_path)
-        if kind == "nats" and kind not in addresses:
-            addresses[kind] = request.getfixturevalue("nats_server").build_address(tmp_path)
         opener = open_store_for_reading if for_reading else open_store
         opened.append(opener(addresses[kind], keys=keys))
         return opened[-1]
@@ -63,7 +60,7 @@ def append(store: Any, seq: int, lease: Lease | None, name: str = "c", **more: A
     return store.append_many([RecordBatch(name, seq, [line], lease, **more)])[0]
 
 
-@pytest.mark.parametrize("kind", mark_slow(*KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], Any]) -> None:
     """A second worker is refused with who works and since when, until the lease is released or expires; and
     every lease has a greater token than the one before."""
@@ -80,7 +77,7 @@ def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], An
     assert first.acquire_lease("c", ALIVE, LONG_S).token > next_lease.token, "the one before has expired"
 
 
-@pytest.mark.parametrize("kind", mark_slow(*[kind for kind in ALL_KINDS if "memory" not in kind]))
+@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if "memory" not in kind])
 def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: Callable[..., Any]) -> None:
     """A log that is open for reading alone, encrypted or not, tells who works on which conversation;
     and so do the ages of its conversations."""
@@ -94,7 +91,7 @@ def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: C
     assert ages == {"held": True, "free": False}
 
 
-@pytest.mark.parametrize("kind", mark_slow(*KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[str], Any]) -> None:
     """The lease of a process of this machine that has ended is taken before it expires."""
     store = open_log(kind)
@@ -105,7 +102,7 @@ def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[st
     assert store.acquire_lease("c", ALIVE, LONG_S).worker == ALIVE
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_the_token_decides_and_not_the_name_of_the_worker(kind: str, open_log: Callable[[str], Any]) -> None:
     """A worker that took its own lease again appends under the newer one alone: what it began under the older
     one, and may not know of, is refused; and the same token in another name is refused too."""
@@ -121,7 +118,7 @@ def test_the_token_decides_and_not_the_name_of_the_worker(kind: str, open_log: C
     assert append(second, 1, new) is None
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[str], Any]) -> None:
     """DESIGN 7.6: an append under an older token is refused, also for a child; one without a lease is refused
     while a worker holds the conversation; and a group tells each batch apart."""
@@ -142,7 +139,7 @@ def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[s
     assert [len(list(first.read_lines(name))) for name in ("c", "c.1")] == [2, 1]
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str], Any]) -> None:
     """An entry is kept once for each key, stays until a record was appended with it, keeps the holder from
     giving the conversation back, and survives a holder that died before its record."""
@@ -165,7 +162,7 @@ def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str
     assert first.release_lease(lease, is_open=False)
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_the_store_knows_what_is_unfinished(kind: str, open_log: Callable[[str], Any]) -> None:
     """`list_unfinished` names conversations of dead workers, with timers that are due, with entries, and
     those that no worker ever held; it leaves out ended, held and waiting ones, and children."""

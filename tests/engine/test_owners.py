@@ -9,7 +9,6 @@ from pathlib import Path
 import child_agents
 import pytest
 from agents import make_engine, reply_with_calls
-from effort import mark_slow
 from postgres_database import create_database
 
 from toolchart.engine.log.family import name_context
@@ -25,13 +24,11 @@ from toolchart.states.ports import Store
 WORD, OTHER = "Zaunkoenig", "Rotkehlchen"
 
 
-@pytest.fixture(params=mark_slow("memory", "sqlite", "jsonl", "postgres", "nats", "encrypted"))
+@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres", "encrypted"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
-    elif request.param == "nats":
-        address = request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
         address = places.get(request.param, f"{tmp_path}/log/log.db")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from agents import make_engine, make_function_tool, reply_with_calls
-from effort import mark_slow
 from postgres_database import create_database
 
 from toolchart.engine.log.reading.records import read_conversation
@@ -30,13 +29,11 @@ from toolchart.states.ports import Store
 OLD, NEW, OTHER = bytes(range(32)), bytes(range(1, 33)), b"x" * 32
 
 
-@pytest.fixture(params=mark_slow("sqlite", "jsonl", "postgres", "nats"))
+@pytest.fixture(params=("sqlite", "jsonl", "postgres"))
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of an empty log, in each kind of store."""
     if request.param == "postgres":
         yield create_database(request.getfixturevalue("postgres"), tmp_path)
-    elif request.param == "nats":
-        yield request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         yield str(tmp_path / "log.db") if request.param == "sqlite" else f"{tmp_path}/log/"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import choose_count, mark_slow
+from effort import choose_count
 from msgspec.structs import replace
 from postgres_database import create_database
 from shared_simulation import run_fleet_simulation
@@ -50,14 +50,12 @@ def test_no_seed_breaks_an_invariant() -> None:
         assert any(line.startswith(words) for line in story), words
 
 
-@pytest.mark.parametrize("kind", mark_slow("sqlite", "jsonl", "postgres", "nats"))
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres"])
 def test_every_store_gives_the_same_run(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The same seeds give the same logs and the same story in every durable store."""
     address = {"sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(kind)
     if kind == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
-    if kind == "nats":
-        address = request.getfixturevalue("nats_server").build_address(tmp_path)
     store = open_store(address, durable=False)
     for seed in range(0, choose_count(short=4, long=100), 2):
         (fleet, lines), (other, other_lines) = run_fleet_simulation(seed, store), run_fleet_simulation(seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import choose_count, mark_slow
+from effort import choose_count
 from postgres_database import create_database
 from simulation import BrokenInvariant, Crash, VirtualLoop, run_simulation
 
@@ -41,7 +41,7 @@ def test_no_seed_breaks_an_invariant(batch: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", mark_slow("sqlite", "jsonl", "postgres", "nats"))
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "postgres"])
 def test_no_seed_breaks_an_invariant_on_any_store(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -49,10 +49,8 @@ def test_no_seed_breaks_an_invariant_on_any_store(
     address = {"sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(kind)
     if kind == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
-    if kind == "nats":
-        address = request.getfixturevalue("nats_server").build_address(tmp_path)
     store = open_store(address, durable=False)
-    for seed in range(6 if kind == "nats" else 60):  # each request goes to another process and back
+    for seed in range(60):
         assert run_simulation(seed, store)[1] == run_simulation(seed)[1]
     store.close()
 

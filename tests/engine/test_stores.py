@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
-from effort import mark_slow
 from pgbouncer import run_pgbouncer
 from postgres_database import create_database
 
@@ -27,7 +26,7 @@ from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import Store
 
-KINDS = ("memory", "sqlite", "jsonl", "postgres", "nats")
+KINDS = ("memory", "sqlite", "jsonl", "postgres")
 
 POOLED = "postgres behind PgBouncer"
 """Its sessions are lent for one transaction, to whoever asks."""
@@ -61,8 +60,6 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
             if not pooled:
                 pooled.append(running.enter_context(run_pgbouncer(server)))
             address = pooled[0]
-        if kind == "nats":
-            address = request.getfixturevalue("nats_server").build_address(tmp_path)
         open_stores.append(open_store(address, **options))
         return open_stores[-1]
 
@@ -80,7 +77,7 @@ def write_log() -> list[bytes]:
 
 
 @pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_conformance(kind: str, durable: bool, open_log: Callable[..., Store]) -> None:
     """Every store appends all or none, in order, and reads the same bytes, at both durability levels."""
     store, lines = open_log(kind, durable=durable), write_log()
@@ -104,7 +101,7 @@ def test_conformance(kind: str, durable: bool, open_log: Callable[..., Store]) -
     reopened_store.close()
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_long_logs_are_read_in_pages(kind: str, open_log: Callable[..., Store]) -> None:
     """Hundreds of records are read completely and in order."""
     store = open_log(kind)
@@ -115,7 +112,7 @@ def test_long_logs_are_read_in_pages(kind: str, open_log: Callable[..., Store]) 
     assert list(store.read_lines("c", 513)) == many_lines[513:]
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_whole_conversation_is_deleted(kind: str, open_log: Callable[..., Store]) -> None:
     """A deleted conversation is gone, the others are unchanged, and its id can be used again."""
     store, lines = open_log(kind), write_log()
@@ -132,7 +129,7 @@ def test_a_whole_conversation_is_deleted(kind: str, open_log: Callable[..., Stor
     assert [type(result) for result in verify_store(store, ["c"])] == [VerifiedConversation]
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_checkpoints_are_kept_beside_the_records(kind: str, open_log: Callable[..., Store]) -> None:
     """Checkpoints are read newest first, survive reopening, and are deleted with their conversation alone."""
     store: Any = open_log(kind)
@@ -175,7 +172,7 @@ def test_a_cut_file_is_not_read_from_the_wrong_byte(tmp_path: Path) -> None:
     assert JsonlStore(tmp_path / "log").read_last_line("c") == (2, lines[2])
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_of_two_writers_one_wins(kind: str, open_log: Callable[..., Store]) -> None:
     """Of several writers that append record N exactly one succeeds; the others get LogConflict."""
     stores = [open_log(kind) for _ in range(4)]
@@ -200,7 +197,7 @@ def test_of_two_writers_one_wins(kind: str, open_log: Callable[..., Store]) -> N
     assert len(list(stores[0].read_lines("c"))) == 2
 
 
-@pytest.mark.parametrize("kind", mark_slow(*ALL_KINDS))
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_conversation_lives_in_every_store(kind: str, open_log: Callable[..., Store]) -> None:
     """A conversation of two turns runs, continues after reopening, verifies and replays in every store."""
     for _ in range(2):
@@ -211,7 +208,7 @@ def test_a_conversation_lives_in_every_store(kind: str, open_log: Callable[..., 
     assert sum(1 for _ in replay(store.read_lines("c"), "c")) == 11
 
 
-@pytest.mark.parametrize("kind", mark_slow(*KINDS))
+@pytest.mark.parametrize("kind", KINDS)
 def test_two_commits_an_iteration(kind: str, open_log: Callable[..., Store]) -> None:
     """There are two commits per iteration: one before the tools run and one after."""
     store = open_log(kind)

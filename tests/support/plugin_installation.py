@@ -12,16 +12,12 @@ from command_line import run_toolchart
 
 
 def install_package(source: Path, target: Path) -> None:
-    """Copy the packages of a project to a folder, with the metadata that its pyproject.toml declares."""
+    """Copy the packages of a project to a folder, with the metadata that its pyproject.toml declares:
+    name, version and entry points."""
     config = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))
     for package in config["tool"]["setuptools"]["packages"]:
         shutil.copytree(source / package, target / package)
-    install_metadata(source, target)
-
-
-def install_metadata(source: Path, target: Path) -> None:
-    """Write the metadata that the pyproject.toml of a project declares: name, version and entry points."""
-    project = tomllib.loads((source / "pyproject.toml").read_text("utf-8"))["project"]
+    project = config["project"]
     name, version = project["name"], project["version"]
     info = target / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)

@@ -460,14 +460,6 @@ def _check_outcome(fleet: Fleet, steps: Sequence[Any], event: dict[str, Any]) ->
         require(has_run, f"invariant 1: call {number} succeeded and never ran")
 
 
-def _patch_added_clock(fleet: Fleet) -> contextlib.AbstractContextManager[object]:
-    """Let the store of NATS, where a test has loaded it, take its time from a fleet."""
-    name = "toolchart_nats.store"
-    if name not in sys.modules:
-        return contextlib.nullcontext()
-    return patch(f"{name}.JetStreamStore.read_time", lambda _: fleet.read_time())
-
-
 @contextlib.contextmanager
 def _simulated_time(fleet: Fleet) -> Iterator[None]:
     """Let the engine and the store take their time, their writer and their workers from a fleet."""
@@ -480,7 +472,6 @@ def _simulated_time(fleet: Fleet) -> Iterator[None]:
         patch.object(group_commit, "_numbers", numbers),
         patch.object(leases, "is_dead", fleet.dead_names.__contains__),
         patch.object(postgres, "read_time", lambda _: fleet.read_time()),
-        _patch_added_clock(fleet),
         patch.object(group_commit, "LogWriter", SimulatedWriter),
         patch.object(records, "generate_salt", lambda: f"salt {next(salts)}"),
     ):

@@ -197,7 +197,7 @@ def open_store(
     - `memory`: in memory, until the process ends;
     - `postgresql://...`: a PostgreSQL database (extra `postgres`);
     - a folder, or a path that ends in `/` or `.jsonl`: one JSON Lines file per conversation in it;
-    - `NAME://...`: a store that another package adds, `nats://...` for instance (`toolchart-nats`);
+    - `NAME://...`: a store that another package adds;
     - any other path: a SQLite file.
 
     Args:
