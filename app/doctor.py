@@ -22,7 +22,7 @@ from toolchart.engine.runtime.model_hosts import create_model_provider
 from toolchart.engine.runtime.start_check import find_start_problems
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import OfferedModel, find_model, list_models
-from toolchart.providers.entries import find_api_key, is_local_address, resolve_address
+from toolchart.providers.entries import can_list_models, is_local_address, list_own_variables, resolve_address
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.prices import load_price_table
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
@@ -243,10 +243,8 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
         return
     yield _check_key(about, config, resolve_references)
     yield from _check_fit(name, config, spec)
-    host = find_host(config.provider)
-    if not host.can_list_models(config.extra_options()):
-        need = f" without `{host.list_needs}`" if host.list_models else ""
-        finding = f"the host has no list of models{need}, so it was not asked"
+    if not can_list_models(config):
+        finding = "the host has no list of models, so it was not asked"
         yield Check(about=about, ok=None, said=finding)
         return
     try:
@@ -322,9 +320,9 @@ def _check_key(about: str, config: LLMConfig, resolve_references: Callable[[str]
     if config.api_key:
         names = [name for name, _ in find_references(config.api_key)]
         return Check(about=about, ok=True, said=f"key from {', '.join(names) or 'the agent spec'}")
-    variables = find_host(config.provider).key_variables or ()
+    variables = list_own_variables(config, resolve_references)
     variable = next((name for name in variables if os.environ.get(name)), None)
-    if find_api_key(config, resolve_references) is None or variable is None:
+    if variable is None:
         return Check(about=about, ok=None, said="no key is sent; this host may not need one")
     return Check(about=about, ok=True, said=f"key from {variable}")
 

@@ -8,7 +8,6 @@ answer). The rooms, each importing lower ones only:
 |---|---|
 | `registry` | creates the provider of an `llms` entry |
 | `recording`, `scripted`, `text_calls` | providers without a wire of their own; calls as text |
-| `azure` | OpenAI's wires at another address |
 | `anthropic`, `bedrock`, `gemini`, `ollama`, `openai` | one host each: `wire.py`, `stream.py`, `client.py` |
 | `wire_adapter`, `catalogs` | sending one JSON body; lists of models and embeddings |
 | `adapter`, `entries` | what all adapters do; what an `llms` entry says |

@@ -217,12 +217,6 @@ def list_models(
     """
     row = find_host(config.provider)
     reference = row.list_models
-    if reference and not row.can_list_models(config.extra_options()):
-        raise SpecError(
-            f"provider {config.provider!r} lists models only with `{row.list_needs}`",
-            path=f"llms.*.{row.list_needs}",
-            hint=f"add `{row.list_needs}: ...` to the llms entry",
-        )
     if not reference:
         raise SpecError(
             f"provider {config.provider!r} has no models to list",

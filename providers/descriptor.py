@@ -197,8 +197,6 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     is fetched, or None for an entry with a key; empty: every entry has a key or needs none."""
     list_models: str | None = ""
     """Reference to a function `(host)` that yields `OfferedModel`s; None: the host has no list of models."""
-    list_needs: str = ""
-    """Key of an entry without which its host's list cannot be fetched; empty: every entry has a list."""
     fetch_embeddings: str | None = ""
     """Reference to a function `(host, model, texts)` that returns vectors; None: it has no embeddings."""
     sdk_package: str = ""
@@ -209,14 +207,6 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Command that fetches a missing model, for hints: `ollama pull {model}`."""
     telemetry_name: str = ""
     """OpenTelemetry's `gen_ai.provider.name`; empty: the name of the row."""
-
-    def can_list_models(self, options: Mapping[str, Any]) -> bool:
-        """Whether the models of an entry can be listed.
-
-        Args:
-            options: the keys of the entry that only its adapter knows.
-        """
-        return bool(self.list_models) and (not self.list_needs or bool(options.get(self.list_needs)))
 
     def owns_address(self, address: str) -> bool:
         """Whether an address is that of the host itself, so that it may get the key of the environment."""

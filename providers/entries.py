@@ -71,6 +71,13 @@ def _get_default_address(host: HostDescriptor, config: LLMConfig) -> str:
     return host.default_address
 
 
+def can_list_models(config: LLMConfig) -> bool:
+    """Whether the host of an entry has a list of the models that the entry can name."""
+    address = config.base_url or find_host(config.provider).default_address
+    row = find_row(str(config.extra_options().get("host_profile") or urlsplit(address).netloc))
+    return bool(find_host(config.provider).list_models) and row.has_model_list
+
+
 def find_named_row(config: LLMConfig) -> HostRow | None:
     """The row that `host_profile` of an entry names, where it has an address; None for other entries."""
     name = config.extra_options().get("host_profile")
@@ -170,14 +177,14 @@ def find_api_key(config: LLMConfig, resolve: Callable[[str], str]) -> str | None
     if config.api_key:
         key: str | None = resolve(config.api_key)
     else:
-        names = _list_own_variables(config, resolve)
+        names = list_own_variables(config, resolve)
         key = next((os.environ[name] for name in names if os.environ.get(name)), None)
     if key:
         remember_secret(key)
     return key
 
 
-def _list_own_variables(config: LLMConfig, resolve: Callable[[str], str]) -> tuple[str, ...]:
+def list_own_variables(config: LLMConfig, resolve: Callable[[str], str]) -> tuple[str, ...]:
     """The variables whose value may go to the host of an entry as its key, the first one first."""
     host = find_host(config.provider)
     if config.base_url:
@@ -188,12 +195,14 @@ def _list_own_variables(config: LLMConfig, resolve: Callable[[str], str]) -> tup
 
 def _list_address_variables(host: HostDescriptor, provider: str, address: str) -> tuple[str, ...]:
     """The variables of the host that an address belongs to; none for a stranger's, and none over plain HTTP,
-    where the name of a host says nothing."""
+    where the name of a host says nothing. Where each user has an address of their own, it is below the
+    host's domain."""
     if host.owns_address(address):
         return host.key_variables or ()
     parts = urlsplit(address)
-    row = find_row(parts.netloc)
-    is_own = provider == "openai" and parts.scheme == "https" and parts.hostname in row.domains
+    row, name = find_row(parts.netloc), parts.hostname or ""
+    is_own = name in row.domains or (row.address_form and name.partition(".")[2] in row.domains)
+    is_own = is_own and provider == "openai" and parts.scheme == "https"
     return row.key_variables if is_own and row.provider == provider else ()
 
 
@@ -276,15 +285,18 @@ def list_host_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: 
     yield from _list_connection_starts(config, folder)
 
 
-def list_azure_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
-    """As `list_host_starts`, and what finds a token of Entra ID."""
-    if config.extra_options().get("auth") == "entra":
-        yield Start(
-            kind="command",
-            subject="whatever azure-identity starts to sign in (az, azd, pwsh)",
-            purpose=f"signs in to the model host {name}",
-        )
-    yield from list_host_starts(row, name, config, folder)
+def list_openai_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
+    """As `list_host_starts`; for `auth: entra` what finds a token of Entra ID, in place of a key."""
+    if config.extra_options().get("auth") != "entra":
+        yield from list_host_starts(row, name, config, folder)
+        return
+    yield Start(
+        kind="command",
+        subject="whatever azure-identity starts to sign in (az, azd, pwsh)",
+        purpose=f"signs in to the model host {name}",
+    )
+    yield from _list_address_starts(row, name, config)
+    yield from _list_connection_starts(config, folder)
 
 
 def list_bedrock_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:

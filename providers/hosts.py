@@ -47,37 +47,18 @@ OPENAI_HOST = HostDescriptor(
     summary="OpenAI, and every host with an API like OpenAI's",
     adapter=f"{_OPENAI_CODE}.client:OpenAIProvider",
     needs_network=True,
-    list_starts="toolchart.providers.entries:list_host_starts",
+    list_starts="toolchart.providers.entries:list_openai_starts",
     formats=(CHAT, RESPONSES),
     default_address="https://api.openai.com/v1",
     address_variable="OPENAI_BASE_URL",
     key_variables=("OPENAI_API_KEY",),
     key_header="authorization: Bearer {key}",
+    sign_in=f"{_OPENAI_CODE}.entra:build_auth",
     list_models=f"{_OPENAI_CODE}.client:iterate_models",
     fetch_embeddings=f"{_OPENAI_CODE}.client:fetch_vectors",
     sdk_package="openai",
 )
 """Source of address and variables: openai 3.52.0."""
-
-AZURE_HOST = HostDescriptor(
-    name="azure",
-    summary="OpenAI models on Azure",
-    adapter="toolchart.providers.azure.client:AzureProvider",
-    needs_network=True,
-    list_starts="toolchart.providers.entries:list_azure_starts",
-    formats=(CHAT, RESPONSES),
-    address_variable="AZURE_OPENAI_ENDPOINT",
-    key_variables=("AZURE_OPENAI_API_KEY",),
-    key_domains=("openai.azure.com", "cognitiveservices.azure.com", "services.ai.azure.com"),
-    key_header="api-key: {key}",
-    sign_in="toolchart.providers.azure.client:build_auth",
-    list_models="toolchart.providers.azure.client:iterate_deployments",
-    list_needs="resource",
-    fetch_embeddings=None,
-    sdk_package="openai",
-    telemetry_name="azure.ai.openai",
-)
-"""Source of address and variables: openai 3.52.0, `lib/azure.py`."""
 
 _OLLAMA_CODE = "toolchart.providers.ollama"
 
@@ -240,7 +221,7 @@ RECORDED_HOST = HostDescriptor(
 
 def _list_builtin_hosts() -> tuple[HostDescriptor, ...]:
     return (
-        *(OPENAI_HOST, AZURE_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, BEDROCK_HOST),
+        *(OPENAI_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, BEDROCK_HOST),
         *(SCRIPTED_HOST, RECORDED_HOST),
     )
 

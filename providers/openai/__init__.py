@@ -1,1 +1,1 @@
-"""The adapter for OpenAI and compatible hosts: chat completions, Responses and Azure."""
+"""The adapter for OpenAI and compatible hosts: chat completions and Responses."""

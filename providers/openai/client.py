@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +21,7 @@ from toolchart.providers.catalogs import (
     read_vector,
 )
 from toolchart.providers.entries import SdkSettings, find_api_key, read_adapter_settings, resolve_address
+from toolchart.providers.openai import entra
 from toolchart.providers.openai.batches import Endpoint, OpenAIBatches
 from toolchart.providers.openai.responses_wire import NAME, ResponsesAccumulator
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS as RESPONSES_OPTIONS
@@ -95,6 +96,10 @@ class OpenAISettings(SdkSettings):
     """More keys of the request body, as the host names them."""
     headers: dict[str, str] | None = None
     """More HTTP headers; `${VARIABLE}` is replaced."""
+    auth: Literal["key", "entra"] = "key"
+    """How to sign in: by a key, or at Azure by Entra ID through `azure-identity` (extra `entra`)."""
+    entra_scope: str = entra.SCOPE
+    """What the token of Entra ID is for, where it is another cloud than the public one."""
 
 
 def check_profile_name(config: LLMConfig) -> str | None:
@@ -135,6 +140,18 @@ def watch_typed_calls(client: AsyncOpenAI, http_client: Any, settings: OpenAISet
         http_client.event_hooks = add_typed_hooks(http_client.event_hooks)
 
 
+def _find_token_source(settings: OpenAISettings, host: str) -> Callable[[], Awaitable[str]] | None:
+    """What gives the SDK the token of each request; None for an entry with a key. Raises SpecError.
+
+    Args:
+        host: whose rules hold.
+    """
+    if settings.auth != "entra":
+        return None
+    entra.check_host(host)
+    return entra.build_token_source(settings.entra_scope)
+
+
 def _find_batches(adapter: OpenAIProvider | ResponsesProvider, endpoint: Endpoint) -> OpenAIBatches:
     """The batch API of an adapter's client.
 
@@ -156,18 +173,19 @@ class BodySender:
     """Posts bodies to the paths of one client.
 
     Args:
-        renews_token: whether the SDK puts another token into later requests; then it makes each of them.
-        is_typed: whether the SDK's typed methods are called.
+        settings: say whether the SDK's typed methods are called, and whether the SDK puts another token into
+            later requests; then it makes each of them.
     """
 
-    def __init__(self, client: AsyncOpenAI, *, renews_token: bool = False, is_typed: bool = False) -> None:
+    def __init__(self, client: AsyncOpenAI, settings: OpenAISettings) -> None:
         self._client = client
         missing_name = find_missing_name(client, *_PRIVATE_NAMES)
+        is_typed = settings.sdk == "typed"
         self._is_typed = is_typed or bool(missing_name)
         lacks_name = bool(missing_name) and not is_typed
         self.warnings = [build_fallback_warning("openai", missing_name)] if lacks_name else []
         """That the typed methods are called although nobody asked for them."""
-        self._renews_token = renews_token
+        self._renews_token = settings.auth == "entra"
         self._kept: dict[str, tuple[httpx2.URL, list[tuple[bytes, bytes]]]] = {}
         """Address and headers of the requests to each path."""
 
@@ -297,8 +315,6 @@ class ResponsesProvider(WireAdapter):
 
     Args:
         stores_by_default: whether the host stores responses where the settings do not say it.
-        renews_token: whether the client puts another token into later requests.
-        rules_host: the host whose rules hold, where neither settings nor address say it.
     """
 
     name = NAME
@@ -306,20 +322,14 @@ class ResponsesProvider(WireAdapter):
     accumulator = ResponsesAccumulator
 
     def __init__(
-        self,
-        client: AsyncOpenAI,
-        settings: OpenAISettings,
-        *,
-        stores_by_default: bool = True,
-        renews_token: bool = False,
-        rules_host: str | None = None,
+        self, client: AsyncOpenAI, settings: OpenAISettings, *, stores_by_default: bool = True
     ) -> None:
         self._client = client
-        self._sender = BodySender(client, renews_token=renews_token, is_typed=settings.sdk == "typed")
+        self._sender = BodySender(client, settings)
         self.host = client.base_url.netloc.decode()
         self._settings = settings
         self._store = stores_by_default if settings.store is None else settings.store
-        self._rules_host = settings.host_profile or rules_host or self.host
+        self._rules_host = settings.host_profile or self.host
         self._batches: OpenAIBatches | None = None
 
     def find_batch_api(self, body: Mapping[str, Any]) -> OpenAIBatches:
@@ -409,15 +419,10 @@ class OpenAIProvider(WireAdapter):
 
     accumulator = ChatAccumulator
 
-    rules_host: str | None = None
-    """The host whose rules hold; None for that of the entry or of its address."""
-
-    def __init__(
-        self, client: AsyncOpenAI, settings: OpenAISettings | None = None, *, renews_token: bool = False
-    ) -> None:
+    def __init__(self, client: AsyncOpenAI, settings: OpenAISettings | None = None) -> None:
         self._client = client
         self._settings = settings or OpenAISettings()
-        self._sender = BodySender(client, renews_token=renews_token, is_typed=self._settings.sdk == "typed")
+        self._sender = BodySender(client, self._settings)
         self.host = client.base_url.netloc.decode()
         self._batches: OpenAIBatches | None = None
 
@@ -439,9 +444,9 @@ class OpenAIProvider(WireAdapter):
 
         address = resolve_address(config, resolve) or ""
         host_name = urlsplit(address).hostname
-        profile = find_profile(check_profile_name(config) or urlsplit(address).netloc)
-        settings = read_adapter_settings(OpenAISettings, config, profile)
-        key = find_api_key(config, resolve)
+        rules_host = check_profile_name(config) or urlsplit(address).netloc
+        settings = read_adapter_settings(OpenAISettings, config, find_profile(rules_host))
+        key = _find_token_source(settings, rules_host) or find_api_key(config, resolve)
         if key is None and host_name != OPENAI_DOMAIN:
             # The SDK requires a key, but most compatible hosts on this machine do not.
             key = "none"
@@ -511,11 +516,11 @@ class OpenAIProvider(WireAdapter):
 
     async def fetch_content(self, body: dict[str, Any]) -> bytes:
         """Send this body; the bytes of the answer."""
-        return await self._sender.fetch_content(self._get_path(body), body)
+        return await self._sender.fetch_content("/chat/completions", body)
 
     def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
-        return self._sender.stream_bytes(self._get_path(body), body)
+        return self._sender.stream_bytes("/chat/completions", body)
 
     def decode_answer(self, answer: Any) -> Reply:
         """The reply of an answer.
@@ -531,10 +536,6 @@ class OpenAIProvider(WireAdapter):
             message = f"the host broke its answer off: {reply.native_reason!r}"
             raise ProviderError(kind="server", message=message, retryable=True)
         return reply
-
-    def _get_path(self, body: dict[str, Any]) -> str:
-        """The path of the call, below the address."""
-        return "/chat/completions"
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each option that this host refuses, and for data of another host."""
@@ -560,7 +561,7 @@ class OpenAIProvider(WireAdapter):
 
     def _adapt_request(self, request: Request) -> AdaptedRequest:
         """The request as its model takes it at this host."""
-        host = self._settings.host_profile or self.rules_host or self.host
+        host = self._settings.host_profile or self.host
         return adapt_request(request, wire="chat", host=host, extra=self._settings.extra_body)
 
     def _choose_max_tokens_name(self) -> str:

@@ -193,6 +193,9 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     """The address with the part of each user in capitals, where `base_url` is empty."""
     key_variables: tuple[str, ...] = ()
     """Environment variables of its key; the first one that is set counts. Empty: no key is read."""
+    has_model_list: bool = True
+    """Whether its list of models has the names that a call takes. Azure's has base models, a call names a
+    deployment."""
     ended_on: str = ""
     """The day on which the host was switched off."""
 
@@ -517,12 +520,12 @@ OPENAI_ROW = HostRow(
 AZURE_ROW = HostRow(
     name="azure",
     title="Azure OpenAI",
-    provider="azure",
     wires=("chat", "responses"),
     domains=("openai.azure.com", "services.ai.azure.com", "cognitiveservices.azure.com"),
-    address_form="https://NAME.openai.azure.com",
+    address_form="https://RESOURCE.openai.azure.com/openai/v1",
     key_variables=("AZURE_OPENAI_API_KEY",),
     max_tokens_name="max_completion_tokens",
+    has_model_list=False,
     rules=(
         *_OPENAI_RULES,
         RequestRule(
@@ -533,7 +536,8 @@ AZURE_ROW = HostRow(
         ),
     ),
     thinking=_OPENAI_THINKING,
-    source="openai 3.52.0, lib/azure.py; the models are OpenAI's",
+    source="learn.microsoft.com, Azure OpenAI API version lifecycle: the undated interface has both wires; "
+    "the models are OpenAI's, under the names of deployments",
 )
 
 # -- Anthropic, Gemini, Ollama -------------------------------------------------------------------

@@ -24,9 +24,7 @@ from station import (
 )
 
 OPENAI = "https://api.openai.com/v1/chat/completions"
-AZURE = (
-    "https://marlow-point.openai.azure.com/openai/deployments/harbour/chat/completions?api-version=2024-06-01"
-)
+AZURE = "https://marlow-point.openai.azure.com/openai/v1/chat/completions"
 OLLAMA = "<OLLAMA_API_BASE>/v1/chat/completions"
 COMPATIBLE = "https://models.marlow-point.example/v1/chat/completions"
 
@@ -37,10 +35,8 @@ PROMPT_FILTER = [{"prompt_index": 0, "content_filter_results": FILTERED}]
 
 
 def _build_request(uri: str, *messages: JsonObject, **more: Any) -> JsonObject:
-    """A request; Azure's has the model in its address."""
-    model = {} if uri == AZURE else {"model": "harbour-4"}
     system = {"role": "developer", "content": SYSTEM}
-    return {**model, "messages": [system, *messages], **more}
+    return {"model": "harbour-4", "messages": [system, *messages], **more}
 
 
 def _build_tools() -> list[JsonObject]:

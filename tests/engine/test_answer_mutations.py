@@ -30,7 +30,6 @@ from toolchart.states.ports import Store
 DECODERS = {
     "openai": "openai.client:decode_reply",
     "openai responses": "openai.client:decode_response",
-    "azure": "openai.client:decode_reply",
     "ollama": "ollama.client:decode_reply",
     "gemini": "gemini.client:decode_reply",
     "anthropic": "anthropic.client:decode_reply",

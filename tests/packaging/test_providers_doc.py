@@ -105,8 +105,7 @@ def test_the_examples_are_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)
     entries = yaml.safe_load(example)["llms"]
     for entry in entries.values():
-        wire = {"azure": "openai"}.get(entry["provider"], entry["provider"])
-        assert create_provider(LLMConfig(**entry), resolve=str).name == wire
+        assert create_provider(LLMConfig(**entry), resolve=str).name == entry["provider"]
     remote_hosts = {row.name for row in HOSTS.builtin_rows if row.needs_network}
     assert {entry["provider"] for entry in entries.values()} == remote_hosts
 

@@ -18,7 +18,7 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
 
 REQUEST = Request(model="m", messages=[QUESTION])
-WIRES = ("openai", "openai responses", "azure", "azure responses", "ollama", "gemini", "anthropic", "bedrock")
+WIRES = ("openai", "openai responses", "ollama", "gemini", "anthropic", "bedrock")
 SSE, JSON, LINES = "text/event-stream", "application/json", "application/x-ndjson"
 STREAM_PIECES = {
     "ollama": (LINES, b"\n"),

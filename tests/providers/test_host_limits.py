@@ -29,7 +29,7 @@ from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Message, Reply, Request, Usage
 
 REQUEST = Request(model="m", messages=[QUESTION])
-WIRES = ("openai", "openai responses", "azure", "ollama", "gemini", "anthropic")
+WIRES = ("openai", "openai responses", "ollama", "gemini", "anthropic")
 
 
 class _VirtualClock:

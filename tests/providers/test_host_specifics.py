@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from host_answers import RESPONSE, WHOLE_BODIES
-from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
 
 from toolchart.providers.anthropic.wire import DEFAULT_MAX_TOKENS
@@ -18,7 +14,7 @@ from toolchart.providers.gemini.wire import decode_reply as decode_gemini
 from toolchart.providers.openai.responses_wire import decode_reply as decode_whole_response
 from toolchart.providers.openai.wire import decode_usage
 from toolchart.providers.prices import Price, PriceTable, add_cost
-from toolchart.providers.registry import create_body_builder, create_provider
+from toolchart.providers.registry import create_body_builder
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Request, ToolCall, Usage
@@ -197,39 +193,6 @@ def test_a_thinking_budget_leaves_room_for_the_answer() -> None:
     assert caught.value.kind == "bad_request"
     assert build(max_tokens=9000)["max_tokens"] == 9000
     assert build()["max_tokens"] == 8000 + DEFAULT_MAX_TOKENS
-
-
-DATED_PATH = "/openai/responses?api-version=2025-04-01-preview"
-
-
-@pytest.mark.parametrize(
-    ("keys", "path"),
-    [
-        ({"api": "responses"}, "/openai/v1/responses"),
-        ({"api": "responses", "api_version": "2025-04-01-preview"}, DATED_PATH),
-        ({}, "/openai/deployments/m/chat/completions?api-version=2024-10-21"),
-        ({"deployment": "d"}, "/openai/deployments/d/chat/completions?api-version=2024-10-21"),
-    ],
-)
-def test_azure_is_asked_with_the_version_that_it_has(keys: dict[str, Any], path: str) -> None:
-    """Issue 15.6: Responses are part of Azure's v1 interface; no dated version without `preview` has them."""
-
-    def answer(http_request: dict[str, Any]) -> WebAnswer:
-        body = RESPONSE if "responses" in http_request["path"] else WHOLE_BODIES["chat"]
-        return 200, {"content-type": "application/json"}, json.dumps(body).encode()
-
-    async def complete_request(address: str) -> None:
-        provider = create_provider(
-            LLMConfig(provider="azure", base_url=address, api_key="secret", **keys), resolve=str
-        )
-        assert (await provider.complete(Request(model="m", messages=[QUESTION]))).content == "Hello there"
-        await provider.aclose()
-
-    with serve_web(answer) as server:
-        asyncio.run(complete_request(server.url))
-    request = server.requests[0]
-    assert request["path"] == path
-    assert "secret" in str(request["headers"])
 
 
 COSTS: list[tuple[Any, dict[str, Any], Usage]] = [

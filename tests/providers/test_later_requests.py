@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
-import azure.identity
 import pytest
-from azure.core.credentials import AccessToken
 from host_answers import WHOLE_BODIES, encode_stream
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
@@ -17,7 +14,7 @@ from toolchart.providers.registry import create_provider
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
 
-ENTRIES = ("openai", "openai responses", "azure", "azure deployment", "azure responses")
+ENTRIES = ("openai", "openai responses")
 REQUEST = Request(model="m", messages=[QUESTION])
 JSON = {"content-type": "application/json"}
 
@@ -59,7 +56,7 @@ async def test_later_requests_are_as_the_first(entry: str, is_streamed: bool) ->
     assert "yes" in first["headers"].values()
 
 
-@pytest.mark.parametrize("entry", ["openai", "openai responses", "azure"])
+@pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
 async def test_a_later_refusal_is_as_a_first_one(entry: str, is_streamed: bool) -> None:
     """Kind, message, status, wait and digest of a refusal do not depend on which request it answers; after it
@@ -114,27 +111,3 @@ async def test_a_host_that_went_away_is_a_failed_connection() -> None:
         await provider.complete(REQUEST)
     assert (raised.value.kind, raised.value.retryable) == ("connection", True)
     await provider.aclose()
-
-
-class RenewedCredential:
-    """A credential whose token is another one at each request, as after it expired."""
-
-    count = 0
-
-    def get_token(self, *_: str, **__: Any) -> AccessToken:
-        """The next token."""
-        RenewedCredential.count += 1
-        return AccessToken(f"token-number-{RenewedCredential.count}-of-the-test", int(time.time()) - 1)
-
-
-@pytest.mark.parametrize("entry", ["azure", "azure responses"])
-async def test_a_renewed_token_is_sent(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token of Entra ID that was renewed goes with the next request."""
-    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", RenewedCredential)
-    with serve_web(answer_request) as server:
-        provider: Any = create_provider(make_config(entry, server.url, auth="entra"), resolve=str)
-        for _ in range(3):
-            await provider.complete(REQUEST)
-        await provider.aclose()
-    headers = [{name.lower(): value for name, value in r["headers"].items()} for r in server.requests]
-    assert len({header["authorization"] for header in headers}) == 3

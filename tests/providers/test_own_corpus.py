@@ -34,7 +34,7 @@ from toolchart.states.messages import CallArguments, CallStarted, ReasoningDelta
 
 ENTRIES: dict[str, dict[str, Any]] = {
     "anthropic": {"provider": "anthropic"},
-    "azure-openai": {"provider": "azure", "api_version": "2024-06-01"},
+    "azure-openai": {"provider": "openai", "base_url": "/openai/v1", "host_profile": "azure"},
     "gemini": {"provider": "gemini"},
     "gemini-vertex": {"provider": "gemini"},
     "ollama-native": {"provider": "ollama"},
@@ -45,8 +45,8 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 """The `llms` entry of each folder of cassettes; `base_url` is the path below the server's address."""
 
-MODEL_IN_ADDRESS = re.compile(r"/(?:models|deployments)/([^/:?]+)")
-"""Azure and Gemini name the model in the address."""
+MODEL_IN_ADDRESS = re.compile(r"/models/([^/:?]+)")
+"""Gemini names the model in the address."""
 
 EXPECTED = read_expectations()
 CONVERSATIONS = [path for path in EXPECTED if read_chain(path)]

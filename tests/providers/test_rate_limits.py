@@ -111,7 +111,6 @@ def test_a_time_is_read_as_seconds() -> None:
 WIRES = {
     "openai": "chat",
     "openai responses": "responses",
-    "azure": "chat",
     "ollama": "ollama",
     "gemini": "gemini",
     "anthropic": "messages",

@@ -1,14 +1,13 @@
-"""Sign-in through the hosts' own libraries: a token of the library's own kind goes to the host."""
+"""Sign-in at Vertex AI through google-auth: a token of the library's own kind goes to the host."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-import azure.identity
 import google.auth
 import pytest
-from cloud_credentials import GOOGLE_TOKEN, TOKEN, FakeCredential, FakeGoogleCredential, SignedOutCredential
+from cloud_credentials import GOOGLE_TOKEN, FakeGoogleCredential
 from host_answers import WHOLE_BODIES
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION
@@ -29,41 +28,6 @@ def answer_with(wire: str) -> Any:
         return 200, {"content-type": "application/json"}, json.dumps(WHOLE_BODIES[wire]).encode()
 
     return answer
-
-
-def make_azure_entry(address: str, api: str) -> LLMConfig:
-    """An entry that signs in by Entra ID."""
-    entry = {"provider": "azure", "base_url": address, "auth": "entra", "api": api}
-    return LLMConfig.model_validate(entry)
-
-
-@pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_entra_signs_requests_to_azure(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 15, build 7: the token of the credential is in the header, also where the environment has a key;
-    it is known as a secret."""
-    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", FakeCredential)
-    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "key-of-the-environment")
-    with serve_web(answer_with(api)) as server:
-        provider = create_provider(make_azure_entry(f"http://127.0.0.1:{server.port}", api), resolve=str)
-        assert (await provider.complete(REQUEST)).content == "Hello there"
-        await provider.aclose()
-        headers = {key.lower(): value for key, value in server.requests[0]["headers"].items()}
-        assert headers["authorization"] == f"Bearer {TOKEN}"
-        assert "api-key" not in headers
-    assert "https://cognitiveservices.azure.com/.default" in FakeCredential.scopes
-    assert TOKEN not in strike_secrets(f"a {TOKEN} b")
-
-
-async def test_a_failed_sign_in_is_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody is signed in the call fails with the kind `auth` and the reason; nothing is sent."""
-    monkeypatch.setattr(azure.identity, "DefaultAzureCredential", SignedOutCredential)
-    with serve_web(answer_with("chat")) as server:
-        provider = create_provider(make_azure_entry(f"http://127.0.0.1:{server.port}", "chat"), resolve=str)
-        with pytest.raises(ProviderError, match="nobody is signed in") as raised:
-            await provider.complete(REQUEST)
-        assert raised.value.kind == "auth"
-        assert not server.requests
-        await provider.aclose()
 
 
 def make_vertex_entry(address: str) -> LLMConfig:

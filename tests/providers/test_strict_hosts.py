@@ -337,9 +337,9 @@ def test_the_effort_that_the_user_set_is_never_changed() -> None:
 
 
 def test_azure_keeps_chat_completions_and_says_how_to_reason() -> None:
-    """Azure's default stays: a deployment has any name, and the dated interface has no Responses. What
-    OpenAI's models refuse holds there too, also behind another address."""
-    keys = {"provider": "azure", "base_url": "http://host.test", "api_key": "k"}
+    """Azure's default stays: a deployment has any name and any model. What OpenAI's models refuse holds there
+    too, also behind another address."""
+    keys = {"provider": "openai", "host_profile": "azure", "base_url": "http://host.test", "api_key": "k"}
     builder: Any = create_body_builder(LLMConfig.model_validate(keys), resolve=str)
     request = make_request(model="gpt-5.5", temperature=0.3, reasoning_effort="low")
     assert "temperature" not in builder.build_body(request, stream=False)

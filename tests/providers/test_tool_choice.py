@@ -16,7 +16,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Request
 
-WIRES = ("openai", "openai responses", "azure", "gemini", "anthropic", "ollama")
+WIRES = ("openai", "openai responses", "gemini", "anthropic", "ollama")
 CHOICE_KEYS = ("tool_choice", "toolConfig")
 SPELLINGS = (
     "required",

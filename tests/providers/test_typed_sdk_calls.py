@@ -18,10 +18,7 @@ from toolchart.providers.registry import create_provider
 from toolchart.providers.transport import typed_calls
 from toolchart.states.messages import Reply
 
-TYPED_ENTRIES = (
-    *("openai", "openai compatible", "openai responses", "azure", "azure deployment", "azure responses"),
-    *("ollama", "gemini"),
-)
+TYPED_ENTRIES = (*("openai", "openai compatible", "openai responses"), *("ollama", "gemini"))
 
 
 def find_methods(name: str) -> list[tuple[type, str]]:
@@ -112,7 +109,7 @@ def test_typed_methods_send_the_same_and_are_seen(
     assert not seen
 
 
-@pytest.mark.parametrize("name", ["openai", "openai responses", "azure", "gemini", "ollama"])
+@pytest.mark.parametrize("name", ["openai", "openai responses", "gemini", "ollama"])
 def test_installed_sdks_have_what_the_fast_path_uses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The installed version of each SDK has the private names of the fast path: nothing falls back."""
     for stream in (False, True):
@@ -126,7 +123,6 @@ def test_installed_sdks_have_what_the_fast_path_uses(name: str, monkeypatch: pyt
 REMOVED = [
     ("openai", "openai", "_client"),
     ("openai responses", "openai", "_client"),
-    ("azure", "openai", "_client"),
     ("ollama", "ollama", "_client"),
     ("gemini", "google-genai", "_api_client._build_request"),
     ("gemini", "google-genai", "t_model"),

@@ -212,7 +212,7 @@ def test_a_body_is_built_without_a_key(name: str, monkeypatch: pytest.MonkeyPatc
         monkeypatch.delenv(variable, raising=False)
     cassette = tmp_path / "calls.yaml"
     keys: dict[str, Any] = {"api_key": "${NOT_SET}", "record": str(cassette)}
-    if ENTRIES[name]["provider"] in ("openai", "azure", "anthropic"):
+    if ENTRIES[name]["provider"] in ("openai", "anthropic"):
         keys["headers"] = {"x-own": "${NOT_SET_EITHER}"}
     config = LLMConfig.model_validate({**ENTRIES[name], "base_url": None, **keys})
 

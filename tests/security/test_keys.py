@@ -64,7 +64,6 @@ def test_a_host_that_echoes_the_key_leaves_it_nowhere(
         ("openai", "OPENAI_API_KEY", "https://api.openai.com/v1"),
         ("anthropic", "ANTHROPIC_API_KEY", "https://api.anthropic.com"),
         ("gemini", "GEMINI_API_KEY", "https://generativelanguage.googleapis.com"),
-        ("azure", "AZURE_OPENAI_API_KEY", "https://own.openai.azure.com"),
         ("ollama", "OLLAMA_API_KEY", "https://ollama.com"),
     ],
 )

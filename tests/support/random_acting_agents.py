@@ -211,13 +211,13 @@ class ActingAgent:
         """A host that a declared call asks."""
         kind = self.pick(
             *("openai", "openai", "variable", "ollama", "recorded"),
-            *("anthropic", "gemini", "azure", "bedrock", "responses"),
+            *("anthropic", "gemini", "bedrock", "responses"),
         )
         address = self.make_address()
         if kind == "recorded":
             cassette = self.write_file(".yaml", "interactions: []\n")
             return {"provider": "recorded", "model": "m", "cassette": cassette}
-        if kind in ("ollama", "anthropic", "gemini", "azure", "bedrock"):
+        if kind in ("ollama", "anthropic", "gemini", "bedrock"):
             key = {} if kind == "ollama" else {"api_key": "${ACTING_TOKEN}"}
             return {"provider": kind, "model": "m", "base_url": address, **key}
         host: dict[str, Any] = {"provider": "openai", "model": "m", "base_url": f"{address}/v1"}

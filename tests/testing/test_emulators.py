@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ),
     "a PDF in Azure's chat": (
         "azure",
-        "/openai/deployments/gpt-4.1/chat/completions",
+        CHAT,
         {"model": "gpt-4.1", "messages": [{"role": "user", "content": [PDF]}]},
         "'file'",
     ),
@@ -385,7 +385,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
 }
 """By case: host, path below its address, a body that the host refuses, and a part of what it says."""
 
-PATHS = {"azure": "", "anthropic": "", "ollama": "", "gemini": ""}
+PATHS = {"anthropic": "", "ollama": "", "gemini": ""}
 """Hosts whose path in a case is the whole one."""
 
 

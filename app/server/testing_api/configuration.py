@@ -192,7 +192,7 @@ def _list_host_fields(host: HostDescriptor) -> list[dict[str, Any]]:
             "Address",
             "Address of the host.",
             kind="url" if host.default_address else "text",
-            required=not (host.default_address or host.list_needs),
+            required=not host.default_address,
             **({"placeholder": host.default_address} if host.default_address else {}),
         )
     ]
@@ -201,9 +201,6 @@ def _list_host_fields(host: HostDescriptor) -> list[dict[str, Any]]:
         fields.append(
             _make_field("api_key", "API key", text, kind="secret", env_var_suggestion=host.key_variables[0])
         )
-    if host.list_needs:
-        text = "Needed for the list of models."
-        fields.append(_make_field(host.list_needs, host.list_needs.capitalize(), text))
     timeout_s = LLMConfig.model_fields["timeout_s"].default
     return [
         *fields,

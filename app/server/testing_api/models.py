@@ -20,7 +20,7 @@ from toolchart.app.server.testing_api.entries import explain_no_entry, find_entr
 from toolchart.app.server.testing_api.forms import DiscoveryForm
 from toolchart.app.server.testing_api.tools import get_bench
 from toolchart.providers.catalogs import OfferedModel, list_models
-from toolchart.providers.hosts import find_host
+from toolchart.providers.entries import can_list_models
 from toolchart.specs.secrets import resolve_environment
 from toolchart.states.errors import ProviderError, SpecError
 
@@ -77,7 +77,7 @@ async def try_host(request: Request) -> Response:
     try:
         name = _find_named_entry(site, form)
         entry = site.engine.spec.llms[name]
-        if find_host(entry.provider).can_list_models(entry.extra_options()):
+        if can_list_models(entry):
             count = len(await _list_models(site, name))
             method, details = "list_models", {"llm": name, "models": count}
             message = f"The host of {name!r} answers and offers {count} models."

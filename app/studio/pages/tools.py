@@ -17,7 +17,7 @@ from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.tools import describe_tool, get_bench
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.log.reading.figures import SeenLimits, find_seen_limits
-from toolchart.providers.hosts import find_host
+from toolchart.providers.entries import can_list_models
 from toolchart.providers.prices import PriceTable, load_price_table
 from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.specs.models import LLMConfig
@@ -98,7 +98,7 @@ def _describe_host(name: str, entry: LLMConfig, seen: SeenLimits | None) -> dict
             "tokens a minute": entry.tokens_per_minute,
             "at the same time": entry.concurrent,
         },
-        "has_list": find_host(entry.provider).can_list_models(entry.extra_options()),
+        "has_list": can_list_models(entry),
         "seen": describe_rate_limits(seen.limits) if seen is not None else "",
         "seen_at": seen.at if seen is not None else "",
     }

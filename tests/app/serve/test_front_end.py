@@ -504,7 +504,7 @@ async def test_the_wizards_find_their_fields(host: Any, settings: SiteSettings) 
                 assert {field["type"] for field in row["schema"]["fields"] if field["required"]} <= {"text"}
         await pages.get("/api/connections/providers/nobody/schema?type=llm", "error", 404)
         await pages.get("/api/connections/providers/openai/schema?type=what", "error", 400)
-    assert {"openai", "ollama", "anthropic", "gemini", "azure"} <= {row["id"] for row in kinds["llm"]}
+    assert {"openai", "ollama", "anthropic", "gemini"} <= {row["id"] for row in kinds["llm"]}
     assert [row["id"] for row in kinds["rag"]] == ["chromadb-wrapper"]
     samples = {"secret": "${NAME}", "number": 1000, "url": "http://127.0.0.1:9", "text": "x"}
     async with open_pages(make_config(host.url), settings) as pages:

@@ -384,7 +384,6 @@ def test_every_known_limit_has_a_source() -> None:
         ("gemini", "gemini-2.5-flash", 1048576),
         ("gemini", "gemini-2.5-flash-image", 0),
         ("gemini", "gemini-2.5-pro-001", 1048576),
-        ("azure", "gpt-4.1", 0),
     ],
 )
 def test_a_limit_holds_for_the_named_model_only(provider: str, model: str, tokens: int) -> None:

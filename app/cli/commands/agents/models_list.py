@@ -15,7 +15,7 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.providers.catalogs import list_models
-from toolchart.providers.hosts import find_host
+from toolchart.providers.entries import can_list_models
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import resolve_environment
@@ -101,11 +101,7 @@ def _list_hosts(spec: str | None, provider: str | None, base_url: str | None) ->
         )
 
     entries = load_spec(spec).llms.items()
-    hosted_entries = [
-        (name, entry)
-        for name, entry in entries
-        if find_host(entry.provider).can_list_models(entry.extra_options())
-    ]
+    hosted_entries = [(name, entry) for name, entry in entries if can_list_models(entry)]
     for name, entry in entries:
         if (name, entry) not in hosted_entries:
             print_notice(f"{name} ({entry.provider}): has no list of models")

@@ -1,1 +1,0 @@
-"""The adapter for OpenAI models on Azure, which speaks OpenAI's wire formats."""
