@@ -1,8 +1,9 @@
 """Whether arguments fit a tool's JSON Schema (2020-12), and what is wrong with them.
 
-A schema is compiled to closures: a predicate that agrees with `jsonschema` on every value and takes about a
-microsecond. Where it is false, or a schema uses a keyword that is not compiled here, `jsonschema` is called,
-and error texts name the parameter.
+`jsonschema` is the authority and says what is wrong. It takes tens of microseconds, and importing it takes much
+longer. So most schemas are compiled by `jsonschema-rs`, which says yes or no in less than one microsecond. A
+schema that the two may not read alike is not compiled. Nor is one that contains itself: its values may nest
+deeper than the stack of a thread, and then compiled code ends the process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from toolchart.states.errors import SpecError
 from toolchart.workers.patterns import get_pattern
 
 SchemaCheck = Callable[[Any], bool]
-"""Returns whether a value fits a schema."""
+"""Returns whether a JSON value fits a schema. It raises for what is no JSON, such as a lone surrogate."""
 
 _ANNOTATIONS = frozenset(
     {
@@ -35,13 +36,30 @@ _ANNOTATIONS = frozenset(
         "definitions",
     }
 )
-"""Keywords that do not constrain. `format` is an annotation in 2020-12. Unknown keywords are too, but a
-schema with an unknown keyword is left to `jsonschema`."""
+"""Keywords that do not constrain. `format` is an annotation in 2020-12."""
 
+_PLAIN_KEYWORDS = _ANNOTATIONS | {
+    "type",
+    "enum",
+    "const",
+    "required",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+}
+"""Keywords without a schema in them that both libraries read alike. `multipleOf` is not one of them: one
+counts in decimals, the other in binary fractions."""
 
-class _UnsupportedSchema(Exception):
-    """The schema uses something that is not compiled here."""
+_PART_KEYWORDS = frozenset({"items", "not", "additionalProperties"})
+"""Keywords whose operand is a schema."""
 
+_LIST_KEYWORDS = frozenset({"anyOf", "allOf", "oneOf"})
+"""Keywords whose operand is a list of schemas."""
 
 _OPEN_SCHEMA_KEYWORDS = frozenset(
     {
@@ -67,18 +85,92 @@ def allows_unknown_parameters(schema: Mapping[str, Any]) -> bool:
 
 
 def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck | None:
-    """Compile a schema to a predicate; None where only `jsonschema` can validate it.
+    """Compile a schema to a predicate; None where only `jsonschema` can validate it, or it is no schema.
 
     Args:
         allows_unknown: whether it is true for parameters that a tool with this schema does not have.
     """
-    root = schema
+    try:
+        if not _is_compilable(schema, schema, {}):
+            return None
+    except RecursionError:
+        return None
+    from jsonschema_rs import Draft202012Validator
+
     if not allows_unknown and not allows_unknown_parameters(schema):
         schema = {**schema, "additionalProperties": False}
     try:
-        return _SchemaCompiler(root).compile_node(schema)
-    except (_UnsupportedSchema, RecursionError, ValueError):
+        validator = Draft202012Validator(
+            schema, validate_formats=False, offline=True, keywords={"pattern": _PatternKeyword}
+        )
+    except ValueError:
         return None
+    return validator.is_valid
+
+
+def _is_compilable(schema: Any, root: Any, references: dict[str, bool]) -> bool:
+    """Whether a schema, or a part of one, uses only what both libraries read alike.
+
+    Args:
+        references: by reference that was met, whether the walk is inside of what it names.
+    """
+    if not isinstance(schema, dict):
+        return isinstance(schema, bool)
+    for keyword, operand in schema.items():
+        if keyword in _PLAIN_KEYWORDS:
+            continue
+        parts: Iterable[Any]
+        if keyword in _PART_KEYWORDS:
+            parts = (operand,)
+        elif keyword in _LIST_KEYWORDS and isinstance(operand, list):
+            parts = operand
+        elif keyword == "properties" and isinstance(operand, dict):
+            parts = operand.values()
+        elif keyword == "pattern":
+            if not _is_compilable_pattern(operand):
+                return False
+            continue
+        elif keyword == "$ref" and isinstance(operand, str):
+            if references.get(operand) is False:
+                continue
+            if operand in references:
+                return False
+            references[operand] = True
+            if not _is_compilable(find_local_reference(root, operand), root, references):
+                return False
+            references[operand] = False
+            continue
+        else:
+            return False
+        if not all(_is_compilable(part, root, references) for part in parts):
+            return False
+    return True
+
+
+def _is_compilable_pattern(operand: Any) -> bool:
+    """Whether it is a pattern for the metaschema too, which reads it as Python does."""
+    try:
+        return isinstance(operand, str) and bool(re.compile(operand)) and get_pattern(operand).is_linear
+    except (re.error, OverflowError, RecursionError, ValueError):
+        return False
+
+
+class _PatternKeyword:
+    """`pattern` in a compiled schema: the dialect and the engine of all patterns of authors.
+
+    Args:
+        parent_schema: the schema in which it stands.
+        value: the pattern.
+        schema_path: where it stands.
+    """
+
+    def __init__(self, parent_schema: Any, value: str, schema_path: Any) -> None:
+        self._pattern = get_pattern(value)
+
+    def validate(self, instance: Any) -> None:
+        """Accept a value. Raises ValueError where it is a text that does not match."""
+        if isinstance(instance, str) and not self._pattern.occurs_in(instance):
+            raise ValueError("it does not match")
 
 
 def is_json_equal(first: Any, second: Any) -> bool:
@@ -92,33 +184,9 @@ def is_json_equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def is_integer(value: Any) -> bool:
-    """Whether it is an integer for JSON Schema: 3 and 3.0 are, true is not."""
-    if type(value) is int:
-        return True
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-
-
 def is_number(value: Any) -> bool:
     """Whether it is a number for JSON Schema: true is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-_TYPES: dict[str, tuple[tuple[type, ...], SchemaCheck]] = {
-    "string": ((str,), lambda value: isinstance(value, str)),
-    "integer": ((int,), is_integer),
-    "number": ((int, float), is_number),
-    "boolean": ((bool,), lambda value: isinstance(value, bool)),
-    "null": ((type(None),), lambda value: value is None),
-    "array": ((list,), lambda value: isinstance(value, list)),
-    "object": ((dict,), lambda value: isinstance(value, dict)),
-}
-"""By type of JSON Schema: the Python types whose values certainly have it, and whether any value has it."""
-
-_OBJECT_KEYWORDS = frozenset({"properties", "required", "additionalProperties"})
-"""Keywords that are checked together, and with them `type: object`."""
 
 
 def find_local_reference(root: Any, target: str) -> Any:
@@ -135,191 +203,13 @@ def find_local_reference(root: Any, target: str) -> Any:
     return node
 
 
-class _SchemaCompiler:
-    """Compiles one schema; `$ref` is resolved against its root."""
-
-    def __init__(self, root: Any) -> None:
-        self._root = root
-        self._references: dict[str, list[SchemaCheck]] = {}
-
-    def compile_node(self, schema: Any) -> SchemaCheck:
-        """A predicate for the schema or one of its parts.
-
-        Raises:
-            _UnsupportedSchema: it has a keyword that is not compiled here.
-        """
-        if isinstance(schema, bool):
-            return lambda value: schema
-        if not isinstance(schema, dict):
-            raise _UnsupportedSchema
-        checks: list[SchemaCheck] = []
-        keywords = schema.keys() - _ANNOTATIONS
-        if not keywords.isdisjoint(_OBJECT_KEYWORDS):
-            checks.append(self._compile_object(schema))
-            keywords -= _OBJECT_KEYWORDS
-            if schema.get("type") == "object":
-                keywords.remove("type")
-        for key in schema:
-            if key in keywords:
-                if key not in _KEYWORDS:
-                    raise _UnsupportedSchema
-                checks.append(_KEYWORDS[key](self, schema[key], schema))
-        if not checks:
-            return lambda value: True
-        return checks[0] if len(checks) == 1 else lambda value: all(check(value) for check in checks)
-
-    def _compile_object(self, schema: Mapping[str, Any]) -> SchemaCheck:
-        """One closure for the keywords of an object.
-
-        Most values have exactly the one type that their schema asks for, and it asks for nothing else. They
-        pass by a test on their type; another value is looked at by the schema's own predicate.
-        """
-        if "patternProperties" in schema:
-            raise _UnsupportedSchema
-        properties = schema.get("properties", {})
-        certain_types = {name: find_certain_types(part) for name, part in properties.items()}
-        property_checks = {name: self.compile_node(part) for name, part in properties.items()}
-        required_names = tuple(schema.get("required", ()))
-        additional = schema.get("additionalProperties", True)
-        check_additional = None if additional is True else self.compile_node(additional)
-        must_be_object = schema.get("type") == "object"
-
-        def check_object(value: Any) -> bool:
-            if not isinstance(value, dict):
-                return not must_be_object
-            for name in required_names:
-                if name not in value:
-                    return False
-            for name, item in value.items():
-                if type(item) not in certain_types.get(name, ()):
-                    check = property_checks.get(name, check_additional)
-                    if check is not None and not check(item):
-                        return False
-            return True
-
-        return check_object
-
-    def compile_items(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        """A predicate for `items`."""
-        if "prefixItems" in schema or isinstance(operand, list):
-            raise _UnsupportedSchema
-        check_item = self.compile_node(operand)
-        return lambda value: not isinstance(value, list) or all(map(check_item, value))
-
-    def compile_any(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        """A predicate for `anyOf`."""
-        options = [self.compile_node(option) for option in operand]
-        return lambda value: any(option(value) for option in options)
-
-    def compile_all(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        """A predicate for `allOf`."""
-        checks = [self.compile_node(part) for part in operand]
-        return lambda value: all(check(value) for check in checks)
-
-    def compile_one(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        """A predicate for `oneOf`."""
-        choices = [self.compile_node(choice) for choice in operand]
-        return lambda value: sum(choice(value) for choice in choices) == 1
-
-    def compile_not(self, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        """A predicate for `not`."""
-        negated_check = self.compile_node(operand)
-        return lambda value: not negated_check(value)
-
-    def compile_reference(self, target: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        """A predicate for `$ref`. It looks its target up when it is first called, so that a schema may refer
-        to itself."""
-        if not isinstance(target, str):
-            raise _UnsupportedSchema
-        slot = self._references.get(target)
-        if slot is None:
-            part = find_local_reference(self._root, target)
-            if part is not self._root and isinstance(part, dict) and "$id" in part:
-                raise _UnsupportedSchema
-            slot = self._references[target] = []
-            slot.append(self.compile_node(part))
-        return lambda value: slot[0](value)
-
-
-def find_certain_types(schema: Any) -> tuple[type, ...]:
-    """Python types whose values fit a part of a schema, whatever they are; none where it has a condition."""
+def allows_any_of_its_types(schema: Any) -> bool:
+    """Whether a part of a schema names types, or alternatives that do, and has no other condition."""
     keywords = schema.keys() - _ANNOTATIONS if isinstance(schema, dict) else set()
-    if keywords == {"anyOf"}:
-        return tuple(kind for option in schema["anyOf"] for kind in find_certain_types(option))
-    if keywords != {"type"}:
-        return ()
-    names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    return tuple(kind for name in names if name in _TYPES for kind in _TYPES[name][0])
-
-
-def _compile_type(compiler: _SchemaCompiler, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-    names = operand if isinstance(operand, list) else [operand]
-    if not all(name in _TYPES for name in names):
-        raise _UnsupportedSchema
-    checks = [_TYPES[name][1] for name in names]
-    return checks[0] if len(checks) == 1 else lambda value: any(check(value) for check in checks)
-
-
-def _compile_enum(compiler: _SchemaCompiler, choices: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-    texts = frozenset(choice for choice in choices if isinstance(choice, str))
-    others = [choice for choice in choices if not isinstance(choice, str)]
-    return lambda value: (
-        value in texts if isinstance(value, str) else any(is_json_equal(value, other) for other in others)
+    return keywords == {"type"} or (
+        keywords == {"anyOf"} and all(map(allows_any_of_its_types, schema["anyOf"]))
     )
 
-
-def _compile_const(compiler: _SchemaCompiler, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-    return lambda value: is_json_equal(value, operand)
-
-
-def _compile_pattern(compiler: _SchemaCompiler, operand: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-    pattern = get_pattern(operand)
-    if not pattern.is_linear:
-        raise _UnsupportedSchema
-    return lambda value: not isinstance(value, str) or pattern.occurs_in(value)
-
-
-_KeywordCompiler = Callable[[_SchemaCompiler, Any, Mapping[str, Any]], SchemaCheck]
-"""From the keyword's operand, and the schema in which it stands, to a predicate."""
-
-
-def _bound(is_bounded: SchemaCheck, keeps: Callable[[Any, Any], bool]) -> _KeywordCompiler:
-    """The compiler of a keyword that bounds values of one type.
-
-    Args:
-        keeps: whether a value keeps within a limit. Written so that NaN, of which every comparison is false,
-            keeps within all, as it does for `jsonschema`.
-    """
-
-    def compile_bound(compiler: _SchemaCompiler, limit: Any, schema: Mapping[str, Any]) -> SchemaCheck:
-        return lambda value: not is_bounded(value) or keeps(value, limit)
-
-    return compile_bound
-
-
-_is_text, _is_list = _TYPES["string"][1], _TYPES["array"][1]
-
-_KEYWORDS: dict[str, _KeywordCompiler] = {
-    "type": _compile_type,
-    "enum": _compile_enum,
-    "const": _compile_const,
-    "pattern": _compile_pattern,
-    "items": _SchemaCompiler.compile_items,
-    "anyOf": _SchemaCompiler.compile_any,
-    "allOf": _SchemaCompiler.compile_all,
-    "oneOf": _SchemaCompiler.compile_one,
-    "not": _SchemaCompiler.compile_not,
-    "$ref": _SchemaCompiler.compile_reference,
-    "minimum": _bound(is_number, lambda value, limit: not value < limit),
-    "maximum": _bound(is_number, lambda value, limit: not value > limit),
-    "exclusiveMinimum": _bound(is_number, lambda value, limit: not value <= limit),
-    "exclusiveMaximum": _bound(is_number, lambda value, limit: not value >= limit),
-    "minLength": _bound(_is_text, lambda value, limit: len(value) >= limit),
-    "maxLength": _bound(_is_text, lambda value, limit: len(value) <= limit),
-    "minItems": _bound(_is_list, lambda value, limit: len(value) >= limit),
-    "maxItems": _bound(_is_list, lambda value, limit: len(value) <= limit),
-}
-"""Every keyword that is compiled, beside those of objects."""
 
 MAX_PROBLEMS = 3
 """Problems of one call that its error text lists."""
@@ -353,9 +243,10 @@ class ArgumentCheck:
 
     def is_valid(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the arguments fit; fast where the schema could be compiled."""
+        is_fit = self._check_at_once(arguments)
+        if is_fit is not None:
+            return is_fit
         try:
-            if self._compiled_check is not None:
-                return self._compiled_check(arguments)
             return bool(self._get_validator().is_valid(arguments))
         except Exception:  # the library raises its own errors, for instance for a reference to nothing
             return False
@@ -363,9 +254,9 @@ class ArgumentCheck:
     def describe_problem(self, arguments: Mapping[str, Any]) -> str | None:
         """What is wrong with the arguments: at most three problems, the outermost first; None where
         they fit."""
+        if self._check_at_once(arguments):
+            return None
         try:
-            if self._compiled_check is not None and self._compiled_check(arguments):
-                return None
             errors = sorted(
                 self._get_validator().iter_errors(arguments), key=lambda error: len(error.absolute_path)
             )
@@ -376,14 +267,26 @@ class ArgumentCheck:
         problems = list(dict.fromkeys(_describe_schema_error(error) for error in errors))
         return "; ".join(problems[:MAX_PROBLEMS]) or None
 
+    def _check_at_once(self, arguments: Mapping[str, Any]) -> bool | None:
+        """Whether the arguments fit, without `jsonschema`; None where only it can say."""
+        if self._compiled_check is None:
+            return None
+        try:
+            return self._compiled_check(arguments)
+        except (ValueError, TypeError):
+            return None
+
     def _get_validator(self) -> Any:
         if self._validator is None:
-            self._validator = _make_validator_class()(self.schema)
+            from jsonschema_specifications import REGISTRY
+
+            # With a registry of its own the library fetches nothing: a reference to an address is an error.
+            self._validator = make_validator_class()(self.schema, registry=REGISTRY)
         return self._validator
 
 
 @cache
-def _make_validator_class() -> Any:
+def make_validator_class() -> Any:
     """The 2020-12 validator, with patterns in linear time."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
@@ -403,8 +306,8 @@ def check_schema(schema: Any, tool: str) -> None:
         SpecError: they are not, with the path inside the schema.
     """
     hint = "write JSON Schema: {type: object, properties: {name: {type: string}}, required: [name]}"
-    # Checking against the metaschema takes a millisecond, and importing `jsonschema` many more.
-    if not _is_plain_schema(schema):
+    # Compiling includes the check against the metaschema, and `jsonschema` takes a hundred times as long.
+    if compile_schema(schema) is None:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
 
@@ -417,65 +320,6 @@ def check_schema(schema: Any, tool: str) -> None:
             raise SpecError(message, path=path, hint=hint) from None
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise SpecError(f"the parameters of tool {tool!r} are not an object", hint=hint)
-
-
-def _is_plain_schema(schema: Any) -> bool:
-    """Whether a schema has only keywords whose operands are looked at here, and all of them are valid.
-
-    It is then valid by the metaschema too. Of a schema for which it is false nothing is known.
-    """
-    if type(schema) is bool:
-        return True
-    return type(schema) is dict and all(
-        key in _PLAIN_OPERANDS and _PLAIN_OPERANDS[key](operand) for key, operand in schema.items()
-    )
-
-
-def _are_plain_schemas(operand: Any) -> bool:
-    return type(operand) is list and len(operand) > 0 and all(map(_is_plain_schema, operand))
-
-
-def _are_named_plain_schemas(operand: Any) -> bool:
-    return (
-        type(operand) is dict
-        and all(type(name) is str for name in operand)
-        and all(map(_is_plain_schema, operand.values()))
-    )
-
-
-def _are_different_texts(operand: Any) -> bool:
-    is_list = type(operand) is list and all(type(item) is str for item in operand)
-    return is_list and len(set(operand)) == len(operand)
-
-
-def _are_types(operand: Any) -> bool:
-    if type(operand) is str:
-        return operand in _TYPES
-    return bool(operand) and _are_different_texts(operand) and all(name in _TYPES for name in operand)
-
-
-def _is_size(operand: Any) -> bool:
-    return type(operand) is int and operand >= 0
-
-
-_LOCAL_REFERENCE = re.compile(r"#(/[A-Za-z0-9_$.-]+)*")
-
-_PLAIN_OPERANDS: dict[str, SchemaCheck] = {
-    **dict.fromkeys(("title", "description", "format", "$comment"), _is_text),
-    **dict.fromkeys(("deprecated", "readOnly", "writeOnly"), _TYPES["boolean"][1]),
-    **dict.fromkeys(("default", "const"), lambda operand: True),
-    **dict.fromkeys(("enum", "examples"), _is_list),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), is_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_size),
-    **dict.fromkeys(("items", "not", "additionalProperties"), _is_plain_schema),
-    **dict.fromkeys(("anyOf", "allOf", "oneOf"), _are_plain_schemas),
-    **dict.fromkeys(("properties", "$defs"), _are_named_plain_schemas),
-    "type": _are_types,
-    "required": _are_different_texts,
-    "$ref": lambda operand: _is_text(operand) and _LOCAL_REFERENCE.fullmatch(operand) is not None,
-}
-"""By keyword: whether its operand certainly is as the metaschema demands. `pattern` is not here, because the
-metaschema demands a regular expression."""
 
 
 def _describe_schema_error(error: Any) -> str:

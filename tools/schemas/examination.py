@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from toolchart.tools.schemas.checks import (
     ArgumentCheck,
     SchemaCheck,
+    allows_any_of_its_types,
     allows_unknown_parameters,
     compile_schema,
-    find_certain_types,
     find_local_reference,
 )
 
@@ -178,7 +178,7 @@ def _has_few_plain_options(node: Mapping[str, Any]) -> bool:
     options = node.get("anyOf")
     if not isinstance(options, list) or len(options) > 4 or len(_COMBINATORS & node.keys()) > 1:
         return False
-    return all(map(find_certain_types, options))
+    return all(map(allows_any_of_its_types, options))
 
 
 def _measure_node(node: Any, root: Any, sizes: dict[str, int | None]) -> int | None:
