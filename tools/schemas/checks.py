@@ -1,8 +1,8 @@
 """Whether arguments fit a tool's JSON Schema (2020-12), and what is wrong with them.
 
-`jsonschema` is the authority and says what is wrong. It takes tens of microseconds, and importing it takes much
-longer. So most schemas are compiled by `jsonschema-rs`, which says yes or no in less than one microsecond. A
-schema that the two may not read alike is not compiled. Nor is one that contains itself: its values may nest
+`jsonschema` is the authority and says what is wrong. It takes tens of microseconds, and importing it takes
+much longer. So most schemas are compiled by `jsonschema-rs`, which says yes or no in less than a microsecond.
+A schema that the two may not read alike is not compiled. Nor is one that contains itself: its values may nest
 deeper than the stack of a thread, and then compiled code ends the process.
 """
 
