@@ -54,7 +54,6 @@ REGISTRIES: dict[str, str] = {
     "toolchart.effects": "toolchart.states.vocabulary:EFFECTS",
     "toolchart.events": "toolchart.states.vocabulary:EVENTS",
     "toolchart.facts": "toolchart.states.vocabulary:FACTS",
-    "toolchart.export_formats": "toolchart.engine.exchange:EXPORT_FORMATS",
 }
 """Every registry by its entry point group. These are references, so that no room imports a higher one: a
 spec, for instance, is checked against the tool sources without an import of the room that loads them."""

@@ -36,7 +36,6 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 
 EXTRA_PACKAGES = {
-    "archive": ("fsspec>=2024.5",),
     "bedrock": ("botocore>=1.44",),
     "durable": ("dbos>=3.4,<4",),
     "temporal": ("temporalio>=1.35,<2",),

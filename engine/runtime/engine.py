@@ -371,23 +371,23 @@ class Engine:
 
     @check_arguments()
     def export_owner(self, owner: str, target: str) -> list[str]:
-        """Write all conversations of an owner to an archive, with their agents, contexts and forks.
+        """Write all conversations of an owner to a file, with their agents, contexts and forks.
 
         Args:
-            target: a folder, which becomes a log that every command reads, or a URL that fsspec opens.
+            target: path of a new file; it gets the records, one per line, one conversation after the other.
 
         Returns:
             The ids of the conversations.
 
         Raises:
-            SpecError: the archive has another conversation of one of these names.
+            SpecError: there is a file of this name already.
             LogDamaged, MissingKey: a conversation, or whose it is, cannot be read.
-            LogUnavailable: the archive cannot be written.
+            LogUnavailable: the file cannot be written.
         """
-        from toolchart.engine.exchange.archive import archive_conversations
+        from toolchart.engine.exchange.exports import write_records
 
         names = list_owned(self.store, owner)
-        archive_conversations(self.store, names, target)
+        write_records(self.store, names, target)
         return names
 
     @check_arguments()

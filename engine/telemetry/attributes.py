@@ -1,7 +1,6 @@
 """Attributes of spans by the GenAI conventions: one place that knows their names.
 
-Live spans (`live.py`) and the export of a log (`engine/exchange/otel.py`) take them from here. The
-conventions are still in development. What they have no name for is under `toolchart.`: approvals, guards,
+The conventions are still in development. What they have no name for is under `toolchart.`: approvals, guards,
 outcomes, cost.
 Source: open-telemetry/semantic-conventions-genai, docs/gen-ai: gen-ai-spans, gen-ai-agent-spans,
 gen-ai-metrics, gen-ai-events and the JSON Schemas of messages, as of November 2026.

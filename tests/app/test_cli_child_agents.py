@@ -51,18 +51,6 @@ def test_show_replay_and_verify_take_the_whole_tree(run_cli: RunCli, log: str) -
     assert run_cli("verify", "--log", log).code == 0
 
 
-def test_exports_are_one_tree(run_cli: RunCli, log: str) -> None:
-    """OpenTelemetry has one trace with the children inside, XES one trace for each conversation."""
-    document = json.loads(run_cli("export", "talk", "--format", "otel", "--log", log).out)
-    spans = document["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    assert len({span["traceId"] for span in spans}) == 1
-    assert len([span for span in spans if "parentSpanId" not in span]) == 1
-    assert len([span for span in spans if span["name"].startswith("invoke_agent")]) == 3
-    xes = run_cli("export", "talk", "--format", "xes", "--log", log).out
-    assert xes.count("<trace>") == 3
-    assert xes.count('"toolchart:parent"') == 2
-
-
 def test_prune_deletes_a_family_together(run_cli: RunCli, log: str) -> None:
     """The newest conversation is kept with its children, or all go."""
     deleted = run_cli("prune", "--keep", "1", "--log", log).out.split()

@@ -234,11 +234,12 @@ def test_prune_deletes_what_an_owner_has(run_cli: RunCli, tmp_path: Path) -> Non
             engine.fork(f"of-{owner}", changes=ForkChanges(system="Be long."), name=f"fork-{owner}")
     assert run_cli("prune", "--owner", "anna", "--keep", "1", "--log", log).code == 2
     listed = run_cli("prune", "--owner", "anna", "--dry-run", "--log", log).out.split()
-    deleted = run_cli("prune", "--owner", "anna", "--archive", f"{tmp_path}/archive/", "--log", log)
+    deleted = run_cli("prune", "--owner", "anna", "--archive", f"{tmp_path}/anna.jsonl", "--log", log)
     assert sorted(listed) == ["fork-anna", "of-anna"]
     assert (deleted.code, deleted.out.split()) == (0, listed)
-    for place, owner in ((log, "bert"), (f"{tmp_path}/archive/", "anna")):
-        store = open_store(place)
-        assert set(store.list_conversations()) == {f"of-{owner}", f"fork-{owner}"}
-        store.close()
+    store = open_store(log)
+    assert set(store.list_conversations()) == {"of-bert", "fork-bert"}
+    store.close()
+    archive = map(json.loads, (tmp_path / "anna.jsonl").read_text("utf-8").splitlines())
+    assert [record["event"]["conversation"] for record in archive if record["seq"] == 0] == listed
     assert run_cli("prune", "--owner", "anna", "--log", log).out == ""

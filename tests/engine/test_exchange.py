@@ -1,21 +1,22 @@
-"""Imports and exports: message lists without loss, spans, XES, and refusals with a reason."""
+"""Imports and exports: message lists without loss, and refusals with a reason."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from agents import make_engine, reply_with_calls
 from recorded_traffic import OWN, find_recording, needs_recorded
 
-from toolchart.engine.exchange.exports import export_xes
+from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.exchange.messages import export_messages, import_messages
-from toolchart.engine.exchange.otel import export_spans
 from toolchart.engine.log.replay import replay
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
+from toolchart.states.ports import Store
 
 AT = "2026-01-01T00:00:00.000Z"
 GOOD = (
@@ -90,49 +91,44 @@ def test_lists_that_no_host_accepts_are_refused_or_kept(entry: dict[str, Any]) -
     assert "file.json" in refusal or exported == entry["traj"]
 
 
-def write_log() -> list[bytes]:
-    """Run a turn with one successful and one failed call; return its record lines."""
-    run = make_engine([reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {})), "42"])
-    run.run("What is 6*7?", conversation="c")
-    return list(run.store.read_lines("c"))
+def write_log(*conversations: str) -> Store:
+    """A log with a turn of one successful and one failed call in each conversation."""
+    store = MemoryStore()
+    for conversation in conversations:
+        replies = [reply_with_calls(("calculator", {"expression": "6*7"}), ("weather", {})), "42"]
+        make_engine(replies, log=store).run("What is 6*7?", conversation=conversation)
+    return store
 
 
 def test_an_exported_list_imports_again() -> None:
     """An exported list imports again and exports equal."""
-    messages = export_messages(write_log(), "c")
+    messages = export_messages(write_log("c").read_lines("c"), "c")
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "tool", "tool", "assistant"]
     assert export_messages(import_messages(messages, "d", AT), "d") == messages
 
 
-def test_spans_describe_the_run() -> None:
-    """S4.8: invoke_agent holds chat and execute_tool spans with gen_ai attributes, content off by default."""
-    lines = write_log()
-    spans = export_spans(lines, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    assert [span["name"] for span in spans] == [
-        "invoke_agent tool_loop",
-        "chat m",
-        "execute_tool weather",
-        "execute_tool calculator",
-        "chat m",
-    ]
-    root = spans[0]
-    assert all(span["parentSpanId"] == root["spanId"] for span in spans[1:])
-    assert len({span["spanId"] for span in spans}) == 5
-    assert all(int(s["startTimeUnixNano"]) <= int(s["endTimeUnixNano"]) for s in spans)
-    attributes = {a["key"]: a["value"] for a in spans[3]["attributes"]}
-    assert attributes["gen_ai.tool.name"] == {"stringValue": "calculator"}
-    assert spans[2]["status"] == {"code": 2}
-    assert "6*7" not in json.dumps(spans)
-    assert "42" in json.dumps(export_spans(lines, "c", content=True))
-    assert export_spans(lines, "c") == export_spans(lines, "c")
+# -- files of records ------------------------------------------------------------------------------
 
 
-def test_xes_is_one_trace_of_every_step() -> None:
-    """The export is well-formed XML with one event per record, with its name and state."""
-    lines = write_log()
-    root = ElementTree.fromstring(export_xes({"c": lines}))
-    events = root.findall("{*}trace/{*}event")
-    assert len(events) == len(lines)
-    values = [{a.get("key"): a.get("value") for a in event} for event in events]
-    assert values[2]["toolchart:target"] == "awaiting_tools"
-    assert values[5]["concept:name"] == "tool_finished calculator succeeded"
+def test_a_file_has_the_records(tmp_path: Path) -> None:
+    """The file has the records of one conversation after the other as they are stored, is private, and is
+    never written over."""
+    store, path = write_log("a", "b"), tmp_path / "old.jsonl"
+    write_records(store, ["a", "b"], str(path))
+    assert path.read_bytes().splitlines() == [*store.read_lines("a"), *store.read_lines("b")]
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(SpecError, match=r"old\.jsonl is there already"):
+        write_records(store, ["a"], str(path))
+    with pytest.raises(LogUnavailable, match="cannot be written"):
+        write_records(store, ["a"], str(tmp_path / "nowhere" / "old.jsonl"))
+
+
+def test_a_damaged_conversation_is_not_written(tmp_path: Path) -> None:
+    """Where a conversation is damaged there is no file, so that nothing is deleted after it either."""
+    store = write_log("a", "b")
+    lines = list(store.read_lines("b"))
+    store.delete("b")
+    store.append("b", 0, [lines[0], lines[1].replace(b"6*7", b"6*8"), *lines[2:]])
+    with pytest.raises(LogDamaged):
+        write_records(store, ["a", "b"], str(tmp_path / "old.jsonl"))
+    assert not list(tmp_path.iterdir())

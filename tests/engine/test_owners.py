@@ -54,16 +54,15 @@ def read_all(store: Store) -> dict[str, list[bytes]]:
 
 
 def test_everything_of_an_owner_goes_and_nothing_else(store: Store, tmp_path: Path) -> None:
-    """After the export the archive has each conversation of the owner. After erasing no line and no file of
+    """After the export the file has each conversation of the owner. After erasing no line and no file of
     the log has their word; what others said is byte for byte as it was, and verifies."""
     fill_log(store)
     before = read_all(store)
     with make_engine(["Once more."], log=store) as engine:
-        exported = engine.export_owner("anna", str(tmp_path / "archive"))
+        exported = engine.export_owner("anna", str(tmp_path / "anna.jsonl"))
         assert len(exported) == 2
-        archive = open_store(f"{tmp_path}/archive/")
-        assert read_all(archive) == {name: before[name] for name in exported}
-        archive.close()
+        records = [line for name in exported for line in before[name]]
+        assert (tmp_path / "anna.jsonl").read_bytes().splitlines() == records
         assert engine.erase_owner("anna") == exported
         assert read_all(store) == {name: lines for name, lines in before.items() if name not in exported}
         assert {type(outcome) for outcome in verify_store(store)} == {VerifiedConversation}

@@ -45,8 +45,6 @@ READING_COMMANDS = (
     ("verify",),
     ("export", "new"),
     ("export", "fork"),
-    ("export", "new", "--format", "otel", "--content"),
-    ("export", "new", "--format", "xes"),
     ("export", "new", "--format", "jsonl"),
     ("draw", "new"),
     ("draw", "other", "--format", "mermaid"),

@@ -11,7 +11,6 @@ import strangers_verifier as stranger
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from written_logs import write_conversation
 
-from toolchart.engine.exchange.archive import archive_conversations
 from toolchart.engine.log.sealing.journal import Journal, encode_entry, read_journal
 from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
 from toolchart.engine.log.sealing.log_seals import check_log, read_leaf, seal_log
@@ -19,10 +18,8 @@ from toolchart.engine.log.sealing.merkle import compute_root
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.engine.log.stores import open_store_for_reading
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.tools.signing_keys import format_public_key
 
@@ -220,45 +217,3 @@ def test_the_stranger_checks_encrypted_and_erased_records(tmp_path: Path) -> Non
                 stranger.check_records([lines[0], changed, *lines[2:]])
     with pytest.raises(ValueError, match="what was erased"):
         stranger.check_records(list(plain.read_lines("a"))[:-1])
-
-
-# -- archives --------------------------------------------------------------------------------------
-
-
-def test_an_archive_in_a_folder_is_a_log(tmp_path: Path) -> None:
-    """Archived conversations verify in their folder; writing them again is no harm, others are refused."""
-    store, folder = write_log("ab"), f"{tmp_path}/old/"
-    for _ in range(2):
-        archive_conversations(store, ["a", "b"], folder)
-    archive = open_store_for_reading(folder)
-    assert [type(outcome) for outcome in verify_store(archive)] == [VerifiedConversation] * 2
-    assert list(archive.read_lines("a")) == list(store.read_lines("a"))
-    rewrite(store, "a")
-    with pytest.raises(SpecError, match="another conversation 'a'"):
-        archive_conversations(store, ["a"], folder)
-
-
-def test_an_archive_at_a_url(tmp_path: Path) -> None:
-    """Through fsspec each conversation is one object, with the name of its file in a folder."""
-    pytest.importorskip("fsspec")
-    store = write_log("ab")
-    for _ in range(2):
-        archive_conversations(store, ["a", "b"], f"local://{tmp_path}/objects")
-    archive = open_store_for_reading(f"{tmp_path}/objects/")
-    assert [type(outcome) for outcome in verify_store(archive)] == [VerifiedConversation] * 2
-    rewrite(store, "b")
-    with pytest.raises(SpecError, match="another conversation 'b'"):
-        archive_conversations(store, ["b"], f"local://{tmp_path}/objects")
-    with pytest.raises(SpecError, match="cannot be opened"):
-        archive_conversations(store, ["a"], "nowhere://x/y")
-
-
-def test_a_damaged_conversation_is_not_archived(tmp_path: Path) -> None:
-    """What is damaged is not written, so that it is not deleted either."""
-    store = write_log("a")
-    lines = list(store.read_lines("a"))
-    store.delete("a")
-    store.append("a", 0, [lines[0], lines[1].replace(b"1 + 2", b"1 + 3"), *lines[2:]])
-    with pytest.raises(LogDamaged):
-        archive_conversations(store, ["a"], f"{tmp_path}/old/")
-    assert not list(Path(tmp_path / "old").glob("*.jsonl"))

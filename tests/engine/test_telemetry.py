@@ -29,7 +29,6 @@ from planted_key import KEY, find_key, quote_key
 from web import serve_web
 
 from toolchart import Engine, Telemetry, ToolFailure, TurnResult
-from toolchart.engine.exchange.otel import export_family_spans
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -247,22 +246,6 @@ def test_an_open_turn_leaves_no_open_span() -> None:
     assert [(span.attributes or {})["toolchart.state"] for span in turns] == ["awaiting_approval", "finished"]
 
 
-def test_the_export_of_the_log_has_the_same_attributes() -> None:
-    """A span of the log's export has the attributes of the live span of the same call, content included."""
-    collected = Collected(content=True)
-    calls = agents.reply_with_calls(("echo", {"text": "secret words"}))
-    with agents.make_engine([calls, "Done."], telemetry=collected.telemetry) as engine:
-        engine.run("a private question", conversation="c")
-        exported = export_family_spans(engine.store, "c", content=True)
-    live = [span for span in collected.exporter.get_finished_spans() if not span.name.startswith("invoke")]
-    spans = exported["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    for span in live:
-        found = [
-            {entry["key"] for entry in other["attributes"]} for other in spans if other["name"] == span.name
-        ]
-        assert set(span.attributes or ()) in found
-
-
 @pytest.mark.parametrize("question", ["hello", "fail", f"is {KEY} the key?"])
 def test_no_live_span_holds_a_key(question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host quotes the key of the environment in replies, calls and errors; spans and events have it struck,
@@ -325,22 +308,6 @@ def sum_usage(collected: Collected, name: str) -> tuple[int, int]:
     return inputs, outputs
 
 
-def sum_exported_usage(store: Store, conversation: str, name: str) -> tuple[int, int]:
-    """What the spans of the log's export have used together, in and out."""
-    exported = export_family_spans(store, conversation)
-    spans = exported["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    found = [entry for span in spans if span["name"].startswith(name) for entry in span["attributes"]]
-    inputs, outputs = (
-        sum(
-            int(entry["value"]["intValue"])
-            for entry in found
-            if entry["key"] == f"gen_ai.usage.{kind}_tokens"
-        )
-        for kind in ("input", "output")
-    )
-    return inputs, outputs
-
-
 def sum_counted_tokens(collected: Collected) -> tuple[int, int]:
     """What the histogram of tokens has counted, in and out."""
     points = collected.metrics["gen_ai.client.token.usage"]
@@ -363,14 +330,12 @@ def sum_recorded_usage(store: Store, conversation: str) -> tuple[int, int]:
 
 
 def check_sums(collected: Collected, store: Store, conversation: str) -> None:
-    """Each kind of span, the histogram and each kind of span of the export add up to the records."""
+    """Each kind of span, and the histogram, add up to the records."""
     recorded = sum_recorded_usage(store, conversation)
     assert recorded > (0, 0)
     assert sum_usage(collected, "chat") == recorded
     assert sum_usage(collected, "invoke_agent") == recorded
     assert sum_counted_tokens(collected) == recorded
-    assert sum_exported_usage(store, conversation, "chat") == recorded
-    assert sum_exported_usage(store, conversation, "invoke_agent") == recorded
 
 
 def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
@@ -387,9 +352,6 @@ def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
         assert result.state == "finished"
         engine.run("bye", conversation="c")
         check_sums(collected, engine.store, "c")
-        exported = export_family_spans(engine.store, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    turns = [entry for span in exported for entry in span["attributes"] if entry["key"] == "toolchart.turn"]
-    assert [entry["value"]["intValue"] for entry in turns] == ["1", "2"]
     assert list_usage(collected, "invoke_agent") == [100, 200, 400, 800]
     first, second, third, next_turn = list_spans(collected, "invoke_agent")
     assert [span.links for span in (first, next_turn)] == [(), ()]
@@ -480,7 +442,7 @@ PLAN_EFFECTS = {
 
 def test_spans_of_children_approvals_and_retries_sum_to_the_log() -> None:
     """S4.8: a run with a reply that breaks its schema and was paid for, children that wait for approvals, and
-    a retry: spans of each kind, histogram and export add up to the records, and a parent leaves out what its
+    a retry: spans of each kind and the histogram add up to the records, and a parent leaves out what its
     children used."""
     collected = Collected()
     asked: list[str] = []
@@ -637,15 +599,14 @@ async def test_a_fork_in_the_middle_of_a_turn_has_spans() -> None:
             if (s.attributes or {})["gen_ai.conversation.id"] == "f"
         ]
         assert [(span.attributes or {}).get("gen_ai.usage.input_tokens") for span in forked] == [200]
-        assert sum_exported_usage(engine.store, "f", "invoke_agent") == (200, 20)
 
 
 # -- attributes ------------------------------------------------------------------------------------
 
 
 def test_an_exception_of_a_tool_is_named_by_its_class() -> None:
-    """`error.type` of a tool that raised is the class of the exception, in live spans and in the export; of
-    one that says itself that it failed, it is the outcome."""
+    """`error.type` of a tool that raised is the class of the exception; of one that says itself that it
+    failed, it is the outcome."""
 
     def divide() -> float:
         """Divide."""
@@ -661,17 +622,9 @@ def test_an_exception_of_a_tool_is_named_by_its_class() -> None:
         replies, functions=[divide, refuse], telemetry=collected.telemetry, tools={"enabled": True}
     ) as engine:
         engine.run("go", conversation="c")
-        exported = export_family_spans(engine.store, "c")["resourceSpans"][0]["scopeSpans"][0]["spans"]
     expected = {"execute_tool divide": "ZeroDivisionError", "execute_tool refuse": "failed"}
     spans = list_spans(collected, "execute_tool")
     assert {span.name: (span.attributes or {})["error.type"] for span in spans} == expected
-    found = {
-        span["name"]: entry["value"]["stringValue"]
-        for span in exported
-        for entry in span["attributes"]
-        if entry["key"] == "error.type"
-    }
-    assert found == expected
 
 
 def test_a_model_call_names_its_server() -> None:

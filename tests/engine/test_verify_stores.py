@@ -19,7 +19,7 @@ from hostile_logs import chain_conversations, write_base_logs, write_hostile_log
 from postgres_database import create_database
 from written_logs import write_conversation
 
-from toolchart.engine.exchange.exports import export_openai, export_otel, export_process, export_records
+from toolchart.engine.exchange.exports import export_openai, export_records
 from toolchart.engine.log.reading.visited_path import draw_conversation_path
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store, open_store_for_reading
@@ -338,9 +338,9 @@ def read_everything(store: Any) -> None:
     """Read a log in every way; a clear error is allowed, any other exception is not."""
     list_conversation_ages(store)
     for name in store.list_conversations():
-        for read in (export_openai, export_otel, export_process, export_records):
+        for read in (export_openai, export_records):
             with contextlib.suppress(ToolchartError):
-                read(store, name, content=True)
+                read(store, name)
         with contextlib.suppress(ToolchartError):
             draw_conversation_path(store, name)
 

@@ -192,7 +192,7 @@ def test_reading_a_log_loads_no_code(run: Run, packages: Path, tmp_path: Path) -
         ["stats"],
         ["verify", "one"],
     ]
-    lines += [["export", "one", "--format", form] for form in ("openai", "jsonl", "otel", "xes")]
+    lines += [["export", "one", "--format", form] for form in ("openai", "jsonl")]
     words = [[*line, "--log", "log.db"] for line in lines]
     result = run_code(READ_LOG.format(words=words), packages, tmp_path)
     assert result.returncode == 0, result.stderr

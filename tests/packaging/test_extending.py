@@ -148,13 +148,12 @@ def test_a_host_with_a_network_is_called_as_its_row_says(folder: Path) -> None:
 
 
 def test_the_rows_are_listed(folder: Path) -> None:
-    """Help texts name the command, the store, the renderer and the export format, and their package."""
+    """Help texts name the command, the store and the renderer, and their package."""
     packages = folder / "packages"
     front_page = run_with_packages("--help", packages=packages, cwd=folder).stdout
     assert "longest   From the package toolchart-shop." in front_page
     assert "jsonfile://... (from the package toolchart-shop)" in " ".join(front_page.split())
     assert "|outline]" in run_with_packages("draw", "-h", packages=packages, cwd=folder).stdout
-    assert "|chat]" in run_with_packages("export", "-h", packages=packages, cwd=folder).stdout
 
 
 def test_a_package_says_what_its_rows_start(folder: Path) -> None:
@@ -231,7 +230,6 @@ BROKEN_ROWS = {
     "toolchart.commands": ("command", "`command` is missing", "broken"),
     "toolchart.renderers": ("diagram format", "`render` is missing", "draw tool_loop --format broken"),
     "toolchart.text_formats": ("text format", "`write_call` is missing", "run format.yaml hello"),
-    "toolchart.export_formats": ("export format", "`export` is missing", "export one --format broken"),
     "toolchart.effects": ("effect", "`build` is missing", "check effect_chart.yaml"),
     "toolchart.events": ("event", "`type` is a class whose `TYPE` is not 'broken'", "check event_chart.yaml"),
     "toolchart.facts": ("fact", "`read` is missing", "check fact_chart.yaml"),

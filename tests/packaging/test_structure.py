@@ -102,7 +102,7 @@ RARELY_NEEDED_MODULES = {
     "toolchart.app.cli.terminal.approval_prompt": "a person at the terminal",
     "toolchart.app.cli.terminal.forms": "a person at the terminal",
     "toolchart.engine.batch.runner": "`batch`, after its options were checked",
-    "toolchart.engine.exchange.archive": "`Engine.export_owner`",
+    "toolchart.engine.exchange.exports": "`Engine.export_owner`",
     "toolchart.engine.exchange.mermaid": "`Engine.draw`",
     "toolchart.engine.exchange.sequence": "`draw --format sequence`",
     "toolchart.engine.log.fork": "`Engine.fork`",

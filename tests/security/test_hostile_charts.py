@@ -389,7 +389,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("seal",),
     ("convert", "--to", "copied.db"),
     ("coverage", "agent.yaml"),
-    *(("export", "c", "--format", form) for form in ("openai", "jsonl", "otel", "xes")),
+    *(("export", "c", "--format", form) for form in ("openai", "jsonl")),
     ("erase", "d", "--all"),
     ("prune", "--older-than", "1d"),
 )

@@ -48,7 +48,7 @@ def test_a_host_that_echoes_the_key_leaves_it_nowhere(
             ("run", "agent.yaml", "friendly", "--json", "--conversation", "b"),
             ("doctor", "agent.yaml"),
             *(("doctor", "agent.yaml", "--json"), ("show", "a"), ("show", "b", "--json"), ("runs", "--json")),
-            *(("export", "b"), ("export", "b", "--format", "otel", "--content"), ("replay", "b")),
+            *(("export", "b"), ("export", "b", "--format", "jsonl"), ("replay", "b")),
             *(("verify",), ("tail", "b", "--json"), ("models", "list", "agent.yaml")),
         ):
             result = run_cli(*words)

@@ -15,7 +15,7 @@ from agents import make_engine, reply_with_calls
 from hostile_values import build_text, build_value, edit_bytes, edit_value
 
 from toolchart.app.cli.commands.reading.show import format_record
-from toolchart.engine.exchange.exports import export_openai, export_otel, export_process
+from toolchart.engine.exchange.exports import export_openai
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
 from toolchart.engine.log.family import list_children
@@ -147,9 +147,7 @@ def _draw_sequence(store: MemoryStore, form: str) -> object:
 READERS: tuple[Callable[[MemoryStore], Any], ...] = (
     lambda store: verify_conversation(store.read_lines("c"), "c"),
     lambda store: collect_transcript(read_conversation(store, "c")),
-    lambda store: export_openai(store, "c", content=True),
-    lambda store: export_otel(store, "c", content=True),
-    lambda store: export_process(store, "c", content=True),
+    lambda store: export_openai(store, "c"),
     lambda store: _draw_sequence(store, "svg"),
     lambda store: _draw_sequence(store, "mermaid"),
     lambda store: [format_record(record) for record in read_conversation(store, "c")],
@@ -187,7 +185,7 @@ def fuzz_imports(random: Random) -> None:
     store.append("c", 0, lines)
     verify_conversation(store.read_lines("c"), "c")
     try:
-        exported = export_openai(store, "c", content=True)
+        exported = export_openai(store, "c")
     except ToolchartError as error:
         raise AssertionError(f"imported, but not exported: {error}") from error
     import_messages(exported, "c", AT)

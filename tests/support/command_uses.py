@@ -41,7 +41,7 @@ def write_inputs(folder: Path, url: str) -> None:
     (folder / "batch.jsonl").write_text(json.dumps({"message": "hello"}) + "\n", "utf-8")
 
 
-FORMATS = ("openai", "jsonl", "otel", "xes")
+FORMATS = ("openai", "calls", "jsonl")
 
 CASES: tuple[tuple[str, ...], ...] = (
     ("run", "agent.yaml", "hello", "--conversation", "a"),
@@ -79,7 +79,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("prune", "--older-than", "1d"),
     ("convert", "--to", "copied.db"),
     *(("export", "a", "--format", form) for form in FORMATS),
-    ("export", "a", "--format", "otel", "--content"),
     ("tools", "list", "agent.yaml", "--json"),
     ("tools", "test", "agent.yaml", "echo", "--args", '{"text": "x"}', "--yes"),
     ("tools", "pin", "agent.yaml"),

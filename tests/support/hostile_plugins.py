@@ -23,7 +23,6 @@ _ROW_TYPES = {
     "toolchart.effects": "toolchart.states.effects:EffectDescriptor",
     "toolchart.events": "toolchart.states.events:EventDescriptor",
     "toolchart.facts": "toolchart.states.vocabulary:Fact",
-    "toolchart.export_formats": "toolchart.engine.exchange:ExportFormat",
 }
 assert _ROW_TYPES.keys() == REGISTRIES.keys()
 
@@ -102,7 +101,6 @@ SHAKY = """
 import os
 from typing import ClassVar
 from toolchart.app.cli.command_table import CommandDescriptor
-from toolchart.engine.exchange import ExportFormat
 from toolchart.engine.log.stores import StoreDescriptor
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.text_calls.formats import TextFormat
@@ -159,7 +157,6 @@ asked = EffectDescriptor(name="zzasked", **e, build=build)
 built = EffectDescriptor(name="zzbuilt", **e, build=fail)
 events = EventDescriptor(**n, meaning="shaky", type=Shaken, reduce=fail)
 facts = Fact(**n, type="boolean", meaning="shaky", changes="never", read=fail)
-export_formats = ExportFormat(**s, export="zzshaky:fail")
 """
 """A package with whole rows whose code raises when it is used."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -14,13 +13,12 @@ from toolchart.app.server.answers import JsonAnswer, Refusal, encode_json
 from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
-from toolchart.engine.exchange import EXPORT_FORMATS, ExportFormat
+from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.sealing.journal import load_journal
 from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.log.sealing.log_seals import check_log
 from toolchart.engine.log.verify import verify_store
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import LogDamaged, ToolchartError
 from toolchart.states.ports import Store
 
@@ -31,47 +29,25 @@ _ONE = "/api/conversations/{conversation}"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
-def list_formats() -> list[ExportFormat]:
-    """The formats that are Toolchart's."""
-    return list(EXPORT_FORMATS.builtin_rows)
-
-
 @ROUTES.endpoint("GET", f"{_ONE}/export/{{format}}", "read")
 async def export(request: Request) -> Response:
-    """A conversation as a file: messages, records, spans (with `?content=true`)."""
+    """A conversation as a file: messages or records."""
     site, name = get_site(request), find_named_conversation(request)
     form = str(request.path_params["format"])
-    has_content = request.query_params.get("content") == "true"
-    # In a thread from the first step: the row of another package is imported now, and may take its time.
-    row, data, media_type = await asyncio.to_thread(_write_export, site, name, form, has_content)
-    file_name = _UNSAFE.sub("_", f"{name}-{form}.{row.ending}")
+    if form not in EXPORT_FORMATS:
+        raise Refusal(404, f"there is no format {form!r}; formats: {', '.join(EXPORT_FORMATS)}")
+    data, media_type = await asyncio.to_thread(_write_export, site, name, form)
+    file_name = _UNSAFE.sub("_", f"{name}-{form}.{EXPORT_FORMATS[form].ending}")
     headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
     return Response(data, media_type=media_type, headers=headers)
 
 
-def _find_format(form: str) -> ExportFormat:
-    """The format of this name.
-
-    Raises:
-        Refusal: there is none.
-    """
-    row: ExportFormat | None = EXPORT_FORMATS.find(form) if form in EXPORT_FORMATS else None
-    if row is None:
-        added = [point.name for point in EXPORT_FORMATS.list_added()]
-        known = ", ".join([*(row.name for row in list_formats()), *added])
-        raise Refusal(404, f"there is no format {form!r}; formats: {known}")
-    return row
-
-
-def _write_export(site: Site, name: str, form: str, has_content: bool) -> tuple[ExportFormat, bytes, str]:
-    """The format, the bytes of an export and their media type; known secrets are struck out."""
-    row = _find_format(form)
-    with guard_row(row):
-        function: Callable[..., Any] = load_row_reference(row, row.export)
-        value = function(site.engine.store, name, content=has_content)
+def _write_export(site: Site, name: str, form: str) -> tuple[bytes, str]:
+    """The bytes of an export and their media type; known secrets are struck out."""
+    value = EXPORT_FORMATS[form].export(site.engine.store, name)
     if isinstance(value, str):
-        return row, strike_secrets(value).encode("utf-8", "replace"), "text/plain"
-    return row, encode_json(value), "application/json"
+        return strike_secrets(value).encode("utf-8", "replace"), "text/plain"
+    return encode_json(value), "application/json"
 
 
 # -- verification --------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.conversations import reading
-from toolchart.app.server.conversations.exports import list_formats
 from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
+from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.reading.records import parse_line, read_conversation
@@ -55,7 +55,7 @@ async def show_run(request: Request) -> Response:
         request,
         "run.html",
         "/conversations",
-        formats=list_formats(),
+        formats=EXPORT_FORMATS,
         llms=list(spec.llms),
         settings=SETTABLE_NAMES,
         **values,

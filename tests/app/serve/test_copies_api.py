@@ -96,7 +96,7 @@ async def test_each_format_is_a_file() -> None:
     """Every format comes as an attachment with a plain name; an unknown one is refused with the list."""
     async with open_client(make_site(await make_two()), "viewer") as client:
         page = await client.get("/conversations/c1")
-        for form in ("openai", "calls", "jsonl", "otel", "xes"):
+        for form in ("openai", "calls", "jsonl"):
             answer = await client.get(f"{ONE}/export/{form}")
             assert answer.status_code == 200, form
             assert answer.headers["content-disposition"].startswith(f'attachment; filename="c1-{form}.')

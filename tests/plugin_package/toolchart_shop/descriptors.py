@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from toolchart.app.cli.command_table import CommandDescriptor
-from toolchart.engine.exchange import ExportFormat
 from toolchart.states.diagram import RendererDescriptor
 
 LONGEST = CommandDescriptor(
@@ -17,8 +16,4 @@ OUTLINE = RendererDescriptor(
     summary="states and transitions as an indented list",
     render="toolchart_shop.renderer:render",
     media_type="text/plain",
-)
-
-CHAT = ExportFormat(
-    name="chat", summary="what was said, as plain text", export="toolchart_shop.export:export_chat"
 )

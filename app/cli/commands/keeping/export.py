@@ -1,14 +1,13 @@
-"""`toolchart export`: print a conversation as messages, records, spans or XES."""
+"""`toolchart export`: print a conversation as messages or records."""
 
 from __future__ import annotations
 
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.options import RegisteredName, log_option
+from toolchart.app.cli.parameters.options import NameChoice, log_option
 from toolchart.app.cli.terminal.text import escape_controls
-from toolchart.engine.exchange import EXPORT_FORMATS
-from toolchart.states.descriptors import guard_row, load_row_reference
+from toolchart.engine.exchange.exports import EXPORT_FORMATS
 
 
 @click.command(short_help="Print a conversation in another format.")
@@ -16,25 +15,21 @@ from toolchart.states.descriptors import guard_row, load_row_reference
 @click.option(
     "--format",
     "form",
-    type=RegisteredName(EXPORT_FORMATS),
+    type=NameChoice(list(EXPORT_FORMATS)),
     default="openai",
     show_default=True,
-    help="; ".join(f"{row.name}: {row.summary}" for row in EXPORT_FORMATS.builtin_rows) + ".",
+    help="; ".join(f"{name}: {row.summary}" for name, row in EXPORT_FORMATS.items()) + ".",
 )
-@click.option("--content", is_flag=True, help="With otel: include messages and results in the spans.")
 @log_option
-def command(name: str, form: str, content: bool, log: str | None) -> int:
+def command(name: str, form: str, log: str | None) -> int:
     """Print a conversation in another format.
 
     \b
     Example:  toolchart export 5f0c > chat.json
-              toolchart export 5f0c --format otel
+              toolchart export 5f0c --format jsonl > 5f0c.jsonl
     """
-    row = EXPORT_FORMATS.find(form)
     with open_log_for_reading(log) as store:
-        conversation = find_conversation(store, name)
-        with guard_row(row):
-            exported = load_row_reference(row, row.export)(store, conversation, content=content)
+        exported = EXPORT_FORMATS[form].export(store, find_conversation(store, name))
     if isinstance(exported, str):
         click.echo(escape_controls(exported), nl=False)
     else:

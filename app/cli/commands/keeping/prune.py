@@ -19,7 +19,7 @@ from toolchart.app.cli.parameters.keys import (
 from toolchart.app.cli.parameters.options import Age, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
-from toolchart.engine.exchange.archive import archive_conversations
+from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
 from toolchart.engine.log.sealing.log_seals import bury_conversations
@@ -52,9 +52,7 @@ from toolchart.states.ports import Store
     help="Seal journal of this log: gets a tombstone of what is deleted, before it is deleted.",
 )
 @click.option(
-    "--archive",
-    metavar="WHERE",
-    help="Folder or URL (fsspec: s3://, gs://, ...) that gets the records before they are deleted.",
+    "--archive", metavar="FILE", help="New file that gets the records, one per line, before they are deleted."
 )
 @click.option("--vacuum", is_flag=True, help="Then shrink a SQLite file; it cannot be written meanwhile.")
 @key_option
@@ -83,8 +81,8 @@ def command(
 
     \b
     Example:  toolchart prune --older-than 30d --dry-run
-              toolchart prune --older-than 30d --keep 1000 --archive old-logs/ --vacuum
-              toolchart prune --owner anna --archive for-anna/
+              toolchart prune --older-than 30d --keep 1000 --archive old.jsonl --vacuum
+              toolchart prune --owner anna --archive anna.jsonl
     """
     if owner is not None and (older_than is not None or keep is not None):
         raise click.UsageError("--owner deletes conversations of any age: leave out --older-than and --keep.")
@@ -102,7 +100,7 @@ def command(
         names = [age.conversation for age in ages if age.conversation not in kept]
         if not dry_run:
             if archive is not None:
-                archive_conversations(store, names, archive)
+                write_records(store, names, archive)
             tombstone(store, names)
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
@@ -128,7 +126,7 @@ def _delete_owned(
         require_erasable(store, names)
         if not dry_run:
             if archive is not None:
-                archive_conversations(store, names, archive)
+                write_records(store, names, archive)
             write_tombstone(store, names)
             erase_owned(store, owner, names)
     for name in names:
