@@ -59,7 +59,7 @@ def test_an_unusable_spec(run_cli: RunCli, work_dir: Path, text: str | None, mes
     [
         ("rnu", "Did you mean 'run'"),
         ("frobnicate", "Commands: run, chat, mcp, serve, "),
-        ("run", "Missing argument 'SPEC'"),
+        ("run", "'SPEC'"),
         ("run quickstart x --var novalue", "not of the form name=value"),
         ("run quickstart x --var =v", "not of the form name=value"),
         ("run quickstart x --var a..b=v", "not of the form name=value"),

@@ -93,8 +93,8 @@ def test_an_answer_that_does_not_fit_changes_nothing(run_cli: RunCli, agent: Cal
     run_cli(*RUN)
     before = run_cli("show", "c", "--json").out
     for content, words in (
-        ('{"publish": "yes"}', "publish: the answer to 'ask_editor' does not fit its form: 'yes' is not"),
-        ('{"copies": 1}', "'publish' is a required property"),
+        ('{"publish": "yes"}', "publish: the answer to 'ask_editor' does not fit its form: 'yes'"),
+        ('{"copies": 1}', "does not fit its form: 'publish'"),
         ("[1]", "--answer"),
         ("{", "--answer"),
     ):
@@ -171,12 +171,7 @@ def test_each_field_of_a_form_is_asked_in_turn(tmp_path: Path, agent: Callable[.
     assert code == 0
     assert "Publish the draft?" in screen
     assert "Shall it go out?" in screen
-    for words in (
-        "'perhaps' is not of type 'boolean'",
-        "a value is needed",
-        "'fax' is not one of",
-        "minimum",
-    ):
+    for words in ("'perhaps' is not", "a value is needed", "'fax' is not", "0 is"):
         assert words in screen
     assert "published in mail, 3 copies: well done" in screen
 

@@ -93,7 +93,7 @@ def test_a_handler_beside_the_spec_is_imported(run_cli: RunCli, tmp_path: Path, 
     ("text", "handler", "words"),
     [
         ("def broken(:\n", "NAME:f", "NAME.py:1: "),
-        ("\nx = 1 / 0\n", "NAME:f", "NAME.py:2: ZeroDivisionError: division by zero"),
+        ("\nx = 1 / 0\n", "NAME:f", "NAME.py:2: ZeroDivisionError: "),
         ("import no_such_package\n", "NAME:f", "NAME.py:1: ModuleNotFoundError"),
         ("def look_up() -> str:\n    return 'x'\n", "NAME:lookup", "did you mean 'look_up'?"),
         ("", "NAM:f", "did you mean 'NAME'?"),

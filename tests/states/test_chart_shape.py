@@ -102,7 +102,7 @@ SHAPES: list[tuple[str, int, str]] = [
     ("states:\n  a: {enter: !!set {b}}", 2, "a chart holds no set"),
     ('states:\n  a: {enter: "\\ud800"}', 2, "not Unicode text"),
     ("states:\n  ? [a]\n  : {}", 2, "a key is a word"),
-    ("states:\n  a: {}\n---\nstates: {}", 3, "single document"),
+    ("states:\n  a: {}\n---\nstates: {}", 3, "not valid YAML"),
     ("states:\n  a: {enter: \x07}", 2, "U+0007"),
     ("# nothing", 1, "a chart is a mapping"),
     ("[]", 1, "a chart is a mapping"),

@@ -220,7 +220,7 @@ def test_a_pattern_is_matched_with_a_very_long_text() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     check = ArgumentCheck(schema, "t")
     assert check.describe_problem({"a": "a" * 20_000}) is None
-    assert "does not match" in str(check.describe_problem({"a": "a" * 20_000 + "!"}))
+    assert check.describe_problem({"a": "a" * 20_000 + "!"}) is not None
 
 
 def test_endless_nesting_is_refused_not_a_crash() -> None:
