@@ -35,52 +35,29 @@ def map_reasons(paths: Paths) -> dict[tuple[str, int], str]:
     return {untaken.transition.key: untaken.reason for untaken in paths.untaken_transitions}
 
 
-@pytest.fixture(scope="module")
-def all_paths() -> dict[str, Paths]:
-    """The scenarios of every shipped chart."""
-    return {name: find_paths(name) for name in list_shipped_charts()}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", list_shipped_charts())
-def test_every_transition_is_taken_or_explained(all_paths: dict[str, Paths], name: str) -> None:
-    """Scenarios take every transition of a shipped chart except those listed in IMPOSSIBLE."""
-    paths = all_paths[name]
-    taken_keys = {transition.key for scenario in paths for transition in scenario.transitions}
-    assert {
-        transition.key for transition in list_transitions(load_chart(name))
-    } - taken_keys == IMPOSSIBLE.get(name, set())
-    assert map_reasons(paths).keys() == IMPOSSIBLE.get(name, set())
+def test_scenarios_of_a_shipped_chart(name: str) -> None:
+    """Scenarios take every transition of a shipped chart except those in IMPOSSIBLE, which are explained.
 
-
-@pytest.mark.parametrize("name", list_shipped_charts())
-def test_scenarios_are_whole_turns_that_run(all_paths: dict[str, Paths], name: str) -> None:
-    """A scenario drives the real core to a final state, takes what it lists, and its log replays."""
-    for scenario in all_paths[name]:
+    Each drives the real core to a final state, takes what it lists, and its log replays; each takes a
+    transition that no other one takes. Their logs together enter every state.
+    """
+    paths, impossible = find_paths(name), IMPOSSIBLE.get(name, set())
+    times = Counter(transition.key for scenario in paths for transition in scenario.transitions)
+    assert {transition.key for transition in list_transitions(load_chart(name))} - set(times) == impossible
+    assert map_reasons(paths).keys() == impossible
+    for scenario in paths:
         steps = scenario.run_steps()
         taken_keys = {(fired.source, fired.row) for step in steps for fired in step.fired}
         assert taken_keys == {transition.key for transition in scenario.transitions}
+        assert any(times[key] == 1 for key in taken_keys)
         assert steps[-1].target == scenario.ends_in
         assert steps[-1].snapshot.is_over
         assert len(list(replay(scenario.write_log(), "scripted"))) == len(scenario.events) + 1
-
-
-@pytest.mark.parametrize("name", list_shipped_charts())
-def test_no_scenario_is_superfluous(all_paths: dict[str, Paths], name: str) -> None:
-    """Each scenario takes a transition that no other one takes."""
-    times = Counter(transition.key for scenario in all_paths[name] for transition in scenario.transitions)
-    assert all(
-        any(times[transition.key] == 1 for transition in scenario.transitions) for scenario in all_paths[name]
-    )
-
-
-def test_every_state_is_entered(all_paths: dict[str, Paths]) -> None:
-    """All scenarios of a chart together enter every state and take every transition that can be taken."""
-    for name, paths in all_paths.items():
-        whole = measure_coverage(name, (scenario.write_log() for scenario in paths))
-        assert whole.missing_states == ()
-        untaken = {*whole.missing_transitions, *whole.idle_transitions}
-        assert {transition.key for transition in untaken} == IMPOSSIBLE.get(name, set())
+    whole = measure_coverage(name, (scenario.write_log() for scenario in paths))
+    assert whole.missing_states == ()
+    untaken = {*whole.missing_transitions, *whole.idle_transitions}
+    assert {transition.key for transition in untaken} == impossible
 
 
 def test_a_state_that_nothing_enters_is_the_reason() -> None:
