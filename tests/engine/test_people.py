@@ -113,7 +113,7 @@ def test_an_answer_by_api_goes_on_with_the_turn(content: dict[str, Any], answer:
 def test_an_answer_that_does_not_fit_is_refused_before_anything_is_written(
     content: dict[str, Any], path: str | None, words: str
 ) -> None:
-    """The error names the field and what is wrong in it; the log is unchanged, and the question still waits."""
+    """The error names the field and the wrong value; the log is unchanged, and the question still waits."""
     engine = make_editor()
     engine.run("the draft", conversation="c")
     before = list(engine.store.read_lines("c"))

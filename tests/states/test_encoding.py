@@ -344,7 +344,7 @@ def test_reading_is_strict(data: dict[str, object], words: str) -> None:
 
 def test_a_whole_value_is_named_by_its_root() -> None:
     """An error about the value itself has the place `/`."""
-    with pytest.raises(ValueError, match="^/: "):
+    with pytest.raises(ValueError, match=r"^/: "):
         decode(Settings, [])
 
 
