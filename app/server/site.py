@@ -17,7 +17,6 @@ from toolchart.app.server.access.tokens import Access, NewToken, TokenTable
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.app.server.conversations.live_turns import LiveTurns
 from toolchart.app.server.protocols.client_tools import ClientTools
-from toolchart.engine.log.sealing.keys import SealVerifier
 from toolchart.engine.runtime.engine import Engine
 
 _ERRORS_S = 2.0
@@ -64,10 +63,6 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     is_tls: bool = False
     results: str = ".toolchart/models.json"
     """The file with the scores of models."""
-    seals: str = ""
-    """The seal journal that pages check conversations against; empty for none."""
-    seal_verifier: SealVerifier | None = None
-    """Knows the keys that may have signed the seals."""
     allow_inline: bool = False
     """Whether the testing API takes configurations of mock and builtin tools from requests."""
     edit_folder: str | None = None

@@ -1,130 +1,151 @@
-"""Seals: record count and newest hash of a conversation, kept elsewhere to detect missing records.
+"""Seals: how many records conversations have and the hash of the newest one, kept outside the log.
 
-The hash chain shows every change except one: records removed from its end. A seal holds the number of
-records and the hash of the newest one. With a key it is signed (HMAC-SHA-256), so that a person who can
-write the log and the seal still cannot forge a seal. A conversation may grow after it was sealed.
+The hash chain shows every change of a log but two: records that are missing at an end, and a log that was
+written anew. A seal shows them. It is a file with one line of JSON:
+
+    {"seal":1,"at":"...","heads":[["5f0c",12,"..."]],"key":"ed25519:...","signature":"..."}
+
+Signed are the bytes before `,"signature":"` with `}` after them. A conversation may grow after it was sealed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Iterator
+import base64
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import orjson
 
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.canonical_json import encode_canonical
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.states.ports import Store
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 SEAL_VERSION = 1
 
+CONTEXT = b"toolchart seal\n"
+"""Stands before the bytes that are signed: no signature for another purpose passes for one of a seal."""
 
-class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """The seal of one conversation."""
+_SIGNATURE_KEY = b',"signature":"'
 
-    conversation: str
-    records: int
-    head: str
-    """Hash of record `records - 1`."""
+Head = tuple[str, Annotated[int, msgspec.Meta(ge=1)], str]
+"""A conversation, its number of records, and the hash of the newest one."""
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a seal says."""
+
+    seal: int
+    """`SEAL_VERSION`."""
     at: str
-    """Time of the seal: RFC 3339, UTC."""
-    hmac: str | None = None
-    """Signature, where the seal was made with a key."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The seal as JSON data."""
-        signature = {} if self.hmac is None else {"hmac": self.hmac}
-        return {**_encode_signed_fields(self), **signature}
+    """When it was made: RFC 3339, UTC."""
+    heads: list[Head]
+    key: str = ""
+    """What signed it: `ed25519:` and the fingerprint of the key; empty for nothing."""
 
 
-def seal_conversation(store: Store, conversation: str, at: str, key: bytes | None = None) -> Seal:
-    """The seal of a conversation at its newest record.
-
-    Raises:
-        SpecError: there is no such conversation.
-    """
-    newest = store.read_last_line(conversation)
-    if newest is None:
-        raise SpecError(f"there is no conversation {conversation!r} in this log")
-    unsigned_seal = Seal(
-        conversation=conversation, records=newest[0] + 1, head=compute_line_hash(newest[1]), at=at
-    )
-    if key is None:
-        return unsigned_seal
-    return Seal(
-        conversation=unsigned_seal.conversation,
-        records=unsigned_seal.records,
-        head=unsigned_seal.head,
-        at=at,
-        hmac=_compute_signature(unsigned_seal, key),
-    )
+_decoder = msgspec.json.Decoder(Seal)
 
 
-def read_seals(text: bytes, source: str) -> Iterator[Seal]:
-    """The seals of a file: one JSON object a line.
+def encode_seal(heads: Sequence[Head], at: str, key: Ed25519PrivateKey | None) -> bytes:
+    """The line of a seal, signed where there is a key."""
+    content: dict[str, Any] = {"seal": SEAL_VERSION, "at": at, "heads": heads}
+    signature = b""
+    if key is not None:
+        content["key"] = _name_key(key.public_key())
+    body = msgspec.json.encode(content)
+    if key is not None:
+        signature = base64.b64encode(key.sign(CONTEXT + body))
+    return b'%b%b%b"}' % (body[:-1], _SIGNATURE_KEY, signature)
+
+
+def write_seal(path: str, line: bytes) -> None:
+    """Write a seal to a new file.
 
     Raises:
-        SpecError: a line is not a seal; names file and line.
+        SpecError: the file exists, or cannot be written.
     """
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(handle)
+    except FileExistsError:
+        raise SpecError(
+            "the file exists already", file=path, hint="a seal is never overwritten: name another file"
+        ) from None
+    except OSError as error:
+        raise SpecError(f"the seal cannot be written: {error.strerror}", file=path) from None
+
+
+def read_seal(path: str, keys: Iterable[Ed25519PublicKey] = ()) -> Seal:
+    """The seal of a file, with its signature checked: strictly, where keys are given.
+
+    Raises:
+        SpecError: the file cannot be read, or is no seal.
+        LogDamaged: its signature is wrong, or there is none although keys are given.
+        MissingKey: it is signed with a key that is not given.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SpecError(f"the seal cannot be read: {error.strerror}", file=path) from None
+    # Only what is signed is decoded: a key that stands twice cannot say something else than the signature.
+    body, _, tail = data.strip().rpartition(_SIGNATURE_KEY)
+    try:
+        seal = _decoder.decode(body + b"}")
+        signature = base64.b64decode(tail.removesuffix(b'"}'), validate=True)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise SpecError("this file is no seal", file=path) from None
+    if seal.seal != SEAL_VERSION:
+        raise SpecError(f"this seal has version {seal.seal}; this Toolchart reads {SEAL_VERSION}", file=path)
+    _check_signature(seal, signature, body + b"}", path, keys)
+    return seal
+
+
+def _check_signature(
+    seal: Seal, signature: bytes, body: bytes, path: str, keys: Iterable[Ed25519PublicKey]
+) -> None:
+    keys_by_name = {_name_key(key): key for key in keys}
+    if not seal.key:
+        if signature or keys_by_name:
+            raise LogDamaged(f"{path}: this seal is not signed with the given key")
+        return
+    if seal.key not in keys_by_name:
+        raise MissingKey(
+            f"{path}: this seal is signed ({seal.key}), and its key is not given\n  name it with --key FILE"
+        )
+    from toolchart.tools.signing_keys import has_valid_signature  # late: few seals are signed
+
+    if not has_valid_signature(keys_by_name[seal.key], signature, CONTEXT + body):
+        raise LogDamaged(f"{path}: its signature is wrong: it was not made with this key")
+
+
+def _name_key(key: Ed25519PublicKey) -> str:
+    """What a seal says about the key that signed it."""
+    from toolchart.tools.signing_keys import PREFIX, compute_fingerprint
+
+    return f"{PREFIX}{compute_fingerprint(key)}"
+
+
+def find_lost_records(store: Store, seal: Seal, only: str | None = None) -> Iterator[LogDamaged]:
+    """What a log lacks of that which was sealed; of one conversation or of all."""
+    for conversation, count, head in seal.heads:
+        if only not in (None, conversation):
             continue
-        try:
-            data = orjson.loads(line)
-            version = data.pop("seal")
-            parsed_seal = Seal(**data)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            raise SpecError("this line is not a seal", file=source, line=number) from None
-        if version != SEAL_VERSION:
-            raise SpecError(
-                f"this seal has version {version}; this Toolchart reads {SEAL_VERSION}",
-                file=source,
-                line=number,
-            )
-        yield parsed_seal
-
-
-def check_seal(store: Store, seal: Seal, key: bytes | None = None) -> None:
-    """Check that a conversation still has all records that it had when it was sealed.
-
-    Raises:
-        LogDamaged: records are missing or changed, or the seal was not made with this key.
-    """
-    if key is not None and not hmac.compare_digest(seal.hmac or "", _compute_signature(seal, key)):
-        raise LogDamaged("its seal was not made with this key", conversation=seal.conversation)
-    last_seq = seal.records - 1
-    line = next(islice(store.read_lines(seal.conversation, last_seq), 1), None)
-    if line is None:
-        newest = store.read_last_line(seal.conversation)
-        record_count = 0 if newest is None else newest[0] + 1
-        raise LogDamaged(
-            f"it had {seal.records} records when it was sealed ({seal.at}) and has {record_count}: "
-            "its end was cut off",
-            conversation=seal.conversation,
-            seq=record_count,
-        )
-    if compute_line_hash(line) != seal.head:
-        raise LogDamaged(
-            f"it is not the record that was sealed ({seal.at})", conversation=seal.conversation, seq=last_seq
-        )
-
-
-def _encode_signed_fields(seal: Seal) -> dict[str, Any]:
-    """The fields of a seal that its signature covers, as JSON data."""
-    return {
-        "seal": SEAL_VERSION,
-        "conversation": seal.conversation,
-        "records": seal.records,
-        "head": seal.head,
-        "at": seal.at,
-    }
-
-
-def _compute_signature(seal: Seal, key: bytes) -> str:
-    """HMAC-SHA-256 over the canonical JSON of the signed fields."""
-    return hmac.new(key, encode_canonical(_encode_signed_fields(seal)), hashlib.sha256).hexdigest()
+        had = f"it had {count} records when it was sealed ({seal.at})"
+        line = next(islice(store.read_lines(conversation, count - 1), 1), None)
+        if line is None:
+            newest = store.read_last_line(conversation)
+            left = 0 if newest is None else newest[0] + 1
+            problem = f"{had} and has {left}: its end was cut off" if left else f"{had} and is gone"
+            yield LogDamaged(problem, conversation=conversation, seq=left if left else None)
+        elif compute_line_hash(line) != head:
+            problem = f"it is not the record that was sealed ({seal.at})"
+            yield LogDamaged(problem, conversation=conversation, seq=count - 1)

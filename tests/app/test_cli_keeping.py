@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,58 +41,52 @@ def list_ids(result: Any) -> list[str]:
 
 
 def test_a_seal_detects_removed_records(run_in_log: RunCli, work_dir: Path) -> None:
-    """`verify --seal FILE` detects records removed from the end since then."""
-    (work_dir / "seals").write_text(run_in_log("seal").out, "utf-8")
-    assert run_in_log("verify", "--seal", "seals").code == 0
+    """`verify --seal FILE` detects records removed from the end since `verify --seal-to FILE`."""
+    assert run_in_log("verify", "--seal-to", "seal.json").code == 0
+    assert run_in_log("verify", "--seal", "seal.json").code == 0
     run_in_log("run", "quickstart", "2+2", "--conversation", "sum")
-    assert "3 of 3 seals are valid" in run_in_log("verify", "--seal", "seals").err
+    assert "3 of 3 sealed conversations" in run_in_log("verify", "--seal", "seal.json").err
     with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
         database.execute("DELETE FROM records WHERE id >= (2 << 32) + 4 AND id < 3 << 32")
         database.execute("DELETE FROM small_values WHERE conversation = 'time' AND key >= '000000000004'")
     assert run_in_log("verify").code == 0, "the chain alone cannot tell"
-    result = run_in_log("verify", "--seal", "seals")
+    result = run_in_log("verify", "--seal", "seal.json", "--seal-to", "next.json")
     assert result.code == 5
     assert "conversation time, record 4: it had 6 records" in result.err
-    assert "2 of 3 seals are valid" in result.err
-    assert run_in_log("verify", "sum", "--seal", "seals").code == 0
+    assert "2 of 3 sealed conversations" in result.err
+    assert not (work_dir / "next.json").exists(), "a loss is not sealed over"
+    assert run_in_log("verify", "sum", "--seal", "seal.json").code == 0
 
 
-def test_seals_are_signed_with_a_key(
-    run_in_log: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The key comes from a file or the environment; a seal signed with another key is refused."""
-    (work_dir / "key").write_text("one\n", "utf-8")
-    (work_dir / "key").chmod(0o600)
-    (work_dir / "empty").write_text("", "utf-8")
-    (work_dir / "empty").chmod(0o600)
-    (work_dir / "seals").write_text(run_in_log("seal", "sum", "--key-file", "key").out, "utf-8")
-    result = run_in_log("verify", "--seal", "seals")
-    assert (result.code, "its key is not given" in result.err) == (2, True), "signed, so it needs the key"
-    assert run_in_log("verify", "--seal", "seals", "--key-file", "key").code == 0
-    monkeypatch.setenv("TOOLCHART_SEAL_KEY", "two")
-    assert run_in_log("verify", "--seal", "seals").code == 5
-    assert run_in_log("seal", "--key-file", "empty").code == 2
-    assert run_in_log("seal", "--key-file", "none").code == 2
-    assert run_in_log("verify", "--seal", "none").code == 2
+def test_a_seal_of_one_conversation(run_in_log: RunCli, work_dir: Path) -> None:
+    """With CONVERSATION only that one is sealed; a damaged log is not sealed."""
+    assert run_in_log("verify", "sum", "--seal-to", "one.json").code == 0
+    assert [head[:2] for head in json.loads((work_dir / "one.json").read_text())["heads"]] == [["sum", 6]]
+    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
+        database.execute("UPDATE records SET line = replace(line, '459', '460')")
+    assert run_in_log("verify", "--seal-to", "all.json").code == 5
+    assert not (work_dir / "all.json").exists()
 
 
-def test_a_seal_journal_with_keys_and_tombstones(run_in_log: RunCli, work_dir: Path) -> None:
-    """`seal --to`, `prune --seals` and `verify --seal` agree, with Ed25519 keys from a file or the spec."""
+def test_seals_are_signed_with_a_key(run_in_log: RunCli, work_dir: Path) -> None:
+    """`--key-file` signs; the public key comes from `--key` or the spec. A seal is never overwritten, and
+    after `prune` a new one is made."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (work_dir / "seal.pem").write_bytes(pem)
-    result = run_in_log("seal", "--to", "seals", "--key-file", "seal.pem")
+    (work_dir / "seal.pub").write_text(format_public_key(key.public_key()), "utf-8")
+    make = ("verify", "--seal-to", "seal.json", "--key-file", "seal.pem")
+    result = run_in_log(*make)
     assert (result.code, "chmod 600" in result.err) == (2, True), "others can read the key"
     (work_dir / "seal.pem").chmod(0o600)
-    (work_dir / "seal.pub").write_text(format_public_key(key.public_key()), "utf-8")
-    first = run_in_log("seal", "--to", "seals", "--key-file", "seal.pem")
-    assert first.code == 0
-    words = ("verify", "--seal", "seals")
+    assert run_in_log(*make).code == 0
+    assert stat.S_IMODE((work_dir / "seal.json").stat().st_mode) == 0o600
+    result = run_in_log(*make)
+    assert (result.code, "never overwritten" in result.err) == (2, True)
+    words = ("verify", "--seal", "seal.json")
     assert run_in_log(*words, "--key", "seal.pub").code == 0
-    assert run_in_log(*words).code == 2, "a signed seal without its key"
-    anchor = first.err.split()[-1]
-    assert run_in_log(*words, "--key", "seal.pub", "--anchor", anchor).code == 0
-    assert run_in_log(*words, "--key", "seal.pub", "--anchor", "0" * 64).code == 5
+    result = run_in_log(*words)
+    assert (result.code, "its key is not given" in result.err) == (2, True)
     (work_dir / "agent.json").write_text(
         json.dumps(
             {
@@ -103,17 +98,14 @@ def test_a_seal_journal_with_keys_and_tombstones(run_in_log: RunCli, work_dir: P
         "utf-8",
     )
     assert run_in_log(*words, "--spec", "agent.json").code == 0
-    pruned = run_in_log("prune", "--keep", "1", "--seals", "seals", "--key-file", "seal.pem")
+    pruned = run_in_log("prune", "--keep", "1")
     assert (pruned.code, pruned.out.split()) == (0, ["sum", "time"])
-    assert run_in_log(*words, "--key", "seal.pub").code == 0
-    assert run_in_log("seal", "--to", "seals", "--key-file", "seal.pem").code == 0
-    with sqlite3.connect(work_dir / DEFAULT_LOG) as database:
-        for table in ("conversations", "records", "small_values", "parts"):
-            database.execute(f"DELETE FROM {table}")
-    assert run_in_log("verify").code == 0
-    assert "gone, without a tombstone" in run_in_log(*words, "--key", "seal.pub").err
-    (work_dir / "seals").write_bytes(b"")
-    assert "there is no seal in this file" in run_in_log(*words, "--key", "seal.pub").err
+    assert "is gone" in run_in_log(*words, "--key", "seal.pub").err
+    assert run_in_log("verify", "--seal-to", "later.json").code == 0
+    result = run_in_log("verify", "--seal", "later.json", "--key", "seal.pub")
+    assert (result.code, "not signed" in result.err) == (5, True)
+    for wrong in (("--seal", "none"), ("--seal", "seal.json", "--key", "none"), ("--key-file", "seal.pem")):
+        assert run_in_log("verify", *wrong).code == 2
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,6 @@ from agents import make_engine, reply_with_calls
 from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.sealing.journal import Journal
-from toolchart.engine.log.sealing.keys import SealSigner
-from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.log.secrecy.envelopes import find_envelope
 from toolchart.engine.log.secrecy.keys import LogKeys, add_key, parse_keys, read_key_file
 from toolchart.engine.log.stores import open_store, open_store_for_reading
@@ -147,18 +144,6 @@ def test_cut_and_pasted_ciphertext_is_found() -> None:
     for seq, _ in list(inner.read_checkpoints("c")):
         inner.write_checkpoint("c", seq, next(iter(inner.read_checkpoints("d")))[1])
     assert list_outcomes(store)[0] is LogDamaged
-
-
-def test_seals_hold_with_and_without_the_key() -> None:
-    """A seal over an encrypted log is the same with and without the key; both find removed records."""
-    inner = MemoryStore()
-    store = EncryptedStore(inner, LogKeys([NEW]))
-    run_turn(store)
-    seals = [seal_log(log, Journal(), "2026-01-01T00:00:00Z", SealSigner()) for log in (store, inner)]
-    assert seals[0] == seals[1]
-    assert list_outcomes(inner) == [MissingKey]
-    del inner._lines["c"][2]
-    assert list_outcomes(inner) == [LogDamaged]
 
 
 def test_no_two_messages_have_the_same_key_and_nonce() -> None:

@@ -12,9 +12,6 @@ from postgres_database import create_database
 
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.sealing.journal import Journal
-from toolchart.engine.log.sealing.keys import SealSigner
-from toolchart.engine.log.sealing.log_seals import seal_log
 from toolchart.engine.log.secrecy.copying import copy_log
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store, open_store_for_reading
@@ -22,7 +19,7 @@ from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.ownership import Message, encode_message
-from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey, ToolchartError
+from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey
 from toolchart.states.events import Cancelled
 from toolchart.states.ports import Store
 
@@ -219,16 +216,3 @@ def test_a_mixed_log_is_copied_where_the_operator_accepts_it(tmp_path: Path) -> 
     assert [type(outcome) for outcome in verify_store(target)] == [VerifiedConversation] * 3
     source.close()
     target.close()
-
-
-def test_a_seal_needs_no_key(tmp_path: Path) -> None:
-    """With half of the keys a log is sealed as with all of them."""
-    address = str(tmp_path / "log.db")
-    write_turns(address, LogKeys([OLD]), "a")
-    write_turns(address, LogKeys([OLD, NEW]), "b", "a")
-    stores = [open_store_for_reading(address, keys=LogKeys(keys)) for keys in ([NEW], [OLD, NEW])]
-    seals = [seal_log(store, Journal(), "2026-01-01T00:00:00Z", SealSigner()) for store in stores]
-    assert seals[0] == seals[1]
-    assert not any(isinstance(outcome, ToolchartError) for outcome in verify_store(stores[1]))
-    for store in stores:
-        store.close()

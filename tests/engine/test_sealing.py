@@ -1,39 +1,27 @@
-"""Seals of a whole log, tombstones, and the verifier of a stranger who knows the documents."""
+"""Seals of a log, and the verifier of a stranger who knows the documents."""
 
 from __future__ import annotations
 
-import json
-import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 import strangers_verifier as stranger
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from written_logs import write_conversation
 
-from toolchart.engine.log.sealing.journal import Journal, encode_entry, read_journal
-from toolchart.engine.log.sealing.keys import SealSigner, SealVerifier, make_ed25519_signer, make_hmac_signer
-from toolchart.engine.log.sealing.log_seals import check_log, read_leaf, seal_log
-from toolchart.engine.log.sealing.merkle import compute_root
+from toolchart.engine.log.record import seal_line
+from toolchart.engine.log.seal import encode_seal, find_lost_records, read_seal, write_seal
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.tools.signing_keys import format_public_key
 
 AT = "2026-01-01T00:00:00.000Z"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-SIGNERS: dict[str, tuple[SealSigner, SealVerifier, str | None]] = {
-    "none": (SealSigner(), SealVerifier(), None),
-    "hmac": (make_hmac_signer(b"secret"), SealVerifier(b"secret"), "secret"),
-    "ed25519": (
-        make_ed25519_signer(KEY),
-        SealVerifier(None, [KEY.public_key()]),
-        format_public_key(KEY.public_key()),
-    ),
-}
 LOGS = Path(__file__).resolve().parents[1] / "logs"
 
 
@@ -45,49 +33,54 @@ def write_log(names: str = "abc") -> MemoryStore:
     return store
 
 
-def seal(store: MemoryStore, lines: list[bytes], kind: str = "ed25519") -> list[bytes]:
-    """The journal with one more seal."""
-    signer, verifier, _ = SIGNERS[kind]
-    journal = read_journal(b"\n".join(lines), "seals", verifier) if lines else Journal()
-    return [*lines, seal_log(store, journal, AT, signer)]
+def seal(store: MemoryStore, folder: Path, key: Ed25519PrivateKey | None) -> Path:
+    """The file of a seal over all conversations."""
+    intact = [outcome for outcome in verify_store(store) if isinstance(outcome, VerifiedConversation)]
+    path = folder / f"{len(list(folder.iterdir()))}.json"
+    heads = [(outcome.conversation, outcome.records, outcome.head) for outcome in intact]
+    write_seal(str(path), encode_seal(heads, AT, key))
+    return path
 
 
-def find_problems(store: MemoryStore, lines: list[bytes], kind: str = "ed25519") -> str:
-    """What the log lacks by its journal, as text."""
-    journal = read_journal(b"\n".join(lines), "seals", SIGNERS[kind][1])
-    return "\n".join(str(damage) for damage in check_log(store, journal))
+def find_problems(store: MemoryStore, path: Path, keys: list[Ed25519PublicKey]) -> str:
+    """What the log lacks by its seal, as text."""
+    return "\n".join(str(damage) for damage in find_lost_records(store, read_seal(str(path), keys)))
 
 
-# -- the tree --------------------------------------------------------------------------------------
-
-
-def test_the_empty_tree() -> None:
-    """Source: RFC 9162, section 2.1.1: the root of no leaves is the hash of nothing."""
-    assert compute_root([]) == stranger.compute_root([])
+def check_as_stranger(path: Path, store: MemoryStore, key: Ed25519PrivateKey | None) -> None:
+    """Check log and seal as somebody does who knows the documents only."""
+    logs = {name: list(store.read_lines(name)) for name in store.list_conversations()}
+    public = None if key is None else format_public_key(key.public_key())
+    stranger.check_seal(path.read_bytes(), logs, public)
 
 
 # -- seals -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", SIGNERS)
-def test_seals_find_what_is_gone(kind: str) -> None:
-    """Seals hold while the log grows; a cut end, a rewritten or missing conversation is found."""
+@pytest.mark.parametrize("key", [None, KEY])
+def test_seals_find_what_is_gone(key: Ed25519PrivateKey | None, tmp_path: Path) -> None:
+    """A seal holds while the log grows; cut ends, a rewritten and a missing conversation are found, here and
+    by the stranger. Every shortened log has a valid chain."""
     store = write_log()
-    lines = seal(store, [], kind)
+    path, public = seal(store, tmp_path, key), [] if key is None else [key.public_key()]
     write_conversation(store, name="d")
-    lines = seal(store, lines, kind)
-    assert find_problems(store, lines, kind) == ""
-    stranger.check_journal(lines, SIGNERS[kind][2])
+    assert find_problems(store, path, public) == ""
+    check_as_stranger(path, store, key)
+    count = len(list(store.read_lines("b")))
     for change, words in (
-        (lambda s: cut_end(s, "b"), "its end was cut off"),
-        (lambda s: s.delete("c"), "gone, without a tombstone"),
-        (lambda s: rewrite(s, "d"), "not what was sealed"),
+        *(
+            (partial(cut_end, name="b", left=left), f"and has {left}: its end was")
+            for left in range(1, count)
+        ),
+        (lambda s: s.delete("c"), "is gone"),
+        (partial(rewrite, name="a"), "not the record that was sealed"),
     ):
         changed = copy_store(store)
         change(changed)
-        assert words in find_problems(changed, lines, kind)
-        with pytest.raises(LogDamaged):
-            seal(changed, lines, kind)
+        assert {type(outcome) for outcome in verify_store(changed)} == {VerifiedConversation}
+        assert words in find_problems(changed, path, public)
+        with pytest.raises(ValueError, match="is not what was sealed"):
+            check_as_stranger(path, changed, key)
 
 
 def copy_store(store: MemoryStore) -> MemoryStore:
@@ -98,90 +91,63 @@ def copy_store(store: MemoryStore) -> MemoryStore:
     return copied
 
 
-def cut_end(store: MemoryStore, name: str) -> None:
-    """Remove the newest record."""
+def cut_end(store: MemoryStore, name: str, left: int) -> None:
+    """Remove the newest records."""
     lines = list(store.read_lines(name))
     store.delete(name)
-    store.append(name, 0, lines[:-1])
+    store.append(name, 0, lines[:left])
 
 
 def rewrite(store: MemoryStore, name: str) -> None:
     """Replace a conversation by another one of the same length and id."""
-    other = MemoryStore()
-    write_conversation(other, name=name)
     lines = list(store.read_lines(name))
-    changed = json.loads(lines[-1])
-    changed["at"] = "2027-01-01T00:00:00.000Z"
-    body = json.dumps({key: value for key, value in changed.items() if key != "hash"}).encode()
-    digest = compute_line_hash(body[:-1] + b',"hash":"' + b"0" * 64 + b'"}')
+    line, _ = seal_line(lines[-1][:-75].replace(b'"at":"2', b'"at":"3') + b"}")
     store.delete(name)
-    store.append(name, 0, [*lines[:-1], body[:-1] + b',"hash":"%b"}' % digest.encode()])
+    store.append(name, 0, [*lines[:-1], line])
 
 
-@pytest.mark.parametrize("kind", SIGNERS)
-def test_a_changed_journal_is_found(kind: str) -> None:
-    """No byte of a journal can be changed, and no entry but the newest removed."""
-    store = write_log()
-    lines = seal(store, [], kind)
-    write_conversation(store, name="d")
-    lines = seal(store, lines, kind)
-    data = b"\n".join(lines)
-    dice = random.Random(7)
-    for _ in range(200):
-        place = dice.randrange(len(data))
-        changed = bytearray(data)
-        changed[place] ^= 1 << dice.randrange(8)
-        try:
-            read_journal(bytes(changed), "seals", SIGNERS[kind][1])
-        except (LogDamaged, SpecError, MissingKey):
-            continue
-        # Only the time of the newest entry is covered by nothing but a signature.
-        assert kind == "none", changed
-        assert place > len(lines[0])
-    with pytest.raises(LogDamaged, match="does not follow"):
-        read_journal(lines[1], "seals", SIGNERS[kind][1])
-    shortened = read_journal(lines[0], "seals", SIGNERS[kind][1])
-    assert read_journal(data, "seals", SIGNERS[kind][1]).digests[-1] not in shortened.digests
+def test_no_byte_of_a_signed_seal_can_be_changed(tmp_path: Path) -> None:
+    """A changed seal is refused, also where a key of it stands twice."""
+    path = seal(write_log(), tmp_path, KEY)
+    data = path.read_bytes().strip()
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises((LogDamaged, SpecError, MissingKey)):
+            read_seal(str(path), [KEY.public_key()])
+    for twice in (data[:-1] + b',"heads":[]}', data.replace(b',"key"', b',"heads":[],"key"')):
+        path.write_bytes(twice)
+        with pytest.raises((LogDamaged, SpecError)):
+            read_seal(str(path), [KEY.public_key()])
 
 
-def test_keys_are_strict() -> None:
+def test_keys_are_strict(tmp_path: Path) -> None:
     """A signed seal without its key is not checked; an unsigned one is refused where a key is given."""
-    store = write_log()
-    other = SealVerifier(None, [Ed25519PrivateKey.from_private_bytes(b"x" * 32).public_key()])
-    for kind in ("hmac", "ed25519"):
-        (line,) = seal(store, [], kind)
-        for verifier in (SealVerifier(), other):
-            with pytest.raises(MissingKey):
-                read_journal(line, "seals", verifier)
-    with pytest.raises(LogDamaged, match="not made with this key"):
-        read_journal(seal(store, [], "hmac")[0], "seals", SealVerifier(b"wrong"))
+    store, other = write_log(), Ed25519PrivateKey.from_private_bytes(b"x" * 32).public_key()
+    signed = seal(store, tmp_path, KEY)
+    for keys in ([], [other]):
+        with pytest.raises(MissingKey, match="its key is not given"):
+            read_seal(str(signed), keys)
+    with pytest.raises(ValueError, match="another key"):
+        check_as_stranger(seal(store, tmp_path, None), store, KEY)
     with pytest.raises(LogDamaged, match="not signed"):
-        read_journal(seal(store, [], "none")[0], "seals", other)
-    for empty in (b"", b"\n\n"):
-        with pytest.raises(SpecError, match="there is no seal"):
-            read_journal(empty, "seals", SealVerifier())
+        read_seal(str(seal(store, tmp_path, None)), [other])
 
 
-def test_tombstones_explain_what_retention_removed() -> None:
-    """A conversation with a tombstone may be gone; the tree keeps its leaf, and later seals go on."""
-    signer, verifier, key = SIGNERS["ed25519"]
-    store = write_log()
-    lines = seal(store, [])
-    journal = read_journal(lines[0], "seals", verifier)
-    leaves = [read_leaf(store, "a")]
-    lines.append(encode_entry(journal, "tombstone", leaves, AT, signer, "older than 30d"))
-    assert find_problems(store, lines) == "", "the tombstone is written first"
-    store.delete("a")
-    assert find_problems(store, lines) == ""
-    write_conversation(store, name="e")
-    lines = seal(store, lines)
-    journal = read_journal(b"\n".join(lines), "seals", verifier)
-    assert sorted(journal.leaves) == ["a", "b", "c", "e"]
-    assert sorted(journal.tombstones) == ["a"]
-    assert sorted(stranger.check_journal(lines, key)) == ["a", "b", "c", "e"]
-
-
-# -- evidence --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\n\n", b"no", b"[]", b"{}", b'{"seal":1}', b"[" * 5000, b"\xff"),
+        b'{"seal":1,"at":"t","heads":[["c",0,"h"]],"signature":""}',
+        b'{"seal":1,"at":"t","heads":[]}',
+        b'{"seal":2,"at":"t","heads":[],"signature":""}',
+    ],
+)
+def test_other_files_are_no_seal(data: bytes, tmp_path: Path) -> None:
+    """A file of another form, or of another version, is refused with its name."""
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with pytest.raises(SpecError, match="file"):
+        read_seal(str(path))
 
 
 # -- the stranger ----------------------------------------------------------------------------------

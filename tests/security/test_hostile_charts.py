@@ -386,7 +386,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("verify", "--spec", "agent.yaml"),
     ("diff", "c", "d"),
     ("draw", "c"),
-    ("seal",),
     ("convert", "--to", "copied.db"),
     ("coverage", "agent.yaml"),
     *(("export", "c", "--format", form) for form in ("openai", "jsonl")),

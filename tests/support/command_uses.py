@@ -66,7 +66,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("stats",),
     ("stats", "--json"),
     ("verify", "--spec", "agent.yaml"),
-    ("seal",),
     ("replay", "a"),
     ("replay", "a", "--no-wire"),
     ("check", "agent.yaml"),

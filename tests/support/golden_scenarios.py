@@ -14,17 +14,11 @@ from typing import Any
 
 import orjson
 from child_agents import FunctionModel, make_parent_chart
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flow_conversations import CONVERSATIONS
 from golden_feeds import FedClock, run_fed
 
 from toolchart.engine import Engine
 from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.log.seal import seal_conversation
-from toolchart.engine.log.sealing.journal import Journal
-from toolchart.engine.log.sealing.keys import SealSigner, make_ed25519_signer, make_hmac_signer
-from toolchart.engine.log.sealing.log_seals import seal_log
-from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -1191,27 +1185,6 @@ async def run_encryption(world: World) -> None:
         world.store = EncryptedStore(world.kept, keys)
         async with world.open(make_spec("tool_loop"), replies, functions=make_tools()) as engine:
             await engine.arun("Tides?", conversation="c")
-
-
-@golden("erased-and-sealed")
-async def run_erasing(world: World) -> None:
-    """Content of a turn is erased; the log was sealed before, is sealed after, and goes on."""
-    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-    signers = [SealSigner(), make_hmac_signer(b"secret"), make_ed25519_signer(key)]
-    spec = make_spec("tool_loop")
-    replies = [call(LOOK), "Tides rise.", "Bye.", call(LOOK), "Again."]
-    async with world.open(spec, replies, functions=make_tools()) as engine:
-        await engine.arun("Tides?", conversation="c")
-        await engine.arun("Bye?", conversation="c")
-        await engine.arun("Other?", conversation="d")
-        world.seals += [
-            seal_log(world.store, Journal(), world.clock.now(), signer).decode() for signer in signers
-        ]
-        world.seals.append(seal_conversation(world.store, "c", world.clock.now(), b"key").to_dict())
-        choice = ErasureChoice(turns=(1,))
-        erase_content(world.store, "c", choice, at=world.clock.now(), by="ann", reason="asked for")
-        await engine.arun("Again?", conversation="c")
-        world.seals.append(seal_conversation(world.store, "c", world.clock.now()).to_dict())
 
 
 @golden("checkpoints")

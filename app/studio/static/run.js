@@ -221,28 +221,12 @@ offerMessages(conversation);
 
 // -- what is known about the run ----------------------------------------------------------------------
 
-const SEALS = {
-  sealed: ["good", (seal) => `sealed up to record ${seal.records - 1}`],
-  unsealed: ["warn", () => "not sealed yet"],
-  broken: ["bad", () => "seal broken"],
-  unchecked: ["warn", () => "seals not checked"],
-};
-
 async function verify() {
   const badge = document.getElementById("verified");
   const answer = await request(conversationPath(conversation, "/verify"));
   badge.textContent = answer.is_sound ? "hashes verified" : "damaged";
   badge.className = `badge ${answer.is_sound ? "good" : "bad"}`;
-  const problems = answer.seal.problem ? [...answer.problems, answer.seal.problem] : answer.problems;
-  document.getElementById("damage").textContent = problems.join("; ");
-  const known = SEALS[answer.seal.state];
-  if (known) {
-    const seal = document.getElementById("seal");
-    seal.hidden = false;
-    seal.textContent = known[1](answer.seal);
-    seal.className = `badge ${known[0]}`;
-    seal.title = answer.seal.at ? `sealed at ${answer.seal.at}` : "";
-  }
+  document.getElementById("damage").textContent = answer.problems.join("; ");
 }
 
 function count(number, noun) {

@@ -1,1 +1,1 @@
-"""Commands that check, seal, prune, erase, import and export logs."""
+"""Commands that check, prune, erase, import and export logs."""

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log
-from toolchart.app.cli.parameters.keys import (
-    key_option,
-    public_key_option,
-    read_seal_signer,
-    read_seal_verifier,
-)
 from toolchart.app.cli.parameters.options import Age, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
-from toolchart.engine.log.sealing.log_seals import bury_conversations
-from toolchart.engine.log.sealing.witness import Witness
 from toolchart.engine.log.secrecy.owners import erase_owned, list_owned, require_erasable
-from toolchart.engine.runtime.clock import SystemClock
-from toolchart.states.errors import SpecError
-from toolchart.states.ports import Store
 
 
 @click.command(short_help="Delete old conversations.")
@@ -46,35 +34,25 @@ from toolchart.states.ports import Store
 @click.option("--owner", metavar="NAME", help="Delete all conversations of this owner, of any age.")
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option(
-    "--seals",
-    "journal_path",
-    metavar="FILE",
-    help="Seal journal of this log: gets a tombstone of what is deleted, before it is deleted.",
-)
-@click.option(
     "--archive", metavar="FILE", help="New file that gets the records, one per line, before they are deleted."
 )
 @click.option("--vacuum", is_flag=True, help="Then shrink a SQLite file; it cannot be written meanwhile.")
-@key_option
-@public_key_option
 @log_option
 def command(
     older_than: timedelta | None,
     keep: int | None,
     owner: str | None,
     dry_run: bool,
-    journal_path: str | None,
     archive: str | None,
     vacuum: bool,
-    key_file: str | None,
-    public_keys: tuple[str, ...],
     log: str | None,
 ) -> int:
     """Delete whole conversations by age or number, and print their ids. The rest of the log still verifies.
 
     A conversation with an open turn, or that somebody works on, is kept, and so is the parent of a fork that
-    is kept. How many are kept, and why, is printed. Where the log is sealed, name the seal journal: without a
-    tombstone `verify --seal` reports what was deleted as missing. `--vacuum` alone only shrinks the file.
+    is kept. How many are kept, and why, is printed. Where the log is sealed, seal it anew afterwards: for
+    an older seal, what was deleted is missing. `--vacuum` alone only shrinks the
+    file.
 
     `--owner` deletes everything of one owner, agents and forks too, and clears the free space of a SQLite
     file. It deletes nothing while a turn of one is open, or while somebody else has a fork of one.
@@ -89,19 +67,14 @@ def command(
     if older_than is None and keep is None and owner is None and not vacuum:
         raise click.UsageError("Nothing to select by: use --older-than AGE, --keep N, --owner NAME.")
     selects = older_than is not None or keep is not None
-    tombstone = partial(
-        _write_tombstone, journal_path=journal_path, key_file=key_file, public_keys=public_keys
-    )
     if owner is not None:
-        return _delete_owned(owner, log, archive, tombstone, dry_run=dry_run)
+        return _delete_owned(owner, log, archive, dry_run=dry_run)
     with open_log(log) as store:
         ages = list_conversation_ages(store) if selects else []
         kept = find_kept(ages, datetime.now(UTC), older_than=older_than, keep=keep)
         names = [age.conversation for age in ages if age.conversation not in kept]
-        if not dry_run:
-            if archive is not None:
-                write_records(store, names, archive)
-            tombstone(store, names)
+        if archive is not None and not dry_run:
+            write_records(store, names, archive)
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
             store.vacuum()
@@ -112,14 +85,7 @@ def command(
     return SUCCESS
 
 
-def _delete_owned(
-    owner: str,
-    log: str | None,
-    archive: str | None,
-    write_tombstone: Callable[[Store, list[str]], None],
-    *,
-    dry_run: bool,
-) -> int:
+def _delete_owned(owner: str, log: str | None, archive: str | None, *, dry_run: bool) -> int:
     """Delete everything of one owner, and print the ids."""
     with open_log(log) as store:
         names = list_owned(store, owner)
@@ -127,31 +93,11 @@ def _delete_owned(
         if not dry_run:
             if archive is not None:
                 write_records(store, names, archive)
-            write_tombstone(store, names)
             erase_owned(store, owner, names)
     for name in names:
         click.echo(escape_controls(name))
     print_notice(f"{len(names)} conversations {'would be deleted' if dry_run else 'deleted'}")
     return SUCCESS
-
-
-def _write_tombstone(
-    store: Store,
-    names: list[str],
-    *,
-    journal_path: str | None,
-    key_file: str | None,
-    public_keys: tuple[str, ...],
-) -> None:
-    """Say in the seal journal, where there is one, which conversations are about to be deleted."""
-    if journal_path is None or not names:
-        return
-    witness = Witness(journal_path, read_seal_signer(key_file), read_seal_verifier(key_file, public_keys))
-    if not witness.read_newest().count:
-        raise SpecError(
-            "there is no seal in this journal", file=journal_path, hint="make one: toolchart seal"
-        )
-    bury_conversations(store, names, witness, SystemClock().now(), "prune")
 
 
 def _print_names(names: Iterable[str], count: int) -> set[str]:

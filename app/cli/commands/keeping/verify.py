@@ -8,14 +8,15 @@ import click
 
 from toolchart.app.cli.exit_codes import DAMAGED_LOG, NEGATIVE, SUCCESS, USAGE_ERROR
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
-from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_seal_key, read_seal_verifier
+from toolchart.app.cli.parameters.keys import key_option, public_key_option, read_public_keys, read_seal_key
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
 from toolchart.engine.log.reading.chart_differences import OwnCharts
 from toolchart.engine.log.reading.decisions import CheckedDecision, check_decisions
-from toolchart.engine.log.sealing.seal_file import SealFile, read_seal_file
+from toolchart.engine.log.seal import Seal, encode_seal, find_lost_records, read_seal, write_seal
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.runtime.clock import SystemClock
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog, SpecError
 from toolchart.states.ports import Store
@@ -101,19 +102,21 @@ def _print_decision(decision: CheckedDecision, *, as_json: bool) -> None:
 # -- the command ----------------------------------------------------------------------------------------
 
 
-@click.command(short_help="Check a log.")
+@click.command(short_help="Check a log, and seal it.")
 @click.argument("conversation", required=False)
 @click.option(
     "--seal",
     "seal_path",
     type=click.Path(),
     metavar="FILE",
-    help="File with earlier seals: also check that nothing that was sealed was removed.",
+    help="File with an earlier seal: also check that nothing that was sealed was removed.",
 )
 @click.option(
-    "--anchor",
-    metavar="HASH",
-    help="An anchor that `seal` printed: the seals must contain it. Shows a rollback of log and seals.",
+    "--seal-to",
+    type=click.Path(),
+    metavar="FILE",
+    help="Seal what was checked, if all of it is intact: write number of records and newest hash of each "
+    "conversation to a new file.",
 )
 @key_option
 @public_key_option
@@ -128,7 +131,7 @@ def _print_decision(decision: CheckedDecision, *, as_json: bool) -> None:
 def command(
     conversation: str | None,
     seal_path: str | None,
-    anchor: str | None,
+    seal_to: str | None,
     key_file: str | None,
     public_keys: tuple[str, ...],
     spec: str | None,
@@ -138,9 +141,12 @@ def command(
     """Check CONVERSATION, or every conversation of the log, for changed or missing records.
 
     Checks the hash chain, the form of each record, and the order of turns, states and tool calls; without
-    CONVERSATION also every table and file of the log. Writes nothing. Exits with 5 and names the record if
-    something was changed or is missing, and with 2 if something cannot be checked: a foreign file, a newer
+    CONVERSATION also every table and file of the log. Writes nothing to it. Exits with 5 and names the record
+    if something was changed or is missing, and with 2 if something cannot be checked: a foreign file, a newer
     format, a missing key.
+
+    The chain cannot show that the newest records are missing, or that a whole log was written anew. A seal
+    that is kept elsewhere can. Seal anew after `prune`: for an older seal what was deleted is missing.
 
     With --spec, conversations whose chart is none of that agent's are named, with what their charts
     declare and the agent does not; that is no damage, and nobody who goes on with the agent performs it. Each
@@ -150,45 +156,52 @@ def command(
     \b
     Example:  toolchart verify
               toolchart verify 5f0c --json
-              toolchart verify --seal seals.jsonl --key seal.pub
+              toolchart verify --seal-to monday.json --key-file seal.pem
+              toolchart verify --seal monday.json --key seal.pub
               toolchart verify --spec agent.yaml
     """
     spec_keys = tuple(load_spec(spec).seal_keys) if spec is not None else ()
     policy = load_policy(spec) if spec is not None else None
-    verifier = read_seal_verifier(key_file, public_keys, spec_keys)
-    seals = read_seal_file(seal_path, read_seal_key(key_file), verifier, anchor) if seal_path else None
-    if anchor is not None and seals is None:
-        raise click.UsageError("--anchor needs --seal FILE.")
+    if key_file is not None and seal_to is None:
+        raise click.UsageError("--key-file needs --seal-to FILE.")
+    key = read_seal_key(key_file)
+    seal = read_seal(seal_path, read_public_keys(public_keys, spec_keys)) if seal_path else None
     with open_log_for_reading(log) as store:
         try:
             name = find_conversation(store, conversation) if conversation is not None else None
-            log_code = _verify_conversations(store, name, as_json)
-            seal_code = _check_seals(store, seals, name, as_json) if seals is not None else SUCCESS
+            code, heads = _verify_conversations(store, name, as_json)
+            if seal is not None:
+                code = max(code, _check_seal(store, seal, name, as_json))
+            if seal_to is not None and code == SUCCESS:
+                write_seal(seal_to, encode_seal(heads, SystemClock().now(), key))
             if policy is None or spec is None:
-                return max(log_code, seal_code)
+                return code
             names = [name] if name is not None else list(store.list_conversations())
             _compare_charts(store, names, spec, as_json)
-            return max(log_code, seal_code, verify_decisions(store, names, policy, as_json=as_json))
+            return max(code, verify_decisions(store, names, policy, as_json=as_json))
         except (ForeignLog, MissingKey, NewerLog):
             raise
         except LogUnavailable as error:
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
 
 
-def _check_seals(store: Store, seals: SealFile, name: str | None, as_json: bool) -> int:
-    damages = list(seals.find_damage(store, name))
+def _check_seal(store: Store, seal: Seal, name: str | None, as_json: bool) -> int:
+    damages = list(find_lost_records(store, seal, name))
     for damage in damages:
         _print_damage(damage, as_json)
     if not as_json:
-        sealed_count = seals.count_conversations(name)
-        broken_count = len({damage.conversation for damage in damages})
-        print_notice(f"{sealed_count - broken_count} of {sealed_count} seals are valid")
+        count = sum(name in (None, head[0]) for head in seal.heads)
+        print_notice(f"{count - len(damages)} of {count} sealed conversations have all that was sealed")
     return DAMAGED_LOG if damages else SUCCESS
 
 
-def _verify_conversations(store: Store, conversation: str | None, as_json: bool) -> int:
+def _verify_conversations(
+    store: Store, conversation: str | None, as_json: bool
+) -> tuple[int, list[tuple[str, int, str]]]:
+    """Verify one conversation or all. Returns the exit code, and the heads of those that are intact."""
     names = [conversation] if conversation is not None else None
-    verified_count = damaged_count = unchecked_count = record_count = 0
+    damaged_count = unchecked_count = 0
+    heads = []
     total = len(names) if names is not None else None
     for outcome in track_progress(verify_store(store, names), "verifying", total):
         if isinstance(outcome, LogDamaged):
@@ -198,16 +211,16 @@ def _verify_conversations(store: Store, conversation: str | None, as_json: bool)
             unchecked_count += 1
             _print_unchecked(outcome, as_json)
         else:
-            verified_count, record_count = verified_count + 1, record_count + outcome.records
+            heads.append((outcome.conversation, outcome.records, outcome.head))
             _print_verified(outcome, as_json)
     if not as_json and names is None:
         print_notice(
-            f"{verified_count} conversations with {record_count} records are intact; "
+            f"{len(heads)} conversations with {sum(count for _, count, _ in heads)} records are intact; "
             f"{damaged_count} are damaged" + (f"; {unchecked_count} not checked" if unchecked_count else "")
         )
     if damaged_count:
-        return DAMAGED_LOG
-    return USAGE_ERROR if unchecked_count else SUCCESS
+        return DAMAGED_LOG, heads
+    return USAGE_ERROR if unchecked_count else SUCCESS, heads
 
 
 def _compare_charts(store: Store, names: Sequence[str], spec: str, as_json: bool) -> None:

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.cli.commands.agents.models_validate import results_option
-from toolchart.app.cli.parameters.keys import VARIABLE, read_seal_verifier
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.app.server.access.tokens import NewToken, make_tokens
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
-from toolchart.engine.log.sealing.journal import load_journal
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.specs.loader import load_spec
@@ -89,13 +87,6 @@ if TYPE_CHECKING:
     help="How long running turns may go on to their end when the server is stopped.",
 )
 @click.option(
-    "--seals",
-    type=click.Path(),
-    metavar="FILE",
-    help="A seal journal: the page of a run says whether its seals hold. Keys are `seal_keys` in SPEC and "
-    f"{VARIABLE}.",
-)
-@click.option(
     "--durable",
     "queue_address",
     metavar="ADDRESS",
@@ -119,7 +110,6 @@ def command(
     edit_folder: str | None,
     turns: int | None,
     grace_s: float,
-    seals: str | None,
     queue_address: str | None,
     results: str,
     durability: str | None,
@@ -153,7 +143,7 @@ def command(
     configure_logging(verbose=False, shows_turns=True)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
-    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results, **open_seals(seals, spec)}
+    options: dict[str, Any] = {"allow_inline": allow_inline, "results": results}
     settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
     with (
@@ -209,20 +199,6 @@ def open_engine(
     agent = load_spec(spec)
     with closing(DbosQueue(queue_address, agent.name or "agent")) as queue:
         yield FleetEngine(agent, queue, log=log or queue_address, durability=durability)
-
-
-def open_seals(path: str | None, spec: str) -> dict[str, Any]:
-    """The settings of a seal journal; nothing where none is named.
-
-    Raises:
-        SpecError: it cannot be read, or is none; `LogDamaged` and `MissingKey` where it was changed, or is
-            signed with a key that is not known.
-    """
-    if path is None:
-        return {}
-    verifier = read_seal_verifier(None, spec_keys=tuple(load_spec(spec).seal_keys))
-    load_journal(path, verifier, must_exist=True)
-    return {"seals": path, "seal_verifier": verifier}
 
 
 def _print_start(site: Site, address: Address, tokens: list[NewToken]) -> None:

@@ -1,8 +1,7 @@
-"""Seals find removed records, verify finds a wrong order of records, retention keeps what it must."""
+"""Verify finds a wrong order of records, retention keeps what it must."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,12 +14,9 @@ from hypothesis import strategies as st
 from toolchart.engine import Engine
 from toolchart.engine.log import record as records
 from toolchart.engine.log.retention import ConversationAge, find_kept, list_conversation_ages
-from toolchart.engine.log.seal import Seal, check_seal, read_seals, seal_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation, verify_store
-from toolchart.states.errors import LogDamaged, SpecError
-
-AT = "2026-01-01T00:00:00.000Z"
+from toolchart.states.errors import LogDamaged
 
 
 def write_log(turns: int = 1) -> MemoryStore:
@@ -30,61 +26,6 @@ def write_log(turns: int = 1) -> MemoryStore:
     for _ in range(turns):
         engine.run("go", conversation="c")
     return store
-
-
-# -- seals -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", [None, b"secret"])
-def test_every_cut_tail_breaks_the_seal(key: bytes | None) -> None:
-    """Each shortened log has a valid chain but fails its seal; a log that grew passes both checks."""
-    store = write_log(2)
-    lines = list(store.read_lines("c"))
-    seal = seal_conversation(store, "c", AT, key)
-    check_seal(store, seal, key)
-    agents.make_engine(["more"], log=store).run("and?", conversation="c")
-    check_seal(store, seal, key)
-    for count in range(1, len(lines)):
-        cut = MemoryStore()
-        cut.append("c", 0, lines[:count])
-        assert verify_conversation(cut.read_lines("c"), "c").records == count
-        with pytest.raises(LogDamaged, match="its end was cut off"):
-            check_seal(cut, seal, key)
-    with pytest.raises(LogDamaged, match="has 0"):
-        check_seal(MemoryStore(), seal, key)
-
-
-def test_a_seal_finds_a_rewritten_log() -> None:
-    """A rewritten log with the same number of records fails the seal."""
-    store, other = write_log(), write_log()
-    with pytest.raises(LogDamaged, match="not the record that was sealed"):
-        check_seal(other, seal_conversation(store, "c", AT))
-
-
-def test_a_signed_seal_cannot_be_made_without_the_key() -> None:
-    """A seal without a signature, or with one of another key, is refused."""
-    store = write_log()
-    seal = seal_conversation(store, "c", AT, b"right")
-    unsigned_seal = seal_conversation(store, "c", AT)
-    for forged_seal in (seal, unsigned_seal, Seal(**{**_seal_fields(seal), "records": 2})):
-        with pytest.raises(LogDamaged, match="not made with this key"):
-            check_seal(store, forged_seal, b"wrong" if forged_seal is seal else b"right")
-
-
-def _seal_fields(conversation: Seal) -> dict[str, Any]:
-    data = conversation.to_dict()
-    del data["seal"]
-    return data
-
-
-def test_seals_are_read_as_they_were_written() -> None:
-    """A file has one seal per line; the error names a line that is not a seal."""
-    seal = seal_conversation(write_log(), "c", AT, b"k")
-    text = json.dumps(seal.to_dict()).encode()
-    assert list(read_seals(text + b"\n\n" + text, "f")) == [seal, seal]
-    for wrong in (b"[]", b"{}", b"no", b'{"seal": 1}', text.replace(b'"seal": 1', b'"seal": 2')):
-        with pytest.raises(SpecError, match="f:2"):
-            list(read_seals(text + b"\n" + wrong, "f"))
 
 
 # -- order -----------------------------------------------------------------------------------------

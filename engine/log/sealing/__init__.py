@@ -1,1 +1,0 @@
-"""Seals: signed digests of a whole log, and tombstones of what retention removed from it."""
