@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import mcp_types as types
-import msgspec
 
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.mcp_server.forms import build_input_requests, read_input_responses
 from toolchart.app.server.mcp_server.results import build_call_result
-from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers
+from toolchart.app.server.protocols.turns import Pieces, continue_turn, finish_turn, read_answers, read_times
 from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.app.server.site import Site
 from toolchart.engine.runtime.result import TurnResult
@@ -156,12 +155,11 @@ class RunningTurns:
 
     def _read_times(self, conversation: str) -> tuple[str, str]:
         """When the first and the newest record were written."""
-        store = self._site.engine.store
-        first, newest = next(iter(store.read_lines(conversation)), b"{}"), store.read_last_line(conversation)
-        lines = (first, newest[1] if newest is not None else first)
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")  # of a turn without a record yet
-        created, updated = (str(msgspec.json.decode(line).get("at", now)) for line in lines)
-        return created, updated
+        engine = self._site.engine
+        if engine.store.read_last_line(conversation) is None:  # the turn has no record yet
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            return now, now
+        return read_times(engine, conversation)
 
 
 def _dump(value: Any) -> dict[str, Any]:

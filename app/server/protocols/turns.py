@@ -16,6 +16,7 @@ from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
 from toolchart.app.server.site import Site
+from toolchart.engine.log.record import parse_record
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
@@ -181,8 +182,9 @@ def read_times(engine: Engine, conversation: str, start: int = 0) -> tuple[str, 
     first, newest = next(store.read_lines(conversation, start), None), store.read_last_line(conversation)
     if first is None or newest is None:
         raise Refusal(404, f"{conversation} has no record {start}")
-    first_at, newest_at = (str(msgspec.json.decode(line)["at"]) for line in (first, newest[1]))
-    return first_at, newest_at
+    last_seq, last = newest
+    first_at = parse_record(first, start, conversation).at
+    return first_at, parse_record(last, last_seq, conversation).at
 
 
 def count_seconds(at: str) -> int:
