@@ -1,6 +1,6 @@
-"""Registries: one table of descriptors per kind (hosts, stores, commands, ...), open to other packages.
+"""Registries: one table of descriptors per kind (hosts, stores, tool sources, ...), open to other packages.
 
-Model hosts, stores, tool sources, commands, renderers and text formats are each listed in one `Registry`. A
+Model hosts, stores, tool sources, renderers and text formats are each listed in one `Registry`. A
 row is a `Descriptor`: a frozen value that holds everything the rest of the code wants to know about its kind,
 so that no second list has to be kept in step. A row that lacks something is refused when it is loaded.
 
@@ -48,7 +48,6 @@ REGISTRIES: dict[str, str] = {
     "toolchart.hosts": "toolchart.providers.hosts:HOSTS",
     "toolchart.stores": "toolchart.engine.log.stores:STORES",
     "toolchart.tool_sources": "toolchart.tools.sources.table:TOOL_SOURCES",
-    "toolchart.commands": "toolchart.app.cli.command_table:COMMANDS",
     "toolchart.renderers": "toolchart.states.diagram:RENDERERS",
     "toolchart.text_formats": "toolchart.providers.text_calls.formats:TEXT_FORMATS",
     "toolchart.effects": "toolchart.states.vocabulary:EFFECTS",

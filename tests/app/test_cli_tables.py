@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 
 import toolchart
 from toolchart.app.cli import COMMANDS, cli
+from toolchart.app.cli.command_table import COMMAND_GROUPS
 from toolchart.engine import Engine
 from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.engine.log.secrecy.keys import add_key
@@ -60,12 +61,19 @@ def test_every_command_explains_itself(
         assert "Example:  toolchart " in help_result.out
 
 
-@pytest.mark.parametrize("name", [row.name for row in COMMANDS.builtin_rows])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_matches_the_commands(name: str) -> None:
     """The sentence in the table, which imports nothing, equals the command's own."""
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    assert command.short_help == COMMANDS.find(name).summary
+    assert command.short_help == COMMANDS[name].summary
+
+
+def list_command_modules() -> list[str]:
+    """The names of the commands that have a module."""
+    folder = Path(toolchart.app.cli.commands.__path__[0])
+    texts = {path.stem.rstrip("_"): path.read_text("utf-8") for path in folder.glob("*/*.py")}
+    return [name for name, text in texts.items() if re.search(r"^def command\(", text, re.M)]
 
 
 def list_examples() -> Iterator[Any]:
@@ -92,7 +100,7 @@ def test_every_example_is_a_command(line: str, tmp_path: Path, monkeypatch: pyte
         pass
 
 
-@pytest.mark.parametrize("name", COMMANDS.names())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_default_log_is_the_one_that_is_used(run_cli: RunCli, name: str) -> None:
     """The help names the log that a command uses without `--log`: with a queue, the database of the queue."""
     text = " ".join(run_cli(name, "--help").out.split())
@@ -102,10 +110,14 @@ def test_the_default_log_is_the_one_that_is_used(run_cli: RunCli, name: str) -> 
 
 
 def test_the_first_screen(run_cli: RunCli) -> None:
-    """`toolchart --help` lists every command, the exit codes and an example."""
+    """`toolchart --help` lists every command in one group, the exit codes and an example."""
     output = run_cli("--help").out
-    for name in COMMANDS.names():
-        assert re.search(rf"^  {name}  +\S", output, re.M)
+    names = []
+    for group, rows in COMMAND_GROUPS.items():
+        section = output.partition(f"\n{group}:\n")[2].partition("\n\n")[0]
+        assert re.findall(r"^  (\w+)  +\S", section, re.M) == list(rows)
+        names += rows
+    assert sorted(names) == sorted(list_command_modules())
     for code in range(6):
         assert f"{code} " in output.partition("Exit codes:")[2]
     assert 'toolchart run quickstart "What is 17 * (23 + 4)?"' in output

@@ -148,10 +148,9 @@ def test_a_host_with_a_network_is_called_as_its_row_says(folder: Path) -> None:
 
 
 def test_the_rows_are_listed(folder: Path) -> None:
-    """Help texts name the command, the store and the renderer, and their package."""
+    """Help texts name the store and the renderer, and the package of the store."""
     packages = folder / "packages"
     front_page = run_with_packages("--help", packages=packages, cwd=folder).stdout
-    assert "longest   From the package toolchart-shop." in front_page
     assert "jsonfile://... (from the package toolchart-shop)" in " ".join(front_page.split())
     assert "|outline]" in run_with_packages("draw", "-h", packages=packages, cwd=folder).stdout
 
@@ -227,7 +226,6 @@ BROKEN_ROWS = {
     "toolchart.hosts": ("provider", "`adapter` is missing", "run host.yaml hello"),
     "toolchart.stores": ("store", "`open` is missing", "runs --log broken://x"),
     "toolchart.tool_sources": ("tool source", "`load` is missing", "run source.yaml hello"),
-    "toolchart.commands": ("command", "`command` is missing", "broken"),
     "toolchart.renderers": ("diagram format", "`render` is missing", "draw tool_loop --format broken"),
     "toolchart.text_formats": ("text format", "`write_call` is missing", "run format.yaml hello"),
     "toolchart.effects": ("effect", "`build` is missing", "check effect_chart.yaml"),
@@ -303,9 +301,9 @@ def test_an_incomplete_row_is_refused(group: str, broken_folder: Path) -> None:
 
 
 def test_an_incomplete_row_hides_no_other(broken_folder: Path) -> None:
-    """`toolchart --help` lists the other commands and names this one; only its use reports what it lacks."""
+    """`toolchart --help` lists the other stores and names this one; only its use reports what it lacks."""
     result = run_with_packages("--help", packages=broken_folder / "packages", cwd=broken_folder)
     assert result.returncode == 0
-    assert "  run  " in result.stdout
-    assert "broken    From the package broken." in result.stdout
+    assert "a SQLite file" in result.stdout
+    assert "broken://... (from the package broken)" in " ".join(result.stdout.split())
     assert result.stderr == ""

@@ -19,7 +19,7 @@ def list_command_words() -> list[str]:
     """Every command, and for a group each of its commands."""
     words: list[str] = []
     context = click.Context(cli)
-    for name in COMMANDS.names():
+    for name in COMMANDS:
         command = cli.get_command(context, name)
         parts = command.commands if isinstance(command, click.Group) else None
         words += [f"{name} {part}" for part in parts] if parts else [name]

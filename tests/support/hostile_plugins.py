@@ -17,7 +17,6 @@ _ROW_TYPES = {
     "toolchart.hosts": "toolchart.providers.descriptor:HostDescriptor",
     "toolchart.stores": "toolchart.engine.log.stores:StoreDescriptor",
     "toolchart.tool_sources": "toolchart.tools.sources.table:ToolSourceDescriptor",
-    "toolchart.commands": "toolchart.app.cli.command_table:CommandDescriptor",
     "toolchart.renderers": "toolchart.states.diagram:RendererDescriptor",
     "toolchart.text_formats": "toolchart.providers.text_calls.formats:TextFormat",
     "toolchart.effects": "toolchart.states.effects:EffectDescriptor",
@@ -70,17 +69,17 @@ def install_hostile_plugins(folder: Path) -> None:
         (folder / f"{name}.py").write_text(code, "utf-8")
         sections = [f"[{group}]\n{name} = {name}:{group.partition('.')[2]}\n" for group in REGISTRIES]
         write_metadata(folder, name, "".join(sections))
-    group = "[toolchart.commands]\n"
-    write_metadata(folder, "zzours", f"{group}run = zzerror:x\n[toolchart.stores]\nsqlite = zzerror:x\n")
+    group = "[toolchart.stores]\n"
+    write_metadata(folder, "zzours", f"{group}sqlite = zzerror:x\n[toolchart.hosts]\nopenai = zzerror:x\n")
     lines = f"no equals sign\n\x1b[2J = zzerror:x\n{'n' * 5000} = zzerror:x\n= y\nzzdup = zzerror:x\n"
     write_metadata(folder, "zzlines", f"{group}{lines}")
-    write_metadata(folder, "zztwice", f"{group}zzdup = zzexit:x\nZZ = zzexit:commands\nzzval = \x1b[2J!!\n")
+    write_metadata(folder, "zztwice", f"{group}zzdup = zzexit:x\nZZ = zzexit:stores\nzzval = \x1b[2J!!\n")
     nameless = folder / "zznameless-1.dist-info"
     nameless.mkdir()
     (nameless / "entry_points.txt").write_text(f"{group}zzanon = zzerror:x\n", "utf-8")
     binary = folder / "zzbinary-1.dist-info"
     binary.mkdir()
-    (binary / "entry_points.txt").write_bytes(b"[toolchart.commands]\n\xff\xfe = zzerror:x\n")
+    (binary / "entry_points.txt").write_bytes(b"[toolchart.stores]\n\xff\xfe = zzerror:x\n")
     (folder / "zzfile-1.dist-info").write_text("a file where a folder should be", "utf-8")
 
 
@@ -100,7 +99,6 @@ def add_to_path(packages: Path | None) -> str:
 SHAKY = """
 import os
 from typing import ClassVar
-from toolchart.app.cli.command_table import CommandDescriptor
 from toolchart.engine.log.stores import StoreDescriptor
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.text_calls.formats import TextFormat
@@ -139,15 +137,12 @@ class Adapter:
     async def aclose(self):
         pass
 
-import click
-command = click.command()(fail)
 n = {"name": "zzshaky"}
 s = {**n, "summary": "shaky"}
 starts = "toolchart.states.starts:list_no_starts"
 hosts = HostDescriptor(**s, adapter="zzshaky:Adapter", needs_network=False, list_starts=starts)
 stores = StoreDescriptor(**s, address="zzshaky://x", open="zzshaky:fail", is_durable=True)
 tool_sources = ToolSourceDescriptor(**s, load="zzshaky:fail", list_starts=starts)
-commands = CommandDescriptor(**s, command="zzshaky:command")
 renderers = RendererDescriptor(**s, render="zzshaky:fail", media_type="text/plain")
 text_formats = TextFormat(**n, opener="<<", closer=">>", read_body=fail, write_call=fail)
 e = {"meaning": "shaky", "closing": ("zzshaky", "failed"), "perform": "zzshaky:perform"}

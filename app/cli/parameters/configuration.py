@@ -142,7 +142,7 @@ def _read_layer(layer: Defaults, command: click.Command, name: str) -> dict[str,
 def _check_tables(layer: Defaults, tables: Mapping[str, Any]) -> None:
     for name in tables:
         if name not in COMMANDS:
-            hint = suggest_name(name, COMMANDS.names())
+            hint = suggest_name(name, COMMANDS)
             raise layer.make_error(name, f"there is no command {name!r}", hint)
 
 

@@ -1,1 +1,1 @@
-"""Adds a host, a store, a tool source, a command, and more to Toolchart."""
+"""Adds a host, a store, a tool source, and more to Toolchart."""

@@ -1,15 +1,8 @@
-"""Rows whose functions are elsewhere, so that a broken one does not keep the others from being used."""
+"""The row of a renderer, whose function is elsewhere."""
 
 from __future__ import annotations
 
-from toolchart.app.cli.command_table import CommandDescriptor
 from toolchart.states.diagram import RendererDescriptor
-
-LONGEST = CommandDescriptor(
-    name="longest",
-    summary="Print the conversation with the most records.",
-    command="toolchart_shop.command:command",
-)
 
 OUTLINE = RendererDescriptor(
     name="outline",
