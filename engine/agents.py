@@ -42,7 +42,6 @@ import msgspec
 
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
-from toolchart.engine.runtime.arguments import MODEL, TOOLS, check_arguments
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
@@ -164,13 +163,6 @@ class AgentOptions(TypedDict, total=False):
     """Which calls a person must approve, as `approval` of an agent spec."""
 
 
-_HANDLER_OPTIONS = (
-    *("prompt", "temperature", "max_tokens", "top_p", "seed", "stop", "reasoning_effort", "verbosity"),
-    *("tool_choice", "parallel_tool_calls"),
-)
-"""Options that stand in the handler of the spec under the same name."""
-
-
 class AgentTurnOptions(TypedDict, total=False):
     """The options of one turn of a typed agent; `TurnOptions` describes them."""
 
@@ -234,7 +226,7 @@ class Agent(Generic[Deps, Output]):
         options: `AgentOptions` describes them.
 
     Raises:
-        SpecError: an option is unknown or wrong, a tool cannot be made, or it wants other dependencies.
+        SpecError: an option is wrong, a tool cannot be made, or it wants other dependencies.
     """
 
     @overload
@@ -273,7 +265,6 @@ class Agent(Generic[Deps, Output]):
         handoffs: Sequence[Agent[NewDeps, NewOutput] | Agent[None, NewOutput]] = (),
         **options: Unpack[AgentOptions],
     ) -> None: ...
-    @check_arguments(AgentOptions, model=MODEL, tools=TOOLS)
     def __init__(
         self,
         model: Model,
@@ -281,21 +272,52 @@ class Agent(Generic[Deps, Output]):
         output_type: Any = str,
         dependencies: Any = _NO_DEPENDENCIES,
         handoffs: Sequence[Agent[Any, Any]] = (),
-        **options: Unpack[AgentOptions],
+        name: str = DEFAULT_NAME,
+        description: str = "",
+        prompt: str | None = None,
+        tools: Sequence[Callable[..., Any] | Tool] = (),
+        chart: str | Path | Mapping[str, Any] | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: Sequence[str] | str | None = None,
+        reasoning_effort: str | None = None,
+        verbosity: str | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool | None = None,
+        max_iterations: int | None = None,
+        limits: Mapping[str, Any] | None = None,
+        approval: Sequence[Mapping[str, Any]] | Mapping[str, Any] | str | None = None,
     ) -> None:
-        self.name = options.get("name", DEFAULT_NAME)
-        self.description = options.get("description", "")
+        self.name = name
+        self.description = description
         self._model = model
         self._dependencies = dependencies
         self._form = AnswerType(output_type)
-        self._options: Mapping[str, Any] = options
+        handler_options = {
+            "prompt": prompt,
+            "temperature": temperature,
+            "max_tokens": max_tokens,
+            "top_p": top_p,
+            "seed": seed,
+            "stop": stop,
+            "reasoning_effort": reasoning_effort,
+            "verbosity": verbosity,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+        }
+        self._handler_options = _drop_missing(handler_options)
+        self._spec_options = _drop_missing({"limits": limits, "approval": approval})
+        self._max_iterations = max_iterations
+        self._chart = _make_plain(chart)
         self._handoffs = tuple(handoffs)
         for agent in self._handoffs:
             if not isinstance(agent, Agent):
                 raise SpecError(f"handoffs are agents, and {type(agent).__name__} is none")
         self._tools: list[Tool | Callable[..., Any]] = []
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
-        for function in options.get("tools", ()):
+        for function in tools:
             self._add_tool(function)
         self.chart()  # what is wrong is said here, and not when the first message comes
 
@@ -377,7 +399,6 @@ class Agent(Generic[Deps, Output]):
         models: dict[str, dict[str, Any]] = {}
         handlers: dict[str, dict[str, Any]] = {}
         self._collect_handlers(models, handlers, self._override.get())
-        options = self._options
         document: dict[str, Any] = {"name": self.name, "llms": models}
         chart = self._build_chart()  # after the handlers, which need names of their own
         if chart is not None:
@@ -385,10 +406,7 @@ class Agent(Generic[Deps, Output]):
         if self._list_functions():
             document["tools"] = {"enabled": True}
         document["responses"] = list(handlers.values())
-        for key in ("limits", "approval"):
-            if key in options:
-                document[key] = _make_plain(options[key])
-        return document
+        return {**document, **self._spec_options}
 
     def _collect_handlers(
         self, models: dict[str, dict[str, Any]], handlers: dict[str, dict[str, Any]], override: Model | None
@@ -401,17 +419,12 @@ class Agent(Generic[Deps, Output]):
         override = override or self._override.get()
         model = self._model if override is None or not isinstance(override, (str, Mapping)) else override
         models[self.name] = _build_model_entry(model)
-        handler: dict[str, Any] = {"name": self.name, "llm": self.name}
-        options = self._options
-        for key in _HANDLER_OPTIONS:
-            if key in options:
-                handler[key] = _make_plain(options[key])
-        handler = self._form.add_to(handler)
+        handler = self._form.add_to({"name": self.name, "llm": self.name, **self._handler_options})
         names = [_make_ready(function).name for function in self._list_own_functions()]
         if names:
             handler["tools"] = {"enabled": True, "allowed_tools": names}
-        if names and "max_iterations" in self._options:
-            handler["tools"]["max_iterations"] = self._options["max_iterations"]
+        if names and self._max_iterations is not None:
+            handler["tools"]["max_iterations"] = self._max_iterations
         if self.name in handlers:
             raise _build_same_name_error(self.name)
         handlers[self.name] = handler
@@ -430,10 +443,9 @@ class Agent(Generic[Deps, Output]):
 
     def _build_chart(self) -> Any:
         """The chart of the spec; None for the default chart."""
-        own = _make_plain(self._options.get("chart"))
         if not self._handoffs:
-            return own
-        if own is not None:
+            return self._chart
+        if self._chart is not None:
             raise SpecError(
                 f"the agent {self.name!r} has a chart and handoffs",
                 hint="a chart says itself to whom it hands over: by `run_agent` (docs/flows.md)",
@@ -455,7 +467,6 @@ class Agent(Generic[Deps, Output]):
         chart, options = describe_agent_chart(spec, self._list_functions(), self._make_resolver(spec))
         return check(chart, **options)
 
-    @check_arguments()
     def draw(self, format_name: str = "mermaid") -> str | bytes:
         """The chart as a diagram: `text`, `mermaid`, `dot`, `svg`, ... (docs/diagrams.md).
 
@@ -474,7 +485,6 @@ class Agent(Generic[Deps, Output]):
     def open(self: Agent[None, Output], **options: Unpack[OpenOptions]) -> OpenAgent[Output]: ...
     @overload
     def open(self, *, dependencies: Deps, **options: Unpack[OpenOptions]) -> OpenAgent[Output]: ...
-    @check_arguments(OpenOptions)
     def open(self, *, dependencies: Any = _UNSET, **options: Unpack[OpenOptions]) -> OpenAgent[Output]:
         """The agent on a log, ready for many turns: `with agent.open(log="support.db") as support:`.
 
@@ -538,7 +548,6 @@ class Agent(Generic[Deps, Output]):
     def run(self: Agent[None, Output], message: str, **options: Unpack[_RunOptions]) -> Turn[Output]: ...
     @overload
     def run(self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]) -> Turn[Output]: ...
-    @check_arguments(_RunOptions)
     def run(
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
     ) -> Turn[Output]:
@@ -565,7 +574,6 @@ class Agent(Generic[Deps, Output]):
     async def arun(
         self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
     ) -> Turn[Output]: ...
-    @check_arguments(_RunOptions)
     async def arun(
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
     ) -> Turn[Output]:
@@ -582,7 +590,6 @@ class Agent(Generic[Deps, Output]):
     def stream(
         self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
     ) -> AsyncGenerator[Piece[Output], None]: ...
-    @check_arguments(_RunOptions)
     def stream(
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
     ) -> AsyncGenerator[Piece[Output], None]:
@@ -608,7 +615,6 @@ class Agent(Generic[Deps, Output]):
     def stream_blocking(
         self, message: str, *, dependencies: Deps, **options: Unpack[_RunOptions]
     ) -> Generator[Piece[Output], None, None]: ...
-    @check_arguments(_RunOptions)
     def stream_blocking(
         self, message: str, *, dependencies: Any = _UNSET, **options: Unpack[_RunOptions]
     ) -> Generator[Piece[Output], None, None]:
@@ -626,7 +632,6 @@ class Agent(Generic[Deps, Output]):
         return cast("Agent[Any, Output]", self).open(dependencies=dependencies, **options)
 
     @contextmanager
-    @check_arguments(model=MODEL)
     def override(self, *, model: Model) -> Iterator[None]:
         """Replace the model of this agent and of its handoffs inside a `with` block, for tests.
 
@@ -650,42 +655,35 @@ class OpenAgent(Generic[Output]):
         self.engine = engine
         self._form = form
 
-    @check_arguments(AgentTurnOptions)
     def run(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
         """Run one turn; as `Engine.run`."""
         return self._read(self.engine.run(message, **self._add_type(options)))
 
-    @check_arguments(AgentTurnOptions)
     async def arun(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
         """Run one turn; as `Engine.arun`."""
         return self._read(await self.engine.arun(message, **self._add_type(options)))
 
-    @check_arguments(AgentTurnOptions)
     def stream(
         self, message: str, **options: Unpack[AgentTurnOptions]
     ) -> AsyncGenerator[Piece[Output], None]:
         """Run one turn and yield what happens; its result last. Closing it early cancels the turn."""
         return self._watch(self.engine.stream(message, **self._add_type(options)))
 
-    @check_arguments(AgentTurnOptions)
     def stream_blocking(
         self, message: str, **options: Unpack[AgentTurnOptions]
     ) -> Generator[Piece[Output], None, None]:
         """The blocking form of `stream`."""
         return self._watch_blocking(self.engine.stream_blocking(message, **self._add_type(options)))
 
-    @check_arguments()
     def resume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
         """Go on with a turn, with a decision of a person if there is one; as `Engine.resume`."""
         return self._read(self.engine.resume(conversation, decision, output_type=self._form.output_type))
 
-    @check_arguments()
     async def aresume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
         """The async form of `resume`."""
         form = self._form.output_type
         return self._read(await self.engine.aresume(conversation, decision, output_type=form))
 
-    @check_arguments()
     def stream_resume(
         self, conversation: str, decision: Decided | None = None
     ) -> AsyncGenerator[Piece[Output], None]:
@@ -792,7 +790,7 @@ def _build_model_entry(model: Model) -> dict[str, Any]:
     """The `llms` entry of a model.
 
     Raises:
-        SpecError: it names no provider, or is no model.
+        SpecError: it names no provider.
     """
     if isinstance(model, Mapping):
         return dict(_make_plain(model))
@@ -816,6 +814,11 @@ def _make_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_make_plain(item) for item in value]
     return value
+
+
+def _drop_missing(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a caller gave, as plain data."""
+    return {name: _make_plain(value) for name, value in options.items() if value is not None}
 
 
 def _build_same_name_error(name: str) -> SpecError:

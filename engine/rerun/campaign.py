@@ -43,7 +43,6 @@ from toolchart.engine.rerun.parts import LiveParts, MissingAnswer, RerunRecords
 from toolchart.engine.rerun.report import RerunReport, RerunResult
 from toolchart.engine.rerun.runs import ConversationRerun
 from toolchart.engine.runtime.agent import Agent
-from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.parts import Parts
 from toolchart.providers.recording.canonical_requests import find_differences
 from toolchart.providers.recording.request_readers import canonicalize_request
@@ -73,7 +72,6 @@ class RerunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's agent; None where the log alone says what the agent is."""
 
 
-@check_arguments()
 async def arerun(
     log: Store | str | Path,
     spec: AgentSpec | str | Path | Mapping[str, Any] | None = None,
@@ -119,6 +117,8 @@ async def arerun(
             path="--spec",
             hint="--spec agent.yaml, or --offline to take all answers from the log",
         )
+    if isinstance(conversations, str) or isinstance(live_tools, str):
+        raise SpecError("`conversations` and `live_tools` are lists", hint="write [...] around a single name")
     changes = changes or RerunChanges()
     owns_store = isinstance(log, (str, Path))
     store = open_store(log, create=False) if isinstance(log, (str, Path)) else log
@@ -138,7 +138,6 @@ async def arerun(
     return RerunReport(results=tuple(results), is_offline=offline)
 
 
-@check_arguments()
 def rerun(
     log: Store | str | Path,
     spec: AgentSpec | str | Path | Mapping[str, Any] | None = None,

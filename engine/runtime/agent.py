@@ -318,9 +318,11 @@ class Agent:
         """The `turn_started` event of a message under a handler.
 
         Raises:
-            SpecError: there is no prompt, host or model for it, or an attachment cannot be read.
+            SpecError: the message is no text, there is no prompt, host or model for it, or an attachment
+                cannot be read.
         """
-        values, warnings = variables, self.tools.warnings
+        message, values, warnings = variables["user_message"], variables, self.tools.warnings
+        check_message(message)
         parts: tuple[ContentPart, ...] = ()
         if handler.prompt and RAG_VARIABLE in handler.prompt:
             values, problems = await fill_rag_context(handler.prompt, variables, self.tools.search)
@@ -328,10 +330,10 @@ class Agent:
         if attachments:
             from toolchart.tools.sources.attachments import load_attachments
 
-            parts = add_text(variables["user_message"], await load_attachments(attachments))
+            parts = add_text(message, await load_attachments(attachments))
         plan = complete_plan(self.spec, handler, values, *self._plan_settings(handler, llm, model))
         return TurnStarted(
-            message=variables["user_message"],
+            message=message,
             parts=parts,
             system=plan.system,
             variables=select_variables(self._template_variables, variables),
@@ -367,6 +369,16 @@ class Agent:
                 await self.hosts.aclose()
             finally:
                 self.tools.close()
+
+
+def check_message(message: Any) -> None:
+    """Refuse a message of a user that is no text: the log would hold its description.
+
+    Raises:
+        SpecError: it is none.
+    """
+    if not isinstance(message, str):
+        raise SpecError(f"a message is a text, not {type(message).__name__}")
 
 
 # --------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from toolchart.engine.log.reading.summaries import ConversationFilter, Conversat
 from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.secrecy.owners import erase_owned, list_owned
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.arguments import TOOLS, check_arguments
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.conversation_views import needs_person
@@ -45,7 +44,7 @@ from toolchart.engine.runtime.parts import (
 )
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
-from toolchart.states.messages import Delta
+from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
-    from toolchart.engine.runtime.parts import Approver, Asker, Observer
+    from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer
     from toolchart.engine.runtime.recovery import RecoveredTurn
     from toolchart.engine.runtime.result import ForkResult, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
@@ -113,7 +112,6 @@ class Engine:
         LogUnavailable: the log cannot be opened.
     """
 
-    @check_arguments()
     def __init__(
         self,
         spec: AgentSpec | str | Path | Mapping[str, Any],
@@ -151,9 +149,13 @@ class Engine:
             telemetry=telemetry,
             longest_wait_s=longest_wait_s,
         )
+        if durability not in (None, "full", "normal"):
+            raise SpecError(f'durability is "full" or "normal", not {durability!r}')
+        if lease_s is not None and lease_s <= 0:
+            raise SpecError(f"lease_s is a number of seconds above 0, not {lease_s!r}")
         agent = _load_agent(spec, self._parts)
         self.store: Store = _open_log(log, agent.spec, durability)
-        self._lease_s = lease_s or agent.spec.lease_s
+        self._lease_s = agent.spec.lease_s if lease_s is None else lease_s
         self._park_after = max(park_after, 2)
         self._use_agent(agent)
 
@@ -183,7 +185,6 @@ class Engine:
         """The source of time of this engine."""
         return self._parts.clock
 
-    @check_arguments(tools=TOOLS)
     def with_tools(self, tools: Sequence[Tool]) -> Engine:
         """An engine on the same log, with the same hosts, whose handlers each offer further tools.
 
@@ -200,8 +201,23 @@ class Engine:
 
     # -- turns -----------------------------------------------------------------------------------
 
-    @check_arguments(TurnOptions)
-    async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+    async def arun(
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        owner: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        handler: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        history: Sequence[Message | Mapping[str, Any]] = (),
+        attachments: Sequence[Attachment] = (),
+        llm: str | None = None,
+        model: str | None = None,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
+    ) -> TurnResult:
         """Run one turn, from a user message to a state in which the chart rests.
 
         Where a turn of the conversation is open, no other one begins. The message is for that turn: a row of
@@ -209,17 +225,26 @@ class Engine:
         that of the open turn as it stands, with a warning that says what the message waits for
         (`TurnResult.waiting_messages`); one that a crash has left goes on.
 
-        Args:
-            options: `conversation`, `owner`, `tags`, `handler`, `variables`, `history`, `attachments`, `llm`,
-                `model`, `output_type`, `observer`, `on_delta`; `TurnOptions` describes them.
+        `TurnOptions` describes the arguments.
 
         Raises:
             SpecError: there is no handler, prompt or provider for this turn.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
-        return await self._begin_turn(
-            options.get("conversation") or generate_conversation_id(), message, options
+        options = TurnOptions(
+            owner=owner,
+            tags=tags,
+            handler=handler,
+            variables=variables,
+            history=history,
+            attachments=attachments,
+            llm=llm,
+            model=model,
+            output_type=output_type,
+            observer=observer,
+            on_delta=on_delta,
         )
+        return await self._begin_turn(conversation or generate_conversation_id(), message, options)
 
     async def _begin_turn(
         self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
@@ -268,7 +293,6 @@ class Engine:
         # A message of the inbox may have begun the next turn meanwhile: its result is not this caller's.
         return result if result.is_over else hold.result or result
 
-    @check_arguments(TurnOptions)
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `arun`, with the same arguments and errors.
 
@@ -277,7 +301,6 @@ class Engine:
         """
         return self._run_blocking(lambda: self.arun(message, **options))
 
-    @check_arguments(StreamOptions)
     def stream(
         self, message: str, **options: Unpack[StreamOptions]
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
@@ -288,9 +311,8 @@ class Engine:
         """
         from toolchart.engine.runtime.streaming import stream_turn
 
-        return stream_turn(partial(self.arun, message, **options))
+        return stream_turn(lambda **observers: self.arun(message, **options, **observers))
 
-    @check_arguments(StreamOptions)
     def stream_blocking(
         self, message: str, **options: Unpack[StreamOptions]
     ) -> Generator[StepTaken | Delta | TurnResult, None, None]:
@@ -302,9 +324,10 @@ class Engine:
         from toolchart.engine.runtime.streaming import stream_turn_blocking
 
         self._calls.refuse_running_loop()
-        return stream_turn_blocking(partial(self.arun, message, **options), self._run_blocking)
+        return stream_turn_blocking(
+            lambda **observers: self.arun(message, **options, **observers), self._run_blocking
+        )
 
-    @check_arguments()
     def conversation(self, conversation: str | None = None) -> Conversation:
         """A handle of one conversation, which exists or begins with its first message.
 
@@ -315,7 +338,6 @@ class Engine:
 
         return Conversation(self, conversation or generate_conversation_id())
 
-    @check_arguments()
     def conversations(
         self,
         *,
@@ -369,7 +391,6 @@ class Engine:
             self.store, where, limit=limit, before=before, with_children=with_children, condition=condition
         )
 
-    @check_arguments()
     def export_owner(self, owner: str, target: str) -> list[str]:
         """Write all conversations of an owner to a file, with their agents, contexts and forks.
 
@@ -390,7 +411,6 @@ class Engine:
         write_records(self.store, names, target)
         return names
 
-    @check_arguments()
     def erase_owner(self, owner: str) -> list[str]:
         """Delete all conversations of an owner from the log, with their agents, contexts and forks.
 
@@ -409,9 +429,14 @@ class Engine:
             self._conversations.forget(name)
         return names
 
-    @check_arguments(ResumeOptions)
     async def aresume(
-        self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
         """Continue a turn that a crash, or a call that waits for a decision, left open.
 
@@ -426,24 +451,22 @@ class Engine:
 
         Args:
             decision: applied first, to one waiting call of the conversation or of one of its open children.
-            options: `output_type`, `observer` and `on_delta`, as for `arun`.
+            output_type: as for `arun`, like `observer` and `on_delta`.
 
         Raises:
             SpecError: there is no such conversation, its turn runs here, or calls with this id wait in
                 several children.
             IllegalEvent: no call waits for this decision.
         """
-        hooks = build_hooks(options)
-        return await self._open_turns.resume(conversation, decision, hooks)
+        options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
+        return await self._open_turns.resume(conversation, decision, build_hooks(options))
 
-    @check_arguments(ResumeOptions)
     def resume(
         self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
     ) -> TurnResult:
         """The blocking form of `aresume`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.aresume(conversation, decision, **options))
 
-    @check_arguments()
     def stream_resume(
         self, conversation: str, decision: Decided | None = None, *, output_type: Any = None
     ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
@@ -452,7 +475,6 @@ class Engine:
 
         return stream_turn(partial(self.aresume, conversation, decision, output_type=output_type))
 
-    @check_arguments()
     async def aanswer(
         self,
         conversation: str,
@@ -477,7 +499,6 @@ class Engine:
         """
         return await self._open_turns.answer(conversation, content, question, by)
 
-    @check_arguments()
     def answer(
         self,
         conversation: str,
@@ -490,7 +511,6 @@ class Engine:
         turn = self._run_blocking(lambda: self.aanswer(conversation, content, question=question, by=by))
         return cast("TurnResult", turn)  # no other turn runs on the loop of the blocking forms
 
-    @check_arguments()
     async def afork(
         self,
         conversation: str,
@@ -539,7 +559,6 @@ class Engine:
             raise build_overtaken_error(plan)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
 
-    @check_arguments()
     def fork(
         self,
         conversation: str,
@@ -565,8 +584,23 @@ class Engine:
 
     # -- turns that are run once -------------------------------------------------------------------
 
-    @check_arguments(TurnOptions)
-    async def arun_once(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
+    async def arun_once(
+        self,
+        message: str,
+        *,
+        conversation: str | None = None,
+        owner: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        handler: str | None = None,
+        variables: Mapping[str, Any] | None = None,
+        history: Sequence[Message | Mapping[str, Any]] = (),
+        attachments: Sequence[Attachment] = (),
+        llm: str | None = None,
+        model: str | None = None,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
+    ) -> TurnResult:
         """Have one message answered in a conversation of its own, however often this is asked for.
 
         Where nothing was begun, the turn is run. Where it is open, after a crash for instance, it goes on as
@@ -577,25 +611,38 @@ class Engine:
 
         Where a limit or a sub-agent ended the turn, the result is read.
 
+        The arguments are those of `arun`.
+
         Args:
-            options: as for `arun`. `conversation` must be there: an id made of the key of the input. The
-                conversation has no other message.
+            conversation: must be there: an id made of the key of the input. The conversation has no other
+                message.
 
         Raises:
             LogConflict: another worker runs it now, or died a moment ago (`lease_s`); ask again later.
             SpecError: the conversation was begun with another message, or the turn cannot begin.
             LogUnavailable: the log cannot be read or written.
         """
-        conversation = options.get("conversation")
         if not conversation:
             raise SpecError("a turn that is run once needs `conversation`", hint="make it of the input's key")
+        options = TurnOptions(
+            owner=owner,
+            tags=tags,
+            handler=handler,
+            variables=variables,
+            history=history,
+            attachments=attachments,
+            llm=llm,
+            model=model,
+            output_type=output_type,
+            observer=observer,
+            on_delta=on_delta,
+        )
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, conversation, heading)
         begin = partial(self._begin_turn, conversation, message, options, is_first=True)
         return await self._open_turns.run_once(conversation, message, begin, options)
 
-    @check_arguments(TurnOptions)
     def run_once(
         self, message: str, *, cancel_on: Sequence[Signals] = (), **options: Unpack[TurnOptions]
     ) -> TurnResult:
@@ -613,7 +660,6 @@ class Engine:
 
     # -- watching --------------------------------------------------------------------------------
 
-    @check_arguments()
     def watch_records(self, listener: Callable[[str], None]) -> None:
         """Have a function called with the id of a conversation after this engine wrote records of it.
 
@@ -621,14 +667,12 @@ class Engine:
         """
         self._log.listeners.append(listener)
 
-    @check_arguments()
     def is_running(self, conversation: str) -> bool:
         """Whether a turn of the conversation, or of one of its children, runs in this engine now."""
         return bool(self._agent.list_running_drivers(conversation))
 
     # -- events during a turn ----------------------------------------------------------------------
 
-    @check_arguments()
     async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
         """Decide about a call of a turn, whether it runs in this engine or waits.
 
@@ -643,7 +687,6 @@ class Engine:
             return None
         return await self._open_turns.resume(conversation, decision)
 
-    @check_arguments()
     async def asay(
         self,
         conversation: str,
@@ -669,12 +712,10 @@ class Engine:
         event = await build_user_said(message, attachments)
         await self._open_turns.say(conversation, event, key or generate_conversation_id())
 
-    @check_arguments()
     def has_open_turn(self, conversation: str) -> bool:
         """Whether a message to the conversation is for its open turn, as the log has it, and begins none."""
         return self._open_turns.has_open_turn(conversation)
 
-    @check_arguments()
     def describe_turn(self, conversation: str) -> TurnResult:
         """The result of the newest turn as the log has it, and what it waits for; nothing runs.
 
@@ -683,7 +724,6 @@ class Engine:
         """
         return self._open_turns.describe_turn(conversation)
 
-    @check_arguments()
     def draw(self, conversation: str, *, sequence: bool = False) -> str:
         """The path of a conversation through its chart, as a Mermaid diagram.
 
@@ -697,12 +737,10 @@ class Engine:
 
         return draw_mermaid(self.store, conversation, sequence=sequence)
 
-    @check_arguments()
     def can_interrupt(self, conversation: str) -> bool:
         """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
         return any(driver.can_interrupt() for driver in self._agent.list_running_drivers(conversation)[:1])
 
-    @check_arguments()
     async def apost(
         self, conversation: str, event: Decided | UserSaid | Cancelled, *, key: str | None = None
     ) -> str:
@@ -721,7 +759,6 @@ class Engine:
         """
         return await self._open_turns.post(conversation, event, key)
 
-    @check_arguments()
     async def apost_answer(
         self,
         conversation: str,
@@ -737,7 +774,6 @@ class Engine:
         """
         return await self._open_turns.post_answer(conversation, content, question, by)
 
-    @check_arguments()
     async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
 
@@ -751,14 +787,12 @@ class Engine:
         """
         return await self._open_turns.cancel(conversation, reason)
 
-    @check_arguments()
     def cancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """The blocking form of `acancel`, with the same arguments and errors."""
         return self._run_blocking(lambda: self.acancel(conversation, reason))
 
     # -- recovery and stopping ---------------------------------------------------------------------
 
-    @check_arguments()
     async def arecover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
         """Go on with every turn of this agent that no worker goes on with.
 
@@ -771,12 +805,10 @@ class Engine:
         """
         return await self._recovery.recover(at_once)
 
-    @check_arguments()
     def recover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
         """The blocking form of `arecover`, with the same arguments."""
         return self._run_blocking(lambda: self.arecover(at_once=at_once))
 
-    @check_arguments()
     async def awatch_unfinished(
         self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
     ) -> None:
@@ -791,14 +823,12 @@ class Engine:
         """
         await self._recovery.watch(on_turn, every_s, at_once)
 
-    @check_arguments()
     def watch_unfinished(
         self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
     ) -> None:
         """The blocking form of `awatch_unfinished`."""
         self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
 
-    @check_arguments()
     async def acontinue(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
         """Go on with one conversation, as `arecover` does with each.
 
@@ -815,7 +845,6 @@ class Engine:
         """
         return await self._recovery.try_go_on(conversation, parked_under=parked_under)
 
-    @check_arguments()
     def is_busy_with(self, conversation: str) -> bool:
         """Whether this engine works on a conversation now, or gives it back."""
         return self._ownership.is_claimed(conversation)
@@ -840,7 +869,6 @@ class Engine:
         stopping."""
         self._recovery.stop()
 
-    @check_arguments()
     async def astop(self, grace_s: float = GRACE_S) -> None:
         """Begin nothing more: calls that run now end and are recorded, then their turns are given back.
 
@@ -848,14 +876,12 @@ class Engine:
         """
         await self._ownership.stop(grace_s)
 
-    @check_arguments()
     def request_stop(self, grace_s: float = GRACE_S) -> None:
         """`astop` for a signal handler: returns at once. The turn that runs then returns, still open."""
         self._calls.submit(lambda: self.astop(grace_s))
 
     # -- the end ---------------------------------------------------------------------------------
 
-    @check_arguments()
     def build_configured_event(self, conversation: str) -> Configured:
         """The `configured` event that record 0 of a conversation of this agent holds."""
         return self._conversations.build_configured_event(conversation)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
-from toolchart.engine.runtime.arguments import check_arguments
 from toolchart.engine.runtime.conversation_views import (
     ConversationView,
     Waiting,
@@ -39,7 +38,7 @@ class _TurnRunner(Protocol):
 
     store: Store
 
-    async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
+    async def arun(self, message: str, *args: Any, **options: Any) -> TurnResult: ...
     def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces: ...
     async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult: ...
@@ -77,29 +76,24 @@ class Conversation:
 
     # -- messages --------------------------------------------------------------------------------
 
-    @check_arguments(TurnOptions)
     async def asend(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """Run a turn; as `Engine.arun`."""
         return self._keep(await self._engine.arun(message, **self._add_id(options)))
 
-    @check_arguments(TurnOptions)
     def send(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
         """The blocking form of `asend`."""
         return self._keep(self._engine.run(message, **self._add_id(options)))
 
-    @check_arguments(StreamOptions)
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
         """Run a turn and yield what happens; as `Engine.stream`."""
         self._require_own_id(options.get("conversation"))
         named: StreamOptions = {**options, "conversation": self.id}
         return self._watch(self._engine.stream(message, **named))
 
-    @check_arguments()
     async def asay(self, message: str) -> None:
         """Send a message to the turn that runs now; as `Engine.asay`."""
         await self._engine.asay(self.id, message)
 
-    @check_arguments()
     async def acancel(self, reason: str | None = None) -> None:
         """Stop the turn that runs now; as `Engine.acancel`."""
         await self._engine.acancel(self.id, reason)
@@ -156,7 +150,6 @@ class Conversation:
         names = list_children(self._engine.store, self.id, skip_unreadable=True)
         return tuple(Conversation(self._engine, name) for name in names)
 
-    @check_arguments()
     def follow(self, start: int = 0, *, every_s: float = 0.2) -> AsyncGenerator[ReadRecord, None]:
         """Yield its records from number `start` on, and then each one when it is written, by any process.
 
@@ -177,7 +170,6 @@ class Conversation:
             return self.last_result.pending_approvals
         return list(self.waiting.approvals)
 
-    @check_arguments()
     async def aapprove(
         self,
         call_id: str | None = None,
@@ -203,7 +195,6 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._keep(await self._engine.aresume(self.id, decision))
 
-    @check_arguments()
     def approve(
         self,
         call_id: str | None = None,
@@ -217,7 +208,6 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._keep(self._engine.resume(self.id, decision))
 
-    @check_arguments()
     def stream_approval(
         self,
         call_id: str | None = None,
@@ -231,19 +221,16 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._watch(self._engine.stream_resume(self.id, decision))
 
-    @check_arguments()
     def answer(self, content: Mapping[str, Any], *, question: str | None = None) -> TurnResult:
         """Answer a question of the chart, and go on with the turn; as `Engine.answer`."""
         return self._keep(self._engine.answer(self.id, content, question=question))
 
     # -- forks -----------------------------------------------------------------------------------
 
-    @check_arguments()
     async def afork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
         """Begin a new conversation from a record of this one; as `Engine.afork`."""
         return await self._engine.afork(self.id, at, changes)
 
-    @check_arguments()
     def fork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
         """The blocking form of `afork`."""
         return self._engine.fork(self.id, at, changes)

@@ -14,7 +14,7 @@ from toolchart.engine.log.family import find_root, read_parent, refuse_child
 from toolchart.engine.log.fork import ForkChanges, build_overtaken_error, is_overtaken, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, replay_conversation
-from toolchart.engine.runtime.agent import Agent
+from toolchart.engine.runtime.agent import Agent, check_message
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.driver import Driver, log_warning
@@ -735,10 +735,11 @@ async def build_user_said(message: str, attachments: Sequence[Attachment]) -> Us
     """The event of a message to an open turn.
 
     Raises:
-        SpecError: an attachment cannot be read.
+        SpecError: the message is no text, or an attachment cannot be read.
     """
     from toolchart.tools.sources.attachments import load_attachments
 
+    check_message(message)
     return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
 
 

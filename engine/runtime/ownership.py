@@ -24,7 +24,7 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.waiting import awaits_review
-from toolchart.states.core.encoding import decode_event, encode_event_json, read_json
+from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.errors import IllegalEvent, LogDamaged, MissingKey, SpecError, ToolchartError
 from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
 from toolchart.states.ports import InboxEntry, Store
@@ -48,9 +48,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_message(message: Message) -> bytes:
-    """The bytes of an entry: the event as it stands in a record, and the conversation."""
-    event = msgspec.Raw(encode_event_json(message.event))
-    return msgspec.json.encode({"conversation": message.conversation, "event": event})
+    """The bytes of an entry: the event as it stands in a record, and the conversation.
+
+    Raises:
+        ValueError: the event does not have the types of its class.
+    """
+    _, event_data = make_plain_event(message.event)
+    return msgspec.json.encode({"conversation": message.conversation, "event": msgspec.Raw(event_data)})
 
 
 def decode_message(entry: InboxEntry) -> Message:
@@ -156,10 +160,10 @@ class Ownership:
         Raises:
             LeaseHeld: another worker holds it.
             LeaseLost: another worker has taken it meanwhile.
-            SpecError: this engine holds it already, or its id is too long.
+            SpecError: this engine holds it already, or its id is too long or no text.
         """
-        if len(conversation) > MAX_ID_LENGTH:
-            raise SpecError(f"the id of a conversation has at most {MAX_ID_LENGTH} characters")
+        if not isinstance(conversation, str) or len(conversation) > MAX_ID_LENGTH:
+            raise SpecError(f"the id of a conversation is a text of at most {MAX_ID_LENGTH} characters")
         leases, hold = self._log.leases, Hold()
         while (end := self._ends.get(conversation)) is not None:
             await end.wait()

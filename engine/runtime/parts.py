@@ -281,9 +281,12 @@ def read_heading_options(options: TurnOptions) -> Heading | None:
     """The heading that the options of a turn ask for; None where they ask for none.
 
     Raises:
-        SpecError: the owner is empty or too long.
+        SpecError: the owner is empty or too long, or something is no text.
     """
     owner, tags = options.get("owner"), options.get("tags")
+    texts = (owner or "", *(text for pair in (tags or {}).items() for text in pair))
+    if not all(isinstance(text, str) for text in texts):
+        raise SpecError("an owner, and the names and values of tags, are texts")
     if owner is not None and not owner.strip():
         raise SpecError("owner is empty", hint="leave it out for a conversation of nobody")
     if len(owner or "") > MAX_OWNER_LENGTH:

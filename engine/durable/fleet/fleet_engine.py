@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan_next
@@ -14,8 +14,7 @@ from toolchart.engine.durable.turn_options import encode_turn_options
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.record import GENESIS, read_record
 from toolchart.engine.log.replay import ReplayState, derive_step, load_conversation
-from toolchart.engine.runtime.arguments import check_arguments
-from toolchart.engine.runtime.clock import Clock, generate_conversation_id
+from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.open_turns import build_user_said
 from toolchart.engine.runtime.parts import (
@@ -35,7 +34,7 @@ from toolchart.states.ports import Store
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from toolchart.engine.runtime.parts import Observer
+    from toolchart.engine.runtime.parts import DeltaObserver, Observer
     from toolchart.engine.runtime.recovery import RecoveredTurn
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
@@ -106,15 +105,17 @@ class FleetEngine(Engine):
 
     # -- turns -----------------------------------------------------------------------------------
 
-    @check_arguments(TurnOptions)
-    async def arun(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
-        """As `Engine.arun`; a worker runs the turn.
+    async def _begin_turn(
+        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
+    ) -> TurnResult:
+        """As `Engine._begin_turn`; a worker runs the turn, unless it is the first of `arun_once`.
 
         Raises:
             SpecError: the turn cannot begin, here or on the worker.
             DurableHostUnavailable: the workers cannot be reached.
         """
-        name = options.get("conversation") or generate_conversation_id()
+        if is_first:
+            return await super()._begin_turn(name, message, options, is_first=True)
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
@@ -124,9 +125,14 @@ class FleetEngine(Engine):
         stretch = await self._client.begin_turn(message, conversation=name, options=data)
         return await self._follow(stretch, build_hooks(options), first_seq)
 
-    @check_arguments(ResumeOptions)
     async def aresume(
-        self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
         """As `Engine.aresume`; a worker goes on with the turn."""
         first_seq = self._find_next_seq(find_root(self.store, conversation))
@@ -134,9 +140,9 @@ class FleetEngine(Engine):
             stretch = await self._client.decide(conversation, decision)
         else:
             stretch = await self._client.resume(find_root(self.store, conversation))
+        options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
         return await self._follow(stretch, build_hooks(options), first_seq)
 
-    @check_arguments()
     async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
         """As `Engine.adecide`; a turn that runs on a worker gets the decision, and None is returned."""
         if self.is_running(conversation):
@@ -144,7 +150,6 @@ class FleetEngine(Engine):
             return None
         return await self.aresume(conversation, decision)
 
-    @check_arguments()
     async def aanswer(
         self,
         conversation: str,
@@ -159,7 +164,6 @@ class FleetEngine(Engine):
         stretch = await self._client.answer(conversation, content, question=question, by=by)
         return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
 
-    @check_arguments()
     async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """As `Engine.acancel`; a turn that runs on a worker hears of it, and None is returned."""
         is_running = self.is_running(conversation)
@@ -167,7 +171,6 @@ class FleetEngine(Engine):
         stretch = await self._client.cancel(conversation, reason)
         return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
 
-    @check_arguments()
     async def asay(
         self,
         conversation: str,

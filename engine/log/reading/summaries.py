@@ -15,7 +15,7 @@ import msgspec
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.reading.records import parse_line
-from toolchart.states.errors import LogDamaged, MissingKey
+from toolchart.states.errors import LogDamaged, MissingKey, SpecError
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
@@ -138,7 +138,12 @@ def read_page(
         before: the `next` of the page before.
         with_children: whether the agents that conversations run are listed too.
         condition: a further condition on the id, asked last.
+
+    Raises:
+        SpecError: `limit` is below 1.
     """
+    if limit < 1:
+        raise SpecError(f"limit is a whole number from 1, not {limit!r}")
     rows: list[ConversationSummary | UnreadableConversation] = []
     newest_first = store.iterate_newest_first(before)
     for count, name in enumerate(newest_first, 1):
