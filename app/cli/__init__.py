@@ -96,23 +96,16 @@ def _decode_argument(word: str, context: click.Context) -> str:
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @log_option
-@click.option(
-    "--profile",
-    metavar="NAME",
-    envvar="TOOLCHART_PROFILE",
-    show_envvar=True,
-    help="Use this profile of `toolchart.toml` or of your own configuration file.",
-)
 @click.version_option(__version__, prog_name="toolchart")
 @click.pass_context
-def cli(context: click.Context, log: str | None, profile: str | None) -> None:
+def cli(context: click.Context, log: str | None) -> None:
     """Run LLM tool loops that are declared as state machines, and inspect their logs.
 
     \b
     Try:  toolchart run quickstart "What is 17 * (23 + 4)?"
           toolchart runs
     """
-    set_defaults(context, profile)
+    set_defaults(context)
     remember_environment()  # commands that only read a log strike secrets too
 
 

@@ -1,4 +1,4 @@
-"""Configuration files and profiles: what they may set, what goes first, and what they may not say."""
+"""Configuration files: what they may set, what goes first, and what they may not say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's own file, in a folder of the test."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TOOLCHART_LOG", raising=False)
-    monkeypatch.delenv("TOOLCHART_PROFILE", raising=False)
     path = find_user_file()
     path.parent.mkdir(parents=True)
     return path
@@ -33,22 +32,19 @@ def list_logs(folder: Path) -> list[str]:
 def test_precedence(
     run_cli: RunCli, user_file: Path, work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """First the command line, then the environment, a profile, the folder's file, the user's file."""
+    """First the command line, then the environment, the folder's file, the user's file."""
     layers = [
-        lambda: user_file.write_text('log = "e.db"\n', "utf-8"),
-        lambda: (work_dir / "toolchart.toml").write_text(
-            'log = "d.db"\n[profiles.night]\nlog = "c.db"\n[profiles.night.run]\nquiet = true\n', "utf-8"
-        ),
-        lambda: monkeypatch.setenv("TOOLCHART_PROFILE", "night"),
+        lambda: user_file.write_text('log = "d.db"\n', "utf-8"),
+        lambda: (work_dir / "toolchart.toml").write_text('log = "c.db"\n', "utf-8"),
         lambda: monkeypatch.setenv("TOOLCHART_LOG", "b.db"),
     ]
     for count, add_layer in enumerate(layers, start=1):
         add_layer()
         assert run_cli("run", "quickstart", "1+1").code == 0
-        assert list_logs(work_dir) == ["e.db", "d.db", "c.db", "b.db"][:count][::-1]
+        assert list_logs(work_dir) == ["d.db", "c.db", "b.db"][:count][::-1]
     assert run_cli("run", "quickstart", "1+1", "--log", "a.db").code == 0
     assert run_cli("--log", "z.db", "run", "quickstart", "1+1").code == 0
-    assert list_logs(work_dir) == ["a.db", "b.db", "c.db", "d.db", "e.db", "z.db"]
+    assert list_logs(work_dir) == ["a.db", "b.db", "c.db", "d.db", "z.db"]
 
 
 def test_a_table_is_for_one_command(run_cli: RunCli, work_dir: Path) -> None:
@@ -83,11 +79,3 @@ def test_a_wrong_file_is_named(run_cli: RunCli, work_dir: Path, text: str, words
     done = run_cli(command, "quickstart", "1+1") if command != "resume" else run_cli(command, "c")
     assert done.code == 2
     assert all(word in done.err for word in ["toolchart.toml", *words]), done.err
-
-
-def test_an_unknown_profile_names_the_known_ones(run_cli: RunCli, user_file: Path) -> None:
-    """`--profile` with another word is exit 2 and suggests the nearest."""
-    user_file.write_text("[profiles.night]\nquiet = true\n", "utf-8")
-    done = run_cli("--profile", "nigth", "run", "quickstart", "1+1")
-    assert done.code == 2
-    assert "night" in done.err

@@ -30,7 +30,6 @@ the live display of steps appear only on a terminal; `NO_COLOR` turns colour off
 | variable | meaning |
 | --- | --- |
 | `TOOLCHART_LOG` | the log to use without `--log` |
-| `TOOLCHART_PROFILE` | the profile of the configuration file to use without `--profile` |
 | `TOOLCHART_DSN` | the database of `worker` and `submit` without `--dsn` |
 | `TOOLCHART_DEBUG` | `1`: internal errors show a traceback |
 | `TOOLCHART_PLUGIN_TIMEOUT` | seconds that importing something of another package may take; 30 without it |

@@ -1,16 +1,12 @@
-"""Defaults of options from configuration files: one of the user, one of the folder, and profiles in both.
+"""Defaults of options from configuration files: one of the user, and one of the folder.
 
     log = "logs/"                 # every command that has the option
     [run]
     quiet = true                  # only `toolchart run`
-    [profiles.night]
-    durability = "full"
-    [profiles.night.batch]
-    concurrency = 8
 
-What goes first: the command line, the environment, the profile, `toolchart.toml` of the folder, the user's
-file, the built-in default. A file may set how a command works and shows its result. It may not say which
-agent acts, what is decided or with which key: a folder may come from a stranger, so these are said each time.
+What goes first: the command line, the environment, `toolchart.toml` of the folder, the user's file, the
+built-in default. A file may set how a command works and shows its result. It may not say which agent acts,
+what is decided or with which key: a folder may come from a stranger, so these are said each time.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from toolchart.app.cli.command_table import COMMANDS
 from toolchart.states.errors import SpecError, suggest_name
 
 PROJECT_FILE = "toolchart.toml"
-PROFILES = "profiles"
 
 ALLOWED_OPTIONS = (
     *(
@@ -49,18 +44,16 @@ ALLOWED_OPTIONS = (
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of one file, or of one profile in it."""
+    """The content of one file."""
 
     file: Path
     data: Mapping[str, Any]
     is_own: bool
     """Whether the file is the user's, and not that of a folder."""
-    path: str = ""
-    """Key path of the profile, for errors."""
 
     def make_error(self, key: str, problem: str, hint: str | None = None) -> SpecError:
         """The error about one key."""
-        return SpecError(problem, file=str(self.file), path=f"{self.path}{key}", hint=hint)
+        return SpecError(problem, file=str(self.file), path=key, hint=hint)
 
 
 def find_user_file() -> Path:
@@ -69,7 +62,7 @@ def find_user_file() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "toolchart" / "config.toml"
 
 
-def set_defaults(context: click.Context, profile: str | None) -> None:
+def set_defaults(context: click.Context) -> None:
     """Give the command that is about to run the defaults of the configuration files.
 
     Raises:
@@ -78,30 +71,21 @@ def set_defaults(context: click.Context, profile: str | None) -> None:
     group, name = context.command, context.invoked_subcommand
     command = group.get_command(context, name) if name and isinstance(group, click.Group) else None
     if command is not None and name is not None:
-        context.default_map = {name: read_defaults(command, name, profile)}
+        context.default_map = {name: read_defaults(command, name)}
 
 
-def read_defaults(command: click.Command, name: str, profile: str | None) -> dict[str, Any]:
+def read_defaults(command: click.Command, name: str) -> dict[str, Any]:
     """The defaults of one command, for `click.Context.default_map`.
 
     Raises:
-        SpecError: a file is no TOML or sets what it may not, or there is no such profile.
+        SpecError: a file is no TOML or sets what it may not.
     """
-    files = [_read_file(path, is_own=is_own) for path, is_own in _list_files()]
-    layers = [layer for layer in files if layer is not None]
-    profiles = [found for layer in layers if (found := _find_profile(layer, profile))]
-    if profile and not profiles:
-        names = [name for layer in layers for name in layer.data.get(PROFILES, {})]
-        raise SpecError(f"there is no profile {profile!r}", hint=suggest_name(profile, names))
     values: dict[str, Any] = {}
-    for layer in [*layers, *profiles]:
-        values.update(_read_layer(layer, command, name))
+    for path, is_own in ((find_user_file(), True), (Path(PROJECT_FILE), False)):
+        layer = _read_file(path, is_own=is_own)
+        if layer is not None:
+            values.update(_read_layer(layer, command, name))
     return _spread_over_subcommands(command, values)
-
-
-def _list_files() -> Iterator[tuple[Path, bool]]:
-    yield find_user_file(), True
-    yield Path(PROJECT_FILE), False
 
 
 def _read_file(path: Path, *, is_own: bool) -> Defaults | None:
@@ -119,21 +103,12 @@ def _read_file(path: Path, *, is_own: bool) -> Defaults | None:
         raise SpecError(f"not TOML: {error}", file=str(path)) from None
 
 
-def _find_profile(layer: Defaults, profile: str | None) -> Defaults | None:
-    data = layer.data.get(PROFILES, {}).get(profile) if profile else None
-    if data is None:
-        return None
-    path = f"{PROFILES}.{profile}."
-    return Defaults(file=layer.file, data=data, is_own=layer.is_own, path=path)
-
-
 def _read_layer(layer: Defaults, command: click.Command, name: str) -> dict[str, Any]:
     """The values of a file for one command; those of its own table go before those of all commands."""
     common: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     for key, value in layer.data.items():
-        if key != PROFILES or layer.path:
-            (tables if isinstance(value, dict) else common)[key] = value
+        (tables if isinstance(value, dict) else common)[key] = value
     _check_tables(layer, tables)
     values = _check_options(layer, common, command, is_common=True)
     return values | _check_options(layer, tables.get(name, {}), command, prefix=f"{name}.")
