@@ -6,14 +6,15 @@ To add a format, write its function and add a row.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.family import list_relatives
+from toolchart.engine.log.stores.record_file import iterate_file_lines
 from toolchart.specs.history import join_call_messages
 from toolchart.states.errors import LogUnavailable, SpecError
 from toolchart.states.ports import Store
@@ -30,9 +31,9 @@ def export_call_messages(store: Store, conversation: str) -> list[dict[str, Any]
     return join_call_messages(export_openai(store, conversation))
 
 
-def export_records(store: Store, conversation: str) -> str:
-    """The records as they are stored, one per line, with their chain checked."""
-    return "".join(f"{record.line.decode()}\n" for record in read_conversation(store, conversation))
+def export_records(store: Store, conversation: str) -> Iterator[bytes]:
+    """The lines of a file with its records, and those of the conversations that they refer to."""
+    return iterate_file_lines(store, list_relatives(store, conversation))
 
 
 class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class ExportFormat(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     """What it prints, in a few words."""
     export: Callable[[Store, str], Any]
-    """Returns a text, or a value that becomes JSON."""
+    """Returns the lines of a file, or a value that becomes JSON."""
     ending: str = "json"
     """The ending of the name of a file in this format."""
 
@@ -51,14 +52,15 @@ EXPORT_FORMATS = {
     "calls": ExportFormat(
         summary="a message list with a call and its result in one message", export=export_call_messages
     ),
-    "jsonl": ExportFormat(summary="the records", export=export_records, ending="jsonl"),
+    "jsonl": ExportFormat(summary="the records, to be read elsewhere", export=export_records, ending="jsonl"),
 }
 """By name, in the order of the help."""
 
 
 def write_records(store: Store, conversations: Iterable[str], target: str) -> None:
-    """Write the records of conversations to a new file, one per line, one conversation after the other. On
-    return they are on the disk.
+    """Write the records of conversations to a new file, as `export --format jsonl` does.
+
+    On return they are on the disk.
 
     Raises:
         SpecError: there is a file of this name already.
@@ -73,8 +75,7 @@ def write_records(store: Store, conversations: Iterable[str], target: str) -> No
         raise LogUnavailable(f"{target} cannot be written: {error}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            for conversation in conversations:
-                file.write(export_records(store, conversation).encode())
+            file.writelines(iterate_file_lines(store, conversations))
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:

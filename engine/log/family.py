@@ -188,6 +188,32 @@ def iterate_family(store: Store, conversation: str, depth: int = 0) -> Iterator[
         yield from iterate_family(store, child, depth + 1)
 
 
+def list_relatives(store: Store, conversation: str) -> list[str]:
+    """A conversation with all that its records refer to; parents come first.
+
+    That is what it was forked from and what runs it, the agents that it runs and the context of its turns,
+    and so on from each of these. What belongs to another owner is left out.
+    """
+    names: list[str] = []
+    seen: set[str] = set()
+    owner = read_heading(store, conversation)
+
+    def add(name: str) -> None:
+        line = next(iter(store.read_lines(name)), None)
+        if line is None or name in seen or read_heading(store, name) != owner:
+            return
+        seen.add(name)
+        parent = parse_line(line, 0, name).event.get("parent")
+        if parent:
+            add(str(parent["conversation"] if isinstance(parent, dict) else parent))
+        names.append(name)
+        for relative in (*list_children(store, name), name_context(name)):
+            add(relative)
+
+    add(conversation)
+    return names
+
+
 # -- relations -------------------------------------------------------------------------------------
 
 

@@ -144,3 +144,109 @@ def test_show_names_imported_tools(run_cli: RunCli, work_dir: Path, name: str | 
     shown = run_cli("show", "i").out
     assert 'calls pay {"n": 1}' in shown
     assert 'pay succeeded: "paid at noon"' in shown
+
+
+# -- files of records ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exported(run_cli: RunCli, work_dir: Path) -> Path:
+    """The file of a log with two conversations and a fork."""
+    for name in ("one", "two"):
+        run_cli("run", "quickstart", "1+1", "--conversation", name)
+    assert run_cli("fork", "one", "--at", "3", "--name", "other", "--offline").code == 0
+    path = work_dir / "all.jsonl"
+    path.write_bytes(run_cli("export", "--format", "jsonl").out.encode())
+    return path
+
+
+def test_a_log_is_handed_to_a_stranger(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
+    """Commands that read take `--log FILE.jsonl` of a whole log, and print what they print of the log; an
+    import of the file has the same bytes and heads."""
+    reading = [("verify", "--json"), ("runs", "--json"), ("show", "one"), ("replay", "other"), ("stats",)]
+    for words in (*reading, ("diff", "one", "two"), ("export", "--format", "jsonl")):
+        expected = run_cli(*words)
+        result = run_cli(*words, "--log", "all.jsonl")
+        assert (result.code, result.out) == (expected.code, expected.out), words
+    done = run_cli("import", "all.jsonl", "--log", "new.db")
+    assert (done.code, done.out.split()) == (0, ["one", "two", "other"])
+    assert run_cli("export", "--format", "jsonl", "--log", "new.db").out.encode() == exported.read_bytes()
+    assert run_cli("verify", "--json", "--log", "new.db").out == run_cli("verify", "--json").out
+    assert run_cli("resume", "one", "--log", "new.db").code == run_cli("resume", "one").code
+
+
+def test_one_conversation_brings_what_it_refers_to(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
+    """The export of a fork has the conversation that it was forked from, and no other one."""
+    (work_dir / "fork.jsonl").write_text(run_cli("export", "other", "--format", "jsonl").out, "utf-8")
+    result = run_cli("verify", "--log", "fork.jsonl")
+    assert result.code == 0
+    assert [line.partition(":")[0] for line in result.out.splitlines()] == ["one", "other"]
+
+
+def test_an_import_is_whole_or_nothing(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
+    """A file with a conversation that the log has, or with damage anywhere, leaves the log as it was."""
+    before = run_cli("export", "--format", "jsonl").out
+    again = run_cli("import", "all.jsonl")
+    assert (again.code, again.out) == (2, "")
+    assert "already has a conversation 'one'" in again.err
+    assert "--log FILE.db" in again.err
+    data = exported.read_bytes()
+    (work_dir / "bad.jsonl").write_bytes(data[:-100] + b"x" + data[-99:])
+    bad = run_cli("import", "bad.jsonl", "--log", "new.db")
+    assert (bad.code, bad.out) == (5, "")
+    count = data.count(b"\n")
+    assert f"line {count} of bad.jsonl: its hash does not match its content" in bad.err
+    assert not (work_dir / "new.db").exists()
+    named = run_cli("import", "all.jsonl", "--conversation", "mine", "--log", "new.db")
+    assert (named.code, "they hold their ids" in named.err) == (2, True)
+    assert run_cli("export", "--format", "jsonl").out == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        ("verify --log cut.jsonl", 5, "the heading says 6 records, and 4 are there"),
+        ("runs --log empty.jsonl", 5, "line 1 of empty.jsonl: the file is empty"),
+        ("show one --log talk.jsonl", 2, "talk.jsonl is no file of records"),
+        ("replay one --log nowhere.jsonl", 2, "nowhere.jsonl cannot be read: No such file or directory"),
+        ("run quickstart hi --log all.jsonl", 2, "toolchart import all.jsonl --log FILE.db"),
+        ("run quickstart hi --log new.jsonl", 2, "new.jsonl is a file of records, which is only read"),
+        ("chat quickstart --log all.jsonl", 2, "toolchart import all.jsonl"),
+        ("prune --older-than 1d --log all.jsonl", 2, "toolchart import all.jsonl"),
+        ("fork one --at 3 --log all.jsonl", 2, "toolchart import all.jsonl"),
+        ("import all.jsonl --log other.jsonl", 2, "other.jsonl is a file of records"),
+        ("export", 2, "--format jsonl prints the whole log"),
+        ("export --format openai", 2, "Name a CONVERSATION"),
+        ("export nobody --format jsonl", 2, "there is no conversation 'nobody'"),
+        ("replay all.jsonl", 2, "there is no conversation 'all.jsonl' in this log"),
+    ],
+)
+def test_mistakes_with_files_of_records(
+    words: str, code: int, error: str, run_cli: RunCli, work_dir: Path, exported: Path
+) -> None:
+    """Each mistake is told with what is wrong and what to do, and nothing is written."""
+    (work_dir / "empty.jsonl").write_text("")
+    (work_dir / "talk.jsonl").write_text(json.dumps(TALK[0]) + "\n")
+    (work_dir / "cut.jsonl").write_bytes(b"".join(exported.read_bytes().splitlines(keepends=True)[:5]))
+    before = {path: path.read_bytes() for path in work_dir.glob("*.jsonl")}
+    result = run_cli(*words.split())
+    assert (result.code, result.out) == (code, "")
+    assert error in result.err
+    assert {path: path.read_bytes() for path in work_dir.glob("*.jsonl")} == before
+
+
+def test_a_file_has_the_bytes_of_the_log(run_cli: RunCli, work_dir: Path) -> None:
+    """A file has the bytes of the log, whatever they would do to a terminal."""
+    run_cli("run", "quickstart", "say \u009b31m\u202e", "--conversation", "odd")
+    out = run_cli("export", "--format", "jsonl").out
+    assert "\u009b31m\u202e" in out
+    (work_dir / "odd.jsonl").write_text(out, "utf-8")
+    assert run_cli("verify", "--log", "odd.jsonl").code == 0
+
+
+def test_an_empty_log_has_no_file(run_cli: RunCli, work_dir: Path) -> None:
+    """There is nothing to export from a log without conversations."""
+    open_store(work_dir / "empty.db").close()
+    result = run_cli("export", "--format", "jsonl", "--log", "empty.db")
+    assert (result.code, result.out) == (2, "")
+    assert "this log has no conversations" in result.err

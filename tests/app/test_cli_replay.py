@@ -25,20 +25,6 @@ def conversation(run_cli: RunCli) -> str:
     return "talk"
 
 
-def test_an_exported_file_replays(run_cli: RunCli, conversation: str, work_dir: Path) -> None:
-    """A file of `export --format jsonl` replays without a log; an empty or cut one is exit 5."""
-    (work_dir / "talk.jsonl").write_text(run_cli("export", conversation, "--format", "jsonl").out, "utf-8")
-    result = run_cli("replay", "talk.jsonl", "--log", "nowhere.db")
-    assert (result.code, result.out) == (
-        0,
-        "talk.jsonl: 6 steps and 2 requests recomputed, 2 bodies built again, all equal\n",
-    )
-    (work_dir / "empty.jsonl").write_text("", "utf-8")
-    assert run_cli("replay", "empty.jsonl").code == 5
-    (work_dir / "cut.jsonl").write_text("{}\n", "utf-8")
-    assert run_cli("replay", "cut.jsonl").code == 5
-
-
 @pytest.mark.parametrize(
     ("change", "blame", "pointer"),
     [

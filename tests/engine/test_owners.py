@@ -17,6 +17,7 @@ from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.record_file import RecordFile
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
@@ -61,8 +62,7 @@ def test_everything_of_an_owner_goes_and_nothing_else(store: Store, tmp_path: Pa
     with make_engine(["Once more."], log=store) as engine:
         exported = engine.export_owner("anna", str(tmp_path / "anna.jsonl"))
         assert len(exported) == 2
-        records = [line for name in exported for line in before[name]]
-        assert (tmp_path / "anna.jsonl").read_bytes().splitlines() == records
+        assert read_all(RecordFile(tmp_path / "anna.jsonl")) == {name: before[name] for name in exported}
         assert engine.erase_owner("anna") == exported
         assert read_all(store) == {name: lines for name, lines in before.items() if name not in exported}
         assert {type(outcome) for outcome in verify_store(store)} == {VerifiedConversation}

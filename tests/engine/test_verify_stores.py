@@ -340,7 +340,7 @@ def read_everything(store: Any) -> None:
     for name in store.list_conversations():
         for read in (export_openai, export_records):
             with contextlib.suppress(ToolchartError):
-                read(store, name)
+                list(read(store, name))
         with contextlib.suppress(ToolchartError):
             draw_conversation_path(store, name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -15,7 +16,6 @@ from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.verify import verify_store
-from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged
 
 ROUTES = RouteGroup()
@@ -39,10 +39,10 @@ async def export(request: Request) -> Response:
 
 
 def _write_export(site: Site, name: str, form: str) -> tuple[bytes, str]:
-    """The bytes of an export and their media type; known secrets are struck out."""
+    """The bytes of an export and their media type; known secrets are struck out of messages."""
     value = EXPORT_FORMATS[form].export(site.engine.store, name)
-    if isinstance(value, str):
-        return strike_secrets(value).encode("utf-8", "replace"), "text/plain"
+    if isinstance(value, Iterator):
+        return b"".join(value), "text/plain"
     return encode_json(value), "application/json"
 
 

@@ -144,11 +144,21 @@ _BUILTIN_STORES = (
     ),
     StoreDescriptor(
         name="jsonl",
+        address="FILE.jsonl",
+        summary="what `export --format jsonl` wrote, to be read only",
+        open=f"{_FOLDER}.record_file:refuse_to_write",
+        open_for_reading=f"{_FOLDER}.record_file:RecordFile",
+        accepts=lambda address: address.endswith(".jsonl"),
+        is_durable=True,
+        is_path=True,
+    ),
+    StoreDescriptor(
+        name="folder",
         address="FOLDER/",
         summary="a folder of JSON Lines files",
         open=f"{_FOLDER}.jsonl:JsonlStore",
         open_for_reading=f"{_FOLDER}.jsonl:open_jsonl_for_reading",
-        accepts=lambda address: address.endswith(("/", ".jsonl")) or Path(address).is_dir(),
+        accepts=lambda address: address.endswith("/") or Path(address).is_dir(),
         is_durable=True,
         is_path=True,
     ),
@@ -196,9 +206,11 @@ def open_store(
 
     - `memory`: in memory, until the process ends;
     - `postgresql://...`: a PostgreSQL database (extra `postgres`);
-    - a folder, or a path that ends in `/` or `.jsonl`: one JSON Lines file per conversation in it;
+    - a folder, or a path that ends in `/`: one JSON Lines file per conversation in it;
     - `NAME://...`: a store that another package adds;
     - any other path: a SQLite file.
+
+    A path that ends in `.jsonl` is a file of records, which only `open_store_for_reading` opens.
 
     Args:
         create: whether a missing log may be created.

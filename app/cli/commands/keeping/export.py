@@ -1,6 +1,9 @@
-"""`toolchart export`: print a conversation as messages or records."""
+"""`toolchart export`: print a conversation as messages or records, or a whole log as records."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -8,10 +11,13 @@ from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.options import NameChoice, log_option
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
+from toolchart.engine.log.stores.record_file import iterate_file_lines
+from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
 
 
 @click.command(short_help="Print a conversation in another format.")
-@click.argument("name", metavar="CONVERSATION")
+@click.argument("name", metavar="[CONVERSATION]", required=False)
 @click.option(
     "--format",
     "form",
@@ -21,17 +27,43 @@ from toolchart.engine.exchange.exports import EXPORT_FORMATS
     help="; ".join(f"{name}: {row.summary}" for name, row in EXPORT_FORMATS.items()) + ".",
 )
 @log_option
-def command(name: str, form: str, log: str | None) -> int:
+def command(name: str | None, form: str, log: str | None) -> int:
     """Print a conversation in another format.
+
+    With `--format jsonl`: its records byte for byte, with those of the agents that it runs and of what it was
+    forked from; without CONVERSATION those of the whole log. `--log FILE.jsonl` of `verify`, `show`,
+    `replay` and other commands that read takes such a file, and `import` puts it into a database.
 
     \b
     Example:  toolchart export 5f0c > chat.json
               toolchart export 5f0c --format jsonl > 5f0c.jsonl
+              toolchart export --format jsonl > log.jsonl && toolchart verify --log log.jsonl
     """
+    if name is None and form != "jsonl":
+        raise click.UsageError("Name a CONVERSATION; without one, --format jsonl prints the whole log.")
     with open_log_for_reading(log) as store:
+        if name is None:
+            _write_lines(iterate_file_lines(store, _list_conversations(store)))
+            return 0
         exported = EXPORT_FORMATS[form].export(store, find_conversation(store, name))
-    if isinstance(exported, str):
-        click.echo(escape_controls(exported), nl=False)
-    else:
-        print_json(exported)
+        if isinstance(exported, Iterator):
+            _write_lines(exported)
+        else:
+            print_json(exported)
     return 0
+
+
+def _list_conversations(store: Store) -> list[str]:
+    names = list(store.list_conversations())
+    if not names:
+        raise SpecError("this log has no conversations")
+    return names
+
+
+def _write_lines(lines: Iterable[bytes]) -> None:
+    """Print lines byte for byte, each when it is read; to a terminal with control characters visible."""
+    if sys.stdout.isatty():
+        for line in lines:
+            click.echo(escape_controls(line.decode()), nl=False)
+        return
+    sys.stdout.buffer.writelines(lines)

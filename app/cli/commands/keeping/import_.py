@@ -1,8 +1,9 @@
-"""`toolchart import`: import conversations from message lists into a log."""
+"""`toolchart import`: import conversations from message lists, or from a file of records, into a log."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.exchange.recorded_messages import find_message_lists
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.record_file import RecordFile, begins_as_record_file
+from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import SpecError
+from toolchart.states.ports import Store
 
 
-@click.command("import", short_help="Import conversations from message lists into a log.")
+@click.command("import", short_help="Import conversations into a log.")
 @click.argument("file", type=click.Path())
 @click.option(
     "--conversation", metavar="ID", help="Id of the conversation. Several conversations get ID-0, ID-1, ..."
@@ -32,6 +36,9 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
     (`history`) or ToolTalk. A list of lists or of such objects is several conversations, and so are the lines
     of a JSON Lines file; lines that are messages are one.
 
+    FILE may also be what `export --format jsonl` wrote. It is verified first, and its records come into the
+    log byte for byte, or nothing does where the log has one of its conversations already.
+
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
     kept as it came; secrets of the environment are struck. A turn that the list leaves open ends as
     cancelled. A conversation with anything that is not understood, such as items of the Responses API or tool
@@ -40,7 +47,11 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
 
     \b
     Example:  toolchart import chat.json --conversation old-chat
+              toolchart import log.jsonl --log restored.db
     """
+    if begins_as_record_file(Path(file)):
+        _import_records(Path(file), conversation, log, durability)
+        return SUCCESS
     message_lists = _read_message_lists(Path(file))
     at = SystemClock().now()
     base = conversation or generate_conversation_id()
@@ -70,17 +81,45 @@ def _store_conversations(
 ) -> None:
     store = open_store(log, durable=durability != "normal")
     try:
-        existing = set(store.list_conversations()) & set(lines_by_name)
-        if existing:
-            raise SpecError(
-                f"the log already has a conversation {min(existing)!r}",
-                hint="choose another id with --conversation",
-            )
+        _refuse_existing(store, lines_by_name, "choose another id with --conversation")
         for name, lines in track_progress(lines_by_name.items(), "writing", len(lines_by_name)):
             store.append(name, 0, lines)
             print_text(name)
     finally:
         store.close()
+
+
+def _refuse_existing(store: Store, names: Iterable[str], hint: str) -> None:
+    """Refuse conversations that a log has already.
+
+    Raises:
+        SpecError: it has one of them.
+    """
+    existing = set(store.list_conversations()).intersection(names)
+    if existing:
+        raise SpecError(f"the log already has a conversation {min(existing)!r}", hint=hint)
+
+
+def _import_records(path: Path, conversation: str | None, log: str | None, durability: str | None) -> None:
+    """Put the conversations of a file of records into a log, once all of it is verified."""
+    if conversation is not None:
+        raise click.UsageError("--conversation means nothing for a file of records: they hold their ids.")
+    source = RecordFile(path)
+    try:
+        for outcome in track_progress(verify_store(source), "verifying"):
+            if not isinstance(outcome, VerifiedConversation):
+                raise outcome
+        names = list(source.list_conversations())
+        store = open_store(log, durable=durability != "normal")
+        try:
+            _refuse_existing(store, names, "import the file into another log: --log FILE.db")
+            for name in track_progress(names, "writing", len(names)):
+                store.append(name, 0, list(source.read_lines(name)))
+                print_text(name)
+        finally:
+            store.close()
+    finally:
+        source.close()
 
 
 def _format_source(file: str, message_lists: list[Any], number: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +14,9 @@ from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten
 from toolchart.engine.log.family import iterate_family
-from toolchart.engine.log.replay import ReplayedStep, compare_configuration, replay, replay_conversation
+from toolchart.engine.log.replay import ReplayedStep, compare_configuration, replay_conversation
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.errors import LogDamaged, ReplayMismatch, SpecError, UnknownSemantics
+from toolchart.states.errors import ReplayMismatch, UnknownSemantics
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.wire_replay import WireComparison
@@ -48,13 +47,12 @@ def command(conversation: str, spec: str | None, no_wire: bool, as_json: bool, l
     that the log keeps (`log_answers`). The last line counts what could not be compared, and says why.
     The conversations of the agents that it runs are recomputed too.
 
-    No network is used and no tool is run. CONVERSATION may also be a file that `export --format jsonl` wrote.
-    At the first difference, prints its place, the expected and the actual value and the cause, and exits
-    with 1.
+    No network is used and no tool is run. At the first difference, prints its place, the expected and the
+    actual value and the cause, and exits with 1.
 
     \b
     Example:  toolchart replay 5f0c
-              toolchart replay talk.jsonl --json | jq .pointer
+              toolchart replay 5f0c --log exported.jsonl --json | jq .pointer
               toolchart replay 5f0c --spec agent.yaml
               toolchart replay 5f0c --no-wire
     """
@@ -131,20 +129,12 @@ def _build_comparison(spec: str | None) -> WireComparison:
 
 
 @contextmanager
-def _open_family(source: str, log: str | None) -> Iterator[Iterable[tuple[str, Iterator[ReplayedStep]]]]:
-    """Yield the name and the replayed steps of a conversation and its children, from a file or the log."""
-    path = Path(source)
-    if path.suffix == ".jsonl" and path.is_file():
-        try:
-            lines = path.read_bytes().splitlines()
-        except OSError as error:
-            raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
-        if not lines:
-            raise LogDamaged(f"{source} has no records")
-        yield [(source, replay(lines))]
-        return
+def _open_family(
+    conversation: str, log: str | None
+) -> Iterator[Iterable[tuple[str, Iterator[ReplayedStep]]]]:
+    """Yield the name and the replayed steps of a conversation and its children."""
     with open_log_for_reading(log) as store:
-        names = [name for _, name in iterate_family(store, find_conversation(store, source))]
+        names = [name for _, name in iterate_family(store, find_conversation(store, conversation))]
         yield ((name, replay_conversation(store, name)) for name in names)
 
 

@@ -1,0 +1,295 @@
+"""A file of `export --format jsonl`: the records of one or more conversations as lines, to be read only.
+
+    {"conversation":"c","records":2,"head":"hash of record 1"}
+    {"seq":0,...,"prev":"0000...","hash":"..."}
+    {"seq":1,...,"prev":"hash of record 0","hash":"..."}
+
+Each conversation begins with a heading, and its records follow byte for byte as they were hashed. The chain
+shows a record that was changed, moved or left out; the heading shows one that was cut off at the end. So the
+whole file is checked before anything of it is read, and whoever gets it needs no database. Files may be
+joined. A head that was signed elsewhere (`verify --seal`) shows that nobody has written the file anew.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import msgspec
+
+from toolchart.engine.log.reading.records import read_records
+from toolchart.engine.log.record import GENESIS, has_hash_tail
+from toolchart.engine.log.secrecy.stand_ins import compute_line_hash, read_hash
+from toolchart.engine.log.stores.base import Change, SmallValue, StoreBase
+from toolchart.specs.secrets import strike_secrets
+from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, SpecError
+from toolchart.states.ports import Store
+
+MAX_LINE_BYTES = 256 * 2**20
+"""Of a line that is read; no record is as long."""
+
+
+class _Heading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The line before the records of a conversation."""
+
+    conversation: str
+    records: int
+    head: str
+    """Hash of the newest record."""
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where the records of a conversation stand in the file."""
+
+    start: int
+    last: int
+    """Offset of the newest record."""
+    records: int
+
+
+_TAIL_BYTES = 256
+"""Of a line, with more than the keys after its content: `prev` and `hash`."""
+
+_BEGINNING = b'{"conversation":"'
+_encode = msgspec.json.Encoder().encode
+_decode_heading = msgspec.json.Decoder(_Heading).decode
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def iterate_file_lines(store: Store, conversations: Iterable[str]) -> Iterator[bytes]:
+    """The lines of a file with these conversations, each with its line end; one at a time is in memory.
+
+    Records that are appended meanwhile are left out.
+
+    Raises:
+        LogDamaged: names the first record that is not the one that was written.
+        SpecError: a record holds a secret of this process, which cannot be struck from bytes that are hashed.
+    """
+    for name in conversations:
+        newest = store.read_last_line(name)
+        if newest is None:
+            continue  # it was deleted meanwhile
+        count, head = newest[0] + 1, compute_line_hash(newest[1])
+        yield _encode(_Heading(name, count, head)) + b"\n"
+        seq = -1
+        for seq, record in enumerate(read_records(islice(store.read_lines(name), count), name)):
+            text = record.line.decode()
+            if strike_secrets(text) is not text:
+                raise SpecError(
+                    f"record {seq} of conversation {name!r} holds a secret that this process knows",
+                    hint="export it where the secret is not set, to people who may have it",
+                )
+            yield record.line + b"\n"
+        if seq + 1 != count:
+            raise LogDamaged("it is missing", conversation=name, seq=seq + 1)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+class RecordFile(StoreBase):
+    """The conversations of a file, with their hashes, numbers and links checked when it is opened.
+
+    Raises:
+        LogUnavailable: there is no such file, or it cannot be read.
+        ForeignLog: it does not begin as such a file does.
+        LogDamaged: it is not as it was written; names the line.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        try:
+            self._file: BinaryIO = self.path.open("rb")
+        except OSError as error:
+            raise LogUnavailable(f"{self.path} cannot be read: {error.strerror}") from None
+        try:
+            self._places = _check_lines(self._file, self.path)
+        except BaseException:
+            self.close()
+            raise
+
+    def commit(self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True) -> NoReturn:
+        """Refused: the file is only read."""
+        raise build_read_only_error(self.path)
+
+    def read_lines(self, conversation: str, start: int = 0) -> Iterator[bytes]:
+        """The lines from number `start` on."""
+        place = self._places.get(conversation)
+        if place is None:
+            return
+        offset = place.start
+        for seq in range(place.records):
+            line, offset = self._read_line(offset)
+            if seq >= start:
+                yield line
+
+    def _read_line(self, offset: int) -> tuple[bytes, int]:
+        """The line at an offset, without its end, and the offset of the next one."""
+        with self._lock:
+            self._file.seek(offset)
+            line = self._file.readline(MAX_LINE_BYTES)
+        return line.removesuffix(b"\n"), offset + len(line)
+
+    def read_last_line(self, conversation: str) -> tuple[int, bytes] | None:
+        """Number and line of the newest record."""
+        place = self._places.get(conversation)
+        return None if place is None else (place.records - 1, self._read_line(place.last)[0])
+
+    def read_value(self, conversation: str, kind: str, key: str = "") -> None:
+        """None: a file has only records."""
+
+    def read_values(
+        self, conversation: str, kind: str, before: str | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """None, as above."""
+        return iter(())
+
+    def list_values(self, kind: str, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
+        """None, as above."""
+        return ()
+
+    def list_conversations(self) -> Iterable[str]:
+        """The ids of all conversations, as they stand in the file."""
+        return list(self._places)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        self._file.close()
+
+
+def begins_as_record_file(path: Path) -> bool:
+    """Whether a file begins with the heading of a conversation; false where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            _decode_heading(file.readline(MAX_LINE_BYTES))
+    except (OSError, msgspec.DecodeError, UnicodeError):
+        return False
+    return True
+
+
+def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
+    """Where each conversation stands in a file in which every line is as it was written."""
+    places: dict[str, _Place] = {}
+    check, start = _LineCheck(path), 0
+    while line := file.readline(MAX_LINE_BYTES):
+        check.number += 1
+        if not line.endswith(b"\n"):
+            check.refuse(
+                "it is longer than any record" if len(line) == MAX_LINE_BYTES else "its end is missing"
+            )
+        line = line[:-1]
+        if check.missing:
+            check.check_record(line)
+            if not check.missing:
+                last = file.tell() - len(line) - 1
+                places[check.heading.conversation] = _Place(start, last, check.heading.records)
+        else:
+            check.check_heading(line, places)
+            start = file.tell()
+    if check.missing or not places:
+        check.number += 1
+        check.refuse(check.describe_end() if check.number > 1 else "the file is empty")
+    return places
+
+
+def _read_conversation(line: bytes) -> str | None:
+    """The conversation that a first record names."""
+    try:
+        return str(json.loads(line)["event"]["conversation"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+class _LineCheck:
+    """Compares each line with those before it."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = 0
+        """Of the line, from 1 on."""
+        self.missing = 0
+        """Records that must follow."""
+        self.heading = _Heading("", 0, "")
+        self._path = path
+        self._prev = GENESIS
+
+    def check_heading(self, line: bytes, places: dict[str, _Place]) -> None:
+        """Begin with a conversation."""
+        if self.number == 1 and not line.startswith(_BEGINNING):
+            raise ForeignLog(
+                f"{self._path} is no file of records: it does not begin with the heading of a conversation\n"
+                "  `toolchart export --format jsonl` writes such files"
+            )
+        try:
+            heading = _decode_heading(line)
+        except (msgspec.DecodeError, UnicodeError):
+            heading = None
+        if heading is None or _encode(heading) != line or heading.records < 1:
+            self.refuse("it is no heading of a conversation, as one was expected here")
+        self.heading, self.missing, self._prev = heading, heading.records, GENESIS
+        if heading.conversation in places:
+            self.refuse("the file has this conversation before")
+
+    def check_record(self, line: bytes) -> None:
+        """Compare a record with its own hash, the record before it and the heading."""
+        heading, seq = self.heading, self.heading.records - self.missing
+        if line.startswith(_BEGINNING):
+            self.refuse(self.describe_end())
+        if not has_hash_tail(line):
+            self.refuse("it does not end with a hash")
+        if read_hash(line) != compute_line_hash(line):
+            self.refuse("its hash does not match its content")
+        if not line.startswith(b'{"seq":%d,' % seq):
+            self.refuse(f"it is not record {seq}")
+        if b',"prev":"%b"' % self._prev.encode() not in line[-_TAIL_BYTES:]:
+            self.refuse("it does not follow the record before it")
+        if not seq and _read_conversation(line) != heading.conversation:
+            self.refuse("it belongs to another conversation")
+        self._prev = read_hash(line)
+        self.missing -= 1
+        if not self.missing and self._prev != heading.head:
+            self.refuse("it is not the newest record that the heading names")
+
+    def describe_end(self) -> str:
+        """What is missing where no more records follow."""
+        heading = self.heading
+        return f"the heading says {heading.records} records, and {heading.records - self.missing} are there"
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise the damage of the present line.
+
+        Raises:
+            LogDamaged: always.
+        """
+        seq = self.heading.records - self.missing if self.missing else None
+        raise LogDamaged(
+            f"line {self.number} of {self._path}: {problem}",
+            conversation=self.heading.conversation or None,
+            seq=seq,
+        )
+
+
+# -- addresses -----------------------------------------------------------------------------------
+
+
+def build_read_only_error(path: str | Path) -> LogUnavailable:
+    """The error of whoever would write to a file of records."""
+    return LogUnavailable(
+        f"{path} is a file of records, which is only read\n"
+        f"  to go on with its conversations, put them into a database: toolchart import {path} --log FILE.db"
+    )
+
+
+def refuse_to_write(address: str, *, create: bool = True, durable: bool = True) -> NoReturn:
+    """Open a file of records for writing, which nobody can.
+
+    Raises:
+        LogUnavailable: always.
+    """
+    raise build_read_only_error(address)
