@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from toolchart.engine.log.secrecy.erasing import ErasureChoice as ErasureChoice
     from toolchart.engine.log.secrecy.erasing import erase_content as erase_content
     from toolchart.engine.log.secrecy.erasing import find_content_elsewhere as find_content_elsewhere
-    from toolchart.engine.log.secrecy.keys import LogKeys as LogKeys
     from toolchart.engine.log.stores import open_store as open_store
     from toolchart.engine.rerun.campaign import arerun as arerun
     from toolchart.engine.rerun.campaign import rerun as rerun
@@ -94,7 +93,6 @@ if TYPE_CHECKING:
     from toolchart.states.errors import LogConflict as LogConflict
     from toolchart.states.errors import LogDamaged as LogDamaged
     from toolchart.states.errors import LogUnavailable as LogUnavailable
-    from toolchart.states.errors import MissingKey as MissingKey
     from toolchart.states.errors import NewerLog as NewerLog
     from toolchart.states.errors import NoRecordedAnswer as NoRecordedAnswer
     from toolchart.states.errors import PluginFailure as PluginFailure
@@ -231,7 +229,6 @@ if not TYPE_CHECKING:
                 "make_result_message",
             ),
             "toolchart.engine.log.stores": ("open_store",),
-            "toolchart.engine.log.secrecy.keys": ("LogKeys",),
             "toolchart.engine.log.secrecy.erasing": (
                 "erase_content",
                 "ErasureChoice",
@@ -324,7 +321,6 @@ if not TYPE_CHECKING:
                 "TurnCancelled",
                 "LogDamaged",
                 "LogUnavailable",
-                "MissingKey",
                 "NewerLog",
                 "ForeignLog",
                 "LogBusy",

@@ -143,13 +143,6 @@ def _list_sections(spec: AgentSpec) -> Iterator[Start]:
         yield Start(kind="address", subject=service.url, purpose=purpose, place=f"rag_services.{name}")
     if isinstance(spec.prices, str):
         yield Start(kind="file", subject=str(folder / spec.prices), purpose="is read: prices", place="prices")
-    if spec.log_key is not None:
-        purpose = "is read: keys of the log"
-        if spec.log_key.env:
-            yield Start(kind="variable", subject=spec.log_key.env, purpose=purpose, place="log_key")
-        if spec.log_key.file:
-            path = str(folder / spec.log_key.file)
-            yield Start(kind="file", subject=path, purpose=purpose, place="log_key")
     receipts = spec.approval.get("receipts") if isinstance(spec.approval, Mapping) else None
     if isinstance(receipts, str):
         purpose = "folder that gets a receipt for each signed approval that is used"

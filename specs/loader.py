@@ -28,7 +28,7 @@ from toolchart.states.response_format import find_format_problem
 _MAX_PROBLEMS = 10
 """Most problems of one document that an error lists."""
 
-UNLOGGED_SECTIONS = ("approvers", "log_key")
+UNLOGGED_SECTIONS = ("approvers",)
 """Sections that no log holds, so that nobody can take them from one: whom to trust is the operator's word."""
 
 _AGENTS = "toolchart.specs.agents"

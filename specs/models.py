@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context import IntentConfig, ModelChoice, RagService, TopicConfig
 from toolchart.specs.sections.debug import DebugConfig
-from toolchart.specs.sections.keeping import LogKeyConfig, RedactConfig
+from toolchart.specs.sections.keeping import RedactConfig
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.states.chart.source_positions import SourcePosition
 from toolchart.states.descriptors import find_registry
@@ -375,8 +375,6 @@ class AgentSpec(Section):
     """Switches for finding faults (`docs/howto/finding-faults.md`)."""
     redact: RedactConfig | None = None
     """What the log must not contain."""
-    log_key: LogKeyConfig | None = None
-    """Encrypts the log, with keys from a variable (`env`) or a key file (`file`). It is never logged."""
     seal_keys: list[str] = Field(default_factory=list)
     """Ed25519 public keys (`ed25519:` and Base64) that may sign seals of the log; for `verify --spec`."""
     output: dict[str, Any] | None = None

@@ -20,7 +20,6 @@
     `-- LogUnavailable         a store that cannot be opened, read or written
         |-- ForeignLog         a file or database that is no log of Toolchart
         |-- NewerLog           a log in a format of a later release
-        `-- MissingKey         a log or seal that cannot be read or checked without its key
         |-- LogBusy            another writer is at work; nothing was waited for
         `-- StorageFailure     the machine failed: the disk is full, or reading or writing failed
 
@@ -308,10 +307,6 @@ class ForeignLog(LogUnavailable):
 
 class NewerLog(LogUnavailable):
     """A log in a format that only a later release reads. Nothing says that it is damaged."""
-
-
-class MissingKey(LogUnavailable):
-    """A log, seal or signature that cannot be read or checked without a key that is not there."""
 
 
 class LogBusy(LogUnavailable):

@@ -183,8 +183,6 @@ class InboxEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """Idempotency key: a second entry of the conversation with the same key is not kept."""
     data: bytes
-    fault: ToolchartError | None = None
-    """Why it must not be performed: it is damaged, or its key is missing. It has no data then."""
 
 
 class RecordBatch(msgspec.Struct, frozen=True, gc=False):
@@ -301,10 +299,6 @@ class Store(RecordReader, Protocol):
 
     def list_recent(self) -> Sequence[str]:
         """The conversations that may have the newest record; all of a store that does not know."""
-        ...
-
-    def list_sample(self) -> Sequence[str]:
-        """A few conversations: the newest, the newest first, and then the oldest one."""
         ...
 
     def find_names(self, beginning: str) -> Sequence[str]:

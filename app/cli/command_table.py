@@ -45,14 +45,13 @@ COMMAND_GROUPS = {
         "resume": CommandRow("turns", "Continue an unfinished turn."),
         "cancel": CommandRow("turns", "Stop an open turn."),
         "migrate": CommandRow("charts", "Move an open conversation to a changed chart."),
-        "keys": CommandRow("keeping", "Make keys that sign decisions or encrypt logs."),
+        "keys": CommandRow("keeping", "Make keys that sign decisions."),
     },
     "Keep": {
         "export": CommandRow("keeping", "Print a conversation in another format."),
         "import": CommandRow("keeping", "Import conversations from message lists into a log."),
         "prune": CommandRow("keeping", "Delete old conversations."),
         "erase": CommandRow("keeping", "Erase what somebody said inside a kept conversation."),
-        "convert": CommandRow("keeping", "Copy a log into another store, or encrypt it."),
     },
     "Build": {
         "init": CommandRow("agents", "Write an agent, copied from one that ships."),

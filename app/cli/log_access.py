@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from toolchart.app.cli.exit_codes import DAMAGED_LOG, USAGE_ERROR
+from toolchart.app.cli.exit_codes import DAMAGED_LOG
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.descriptors import load_reference
-from toolchart.states.errors import LogDamaged, MissingKey, SpecError
+from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
 _MAX_NAMES = 8
@@ -105,13 +105,10 @@ def _join_names(names: list[str], limit: int) -> str:
     return ", ".join(escape_controls(name) for name in names[:limit]) + more
 
 
-def print_unreadable(problem: LogDamaged | MissingKey) -> int:
+def print_unreadable(problem: LogDamaged) -> int:
     """Say on stderr why a conversation is left out of a list; the exit code that the command ends with."""
-    if isinstance(problem, LogDamaged):
-        print_notice(f"toolchart: damaged: {problem}")
-        return DAMAGED_LOG
-    print_notice(f"toolchart: not read: {problem}")
-    return USAGE_ERROR
+    print_notice(f"toolchart: damaged: {problem}")
+    return DAMAGED_LOG
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolchart.app.cli.log_access import drop_children, print_unreadable
 from toolchart.engine.log.reading.records import parse_line
-from toolchart.states.errors import LogDamaged, MissingKey
+from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 
 
@@ -15,16 +15,16 @@ def find_newest_conversation(store: Store) -> str | None:
     cannot be read is left out, with a notice.
 
     Raises:
-        LogDamaged, MissingKey: there are conversations, and none of them can be read.
+        LogDamaged: there are conversations, and none of them can be read.
     """
     times: list[tuple[str, str]] = []
-    problems: list[LogDamaged | MissingKey] = []
+    problems: list[LogDamaged] = []
     for name in drop_children(store.list_recent()):
         try:
             last = store.read_last_line(name)
             if last is not None:
                 times.append((parse_line(last[1], last[0], name).at, name))
-        except (LogDamaged, MissingKey) as error:
+        except LogDamaged as error:
             problems.append(error)
     if problems and not times:
         raise problems[0]

@@ -17,7 +17,7 @@ import msgspec
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.errors import LogDamaged, MissingKey, SpecError
+from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
 
@@ -161,16 +161,16 @@ def list_children(store: Store, conversation: str, *, skip_unreadable: bool = Fa
 
     Args:
         skip_unreadable: leave out what cannot be read, for those who only show them: any conversation whose
-            id begins as that of a child may be damaged, or need a missing key.
+            id begins as that of a child may be damaged.
 
     Raises:
-        LogDamaged, MissingKey: one of them cannot be read.
+        LogDamaged: one of them cannot be read.
     """
     links = []
     for name in store.find_names(f"{conversation}."):
         try:
             links.append((name, read_parent(store, name)))
-        except (LogDamaged, MissingKey):
+        except LogDamaged:
             if not skip_unreadable:
                 raise
     children = [

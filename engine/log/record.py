@@ -30,7 +30,6 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
@@ -701,7 +700,6 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
     Raises:
         LogDamaged: the line is not a record.
         LogUnavailable: another release wrote it, in another format; `NewerLog` where that is a later one.
-        MissingKey: it is encrypted.
     """
     if not has_hash_tail(line):
         raise LogDamaged("it does not end with a hash", conversation=conversation, seq=seq)
@@ -710,7 +708,6 @@ def parse_record(line: bytes, seq: int, conversation: str | None = None) -> Reco
     try:
         keys = _decode_line(line)
     except (ValueError, RecursionError):
-        refuse_envelope(line, seq, conversation)
         raise LogDamaged("it is not a record", conversation=conversation, seq=seq) from None
     return Record(**{name: getattr(keys, name) for name in _LINE_FIELDS}, line=bytes(line))
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
-from toolchart.states.errors import LogDamaged, MissingKey, SpecError
+from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 
 if TYPE_CHECKING:
@@ -88,9 +88,8 @@ def read_seal(path: str, keys: Iterable[Ed25519PublicKey] = ()) -> Seal:
     """The seal of a file, with its signature checked: strictly, where keys are given.
 
     Raises:
-        SpecError: the file cannot be read, or is no seal.
+        SpecError: the file cannot be read, is no seal, or is signed with a key that is not given.
         LogDamaged: its signature is wrong, or there is none although keys are given.
-        MissingKey: it is signed with a key that is not given.
     """
     try:
         data = Path(path).read_bytes()
@@ -118,8 +117,10 @@ def _check_signature(
             raise LogDamaged(f"{path}: this seal is not signed with the given key")
         return
     if seal.key not in keys_by_name:
-        raise MissingKey(
-            f"{path}: this seal is signed ({seal.key}), and its key is not given\n  name it with --key FILE"
+        raise SpecError(
+            f"this seal is signed ({seal.key}), and its key is not given",
+            file=path,
+            hint="name it with --key FILE",
         )
     from toolchart.tools.signing_keys import has_valid_signature  # late: few seals are signed
 

@@ -3,7 +3,7 @@
 The append that ends a turn also writes its totals: models and tools with their outcomes, tokens and seconds,
 and no word of its content. So statistics of a whole log read one small value a turn and no record. Totals are
 never needed: where one is missing or cannot be read, the records are counted. `verify` counts them too, and
-compares. An encrypted log has none.
+compares.
 
 A journal counts a turn that it has seen from its first record, with answers that came in time. Of any other
 turn (one that a process took over in its middle, a fork of one, a late answer) no totals are written.

@@ -6,7 +6,7 @@ Whether the recorded steps are right is checked by `replay.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeAlias
 
@@ -16,14 +16,8 @@ from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.figures import TotalsCheck
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
-from toolchart.engine.log.secrecy.envelopes import (
-    build_plain_damage,
-    check_envelopes,
-    check_values,
-    find_envelope,
-)
 from toolchart.engine.log.secrecy.stand_ins import compute_line_hash, is_undamaged, read_digest
-from toolchart.states.errors import LogDamaged, LogUnavailable, MissingKey
+from toolchart.states.errors import LogDamaged, LogUnavailable
 from toolchart.states.events import (
     Configured,
     Erased,
@@ -37,8 +31,7 @@ from toolchart.states.events import (
 from toolchart.states.ports import Store
 
 Outcome: TypeAlias = "VerifiedConversation | LogDamaged | LogUnavailable"
-"""Of one conversation: it is intact, it is damaged, or this release cannot check it (a newer format, a
-missing key)."""
+"""Of one conversation: it is intact, it is damaged, or this release cannot check it (a newer format)."""
 
 
 class VerifiedConversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,57 +130,11 @@ def verify_store(store: Store, conversations: Iterable[str] | None = None) -> It
     except LogDamaged as damage:
         yield damage
         names = []
-    is_encrypted = _is_encrypted(store, names if conversations is None else store.list_sample())
-    entry_faults = _find_entry_faults(store, names, is_encrypted, is_whole=conversations is None)
     for conversation in names:
         own_damages = damages.pop(conversation, [])
-        outcome = own_damages[0] if own_damages else _verify_stored_conversation(store, conversation)
-        if isinstance(outcome, VerifiedConversation) and is_encrypted:
-            outcome = build_plain_damage("record", conversation, 0)
-        fault = entry_faults.pop(conversation, None)
-        yield outcome if fault is None or isinstance(outcome, LogDamaged) else fault
-    yield from entry_faults.values()
+        yield own_damages[0] if own_damages else _verify_stored_conversation(store, conversation)
     for remaining_damages in damages.values():
         yield from remaining_damages
-
-
-def _is_encrypted(store: Store, names: Iterable[str]) -> bool:
-    """Whether one of these conversations of a store that was opened without keys ends with an envelope.
-
-    With keys nothing plain is read at all. Without one, plain conversations among encrypted ones are all that
-    can be told: somebody may have written envelopes, with right digests, to a conversation or as a new one,
-    and only the key shows that.
-    """
-    if hasattr(store, "inner"):
-        return False
-    for name in names:
-        try:
-            newest = store.read_last_line(name)
-        except LogDamaged:  # reported when the conversation is verified
-            continue
-        if newest is not None and find_envelope(newest[1]) is not None:
-            return True
-    return False
-
-
-def _find_entry_faults(
-    store: Store, names: Sequence[str], is_encrypted: bool, *, is_whole: bool
-) -> dict[str, LogDamaged | LogUnavailable]:
-    """What is wrong with the inboxes of an encrypted log, one fault for each conversation.
-
-    An inbox may be that of a conversation which has no record yet, so those count where all are checked.
-    """
-    if not (is_encrypted or hasattr(store, "inner")):
-        return {}
-    others = store.list_unfinished() if is_whole else ()
-    faults: dict[str, LogDamaged | LogUnavailable] = {}
-    for entry in store.read_inbox(list(dict.fromkeys([*names, *others]))):
-        fault = entry.fault
-        if is_encrypted and find_envelope(entry.data) is None:
-            fault = build_plain_damage("entry", entry.conversation, entry.key)
-        if isinstance(fault, (LogDamaged, LogUnavailable)):
-            faults.setdefault(entry.conversation, fault)
-    return faults
 
 
 def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
@@ -201,23 +148,8 @@ def _verify_stored_conversation(store: Store, conversation: str) -> Outcome:
             checkpoints=store.read_checkpoints(conversation),
             totals=store.read_totals(conversation),
         )
-    except MissingKey as problem:
-        return _check_without_key(store, conversation) or problem
     except (LogDamaged, LogUnavailable) as problem:
         return problem
-
-
-def _check_without_key(store: Store, conversation: str) -> LogDamaged | None:
-    """The damage that an encrypted conversation shows without its key."""
-    try:
-        check_envelopes(store.read_lines(conversation), conversation)
-        check_values(store.read_checkpoints(conversation), conversation)
-    except LogDamaged as damage:
-        return damage
-    except MissingKey:  # there are keys, and none of them fits
-        inner = getattr(store, "inner", None)
-        return _check_without_key(inner, conversation) if inner is not None else None
-    return None
 
 
 class CheckpointLinks:

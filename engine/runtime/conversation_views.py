@@ -22,7 +22,7 @@ from toolchart.engine.log.reading.summaries import ConversationSummary, summariz
 from toolchart.engine.log.turn_totals import add_usages, decode_totals
 from toolchart.engine.runtime.result import PendingApproval, WaitingCall
 from toolchart.states.core.encoding import encode
-from toolchart.states.errors import LogDamaged, MissingKey, SpecError
+from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import CONFIGURATION_TYPES, Forked
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
@@ -88,7 +88,7 @@ def read_view(store: Store, conversation: str) -> ConversationView:
 
     Raises:
         SpecError: there is no such conversation.
-        LogDamaged, MissingKey: a record cannot be read.
+        LogDamaged: a record cannot be read.
     """
     require_existing(store, conversation)
     summary = summarize_conversation(store, conversation)
@@ -287,7 +287,7 @@ def read_waiting(store: Store, conversation: str) -> Waiting:
     """What the open turn of a conversation waits for, and what waits in its open children.
 
     Raises:
-        LogDamaged, MissingKey: a record of the turn cannot be read.
+        LogDamaged: a record of the turn cannot be read.
     """
     newest = store.read_last_line(conversation)
     if newest is None or parse_line(newest[1], newest[0], conversation).ends_turn:
@@ -314,7 +314,7 @@ def needs_person(store: Store, conversation: str) -> bool:
     """Whether a conversation waits for somebody to decide or to answer; one that cannot be read does not."""
     try:
         return read_waiting(store, conversation).needs_person
-    except (LogDamaged, MissingKey):
+    except LogDamaged:
         return False
 
 
@@ -364,7 +364,7 @@ def read_results(store: Store, conversation: str) -> dict[str, Any]:
     Results live for a run of the chart: where it waits for its user, the next turn goes on with it.
 
     Raises:
-        LogDamaged, MissingKey: a record cannot be read.
+        LogDamaged: a record cannot be read.
     """
     collector = _ResultCollector(_read_kinds(store, conversation))
     for record in _read_since(store, conversation, _find_run(store, conversation)):

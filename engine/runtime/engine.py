@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from toolchart.engine.log.family import NO_HEADING, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
-from toolchart.engine.log.secrecy.keys import read_spec_keys
 from toolchart.engine.log.secrecy.owners import erase_owned, list_owned
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
@@ -84,8 +83,7 @@ class Engine:
 
     Args:
         spec: a loaded spec, the name of a shipped agent, a path, or a mapping.
-        log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`. An address is
-            encrypted with the keys of the spec's `log_key`, else those of the environment, if there are any.
+        log: a store, a path of a SQLite file, `"memory"`, or None for `.toolchart/log.db`.
         functions: Python functions and ready `Tool` values beside those of the spec; every handler offers
             them where the spec has no `tools` section. `@effect` functions are for `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
@@ -402,7 +400,7 @@ class Engine:
 
         Raises:
             SpecError: there is a file of this name already.
-            LogDamaged, MissingKey: a conversation, or whose it is, cannot be read.
+            LogDamaged: a conversation, or whose it is, cannot be read.
             LogUnavailable: the file cannot be written.
         """
         from toolchart.engine.exchange.exports import write_records
@@ -421,7 +419,7 @@ class Engine:
             SpecError: a turn of one is open or runs, or a fork of somebody else shares its records; nothing
                 was deleted.
             LeaseHeld: a worker has just taken one of them; nothing was deleted.
-            LogDamaged, MissingKey: whose a conversation is cannot be read.
+            LogDamaged: whose a conversation is cannot be read.
         """
         names = list_owned(self.store, owner)
         erase_owned(self.store, owner, names)
@@ -933,5 +931,4 @@ def _open_log(log: Store | str | Path | None, spec: AgentSpec, durability: str |
     """The store that an engine was given, or the one of an address."""
     if log is not None and not isinstance(log, (str, Path)):
         return log
-    keys = read_spec_keys(spec.log_key, spec.source) if spec.log_key is not None else None
-    return open_store(log, durable=(durability or spec.durability) == "full", keys=keys)
+    return open_store(log, durable=(durability or spec.durability) == "full")

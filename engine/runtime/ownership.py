@@ -25,7 +25,7 @@ from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.waiting import awaits_review
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
-from toolchart.states.errors import IllegalEvent, LogDamaged, MissingKey, SpecError, ToolchartError
+from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
 from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
 from toolchart.states.ports import InboxEntry, Store
 
@@ -62,10 +62,7 @@ def decode_message(entry: InboxEntry) -> Message:
 
     Raises:
         LogDamaged: it is none that a person may send.
-        MissingKey: it is encrypted with a key that is not given.
     """
-    if entry.fault is not None:
-        raise entry.fault
     try:
         data = read_json(entry.data)
         event: Event = decode_event(data["event"], "")
@@ -294,7 +291,7 @@ class Ownership:
     async def take_cancellation(self, conversation: str, hold: Hold) -> bool:
         """Take a cancellation that waits in the inbox of a turn, before anything more of it is performed."""
         for entry in await self._read_inbox(conversation):
-            with contextlib.suppress(LogDamaged, MissingKey):  # reported where all entries are taken
+            with contextlib.suppress(LogDamaged):  # reported where all entries are taken
                 if isinstance(decode_message(entry).event, Cancelled):
                     await self._take_entry(conversation, entry, hold)
                     return True

@@ -102,11 +102,10 @@ def open_debug_files(spec: AgentSpec, folder: Path) -> DebugFiles | None:
     """
     switches = read_debug_switches(spec.debug)
     writes = switches.traces or switches.message_parts or switches.raw_responses
-    is_secret = spec.redact is not None or spec.log_key is not None
     holds_words = switches.message_parts or switches.raw_responses or switches.tools == "verbose"
-    if writes and is_secret and holds_words:
+    if writes and spec.redact is not None and holds_words:
         raise SpecError(
-            "debug files would hold in plain what `redact` or `log_key` keep out of the log",
+            "debug files would hold in plain what `redact` keeps out of the log",
             path="debug",
             hint="`traces` alone, without `tools: verbose`, hold no words of people and models",
         )

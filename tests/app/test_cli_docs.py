@@ -39,7 +39,6 @@ the live display of steps appear only on a terminal; `NO_COLOR` turns colour off
 | `TOOLCHART_DEBUG_STRICT` | the same |
 | `TOOLCHART_DEBUG_FOLDER` | the folder of what these switches write |
 | `TOOLCHART_OFFLINE` | `1`: only model hosts on this machine are contacted |
-| `TOOLCHART_LOG_KEY`, `TOOLCHART_LOG_KEY_FILE` | the keys that encrypt the log, or their file |
 | `TOOLCHART_TOKEN_NAME` | the value of the token NAME of `toolchart serve --token` |
 | `TOOLCHART_MODELS` | the file with the results of `models validate`, without `--results` |
 | `NO_COLOR` | any value: no colour |

@@ -1,4 +1,4 @@
-"""`toolchart erase`, `--log-key`, `convert --to`, and what other commands say about such logs."""
+"""`toolchart erase`, and what other commands say about such logs."""
 
 from __future__ import annotations
 
@@ -57,37 +57,3 @@ def test_forks_on_the_command_line(run_cli: Callable[..., Any], tmp_path: Path) 
     assert "was erased" in run_cli("show", "f").out
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"marmalade" not in path.read_bytes(), path
-
-
-def test_a_log_is_copied_and_encrypted(run_cli: Callable[..., Any], tmp_path: Path) -> None:
-    """`convert --to` copies a plain log into an encrypted one of another kind, and that with a new key, and
-    back; heads, families and replay stay. Without the key each command names what is missing, with exit 2."""
-    run_cli("run", "quickstart", "17 * 27", "--conversation", "sum")
-    run_cli("run", "careful", "delete a.txt", "--conversation", "waits")
-    heads = run_cli("verify").out
-    ids = [run_cli("keys", "log", "log.keys").out.strip()]
-    assert run_cli("convert", "--to", "new/", "--to-key", "log.keys").out.split() == ["sum", "waits"]
-    assert run_cli("convert", "--to", "new/", "--to-key", "log.keys").out == "", (
-        "again: nothing is left to copy"
-    )
-    assert run_cli("verify", "--log", "new/", "--log-key", "log.keys").out == heads
-    ids.append(run_cli("keys", "log", "log.keys").out.strip())
-    assert run_cli("convert", "--to", "newer.db", "--log", "new/", "--log-key", "log.keys").code == 0
-    assert run_cli("verify", "--log", "newer.db", "--log-key", "log.keys").out == heads
-    for log, key in (("new/", ids[0]), ("newer.db", ids[1])):
-        for words in (
-            ("verify",),
-            ("show", "sum"),
-            ("runs",),
-            ("replay", "sum"),
-            ("run", "quickstart", "1+1"),
-        ):
-            result = run_cli(*words, "--log", log)
-            assert (result.code, key in result.err, "--log-key" in result.err) == (2, True, True), words
-    copied = run_cli("convert", "--to", "plain.db", "--plain", "--log", "newer.db", "--log-key", "log.keys")
-    assert (copied.code, run_cli("verify", "--log", "plain.db").out) == (0, heads)
-    assert run_cli("replay", "waits", "--log", "plain.db").code == 0
-    assert run_cli("convert", "--to", "x.db", "sum").code == 2
-    assert run_cli("convert", "--plain").code == 2
-    (tmp_path / "log.keys").chmod(0o644)
-    assert "chmod 600" in run_cli("runs", "--log", "new/", "--log-key", "log.keys").err

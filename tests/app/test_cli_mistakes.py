@@ -189,7 +189,6 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.DurableHostUnavailable("no"), 2),
     (errors.ForeignLog("no"), 2),
     (errors.NewerLog("no"), 2),
-    (errors.MissingKey("no"), 2),
     (errors.LogBusy("no"), 2),
     (errors.StorageFailure("no"), 70),
     (errors.ProviderError(kind="server", message="no"), 1),

@@ -21,7 +21,6 @@ from toolchart.app.cli import COMMANDS, cli
 from toolchart.app.cli.command_table import COMMAND_GROUPS
 from toolchart.engine import Engine
 from toolchart.engine.log.record_schema import build_record_schema
-from toolchart.engine.log.secrecy.keys import add_key
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import list_shipped_agents
 from toolchart.specs.yaml_document import parse_document
@@ -87,7 +86,6 @@ def list_examples() -> Iterator[Any]:
 @pytest.mark.parametrize("line", list(list_examples()))
 def test_every_example_is_a_command(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each example in the help parses: its commands and options exist."""
-    add_key(tmp_path / "log.keys")
     (tmp_path / "charts").mkdir()
     monkeypatch.chdir(tmp_path)
     words = shlex.split(line)[1:]

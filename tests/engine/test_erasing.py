@@ -25,7 +25,6 @@ from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.record import SALT_CHARACTERS, generate_salt, seal_line
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.secrecy.erasing import ErasedConversation, ErasureChoice, erase_content
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.secrecy.stand_ins import add_digest, is_undamaged
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -61,7 +60,7 @@ def count_steps(store: Store, conversation: str = "c") -> int:
     return sum(1 for _ in replay_conversation(store, conversation))
 
 
-@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres", "encrypted"))
+@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":
@@ -69,7 +68,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     else:
         places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
         address = places.get(request.param, f"{tmp_path}/log/log.db")
-    opened = open_store(address, keys=LogKeys([bytes(32)]) if request.param == "encrypted" else None)
+    opened = open_store(address)
     yield opened
     opened.close()
 

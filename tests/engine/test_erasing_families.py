@@ -25,7 +25,6 @@ from toolchart.engine.log.secrecy.erasing import (
     erase_content,
     find_content_elsewhere,
 )
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -50,7 +49,7 @@ class Log(NamedTuple):
         return find_places(self.store, self.folder, words.encode(), self.address)
 
 
-KINDS = ("memory", "sqlite", "jsonl", "postgres", "encrypted", "encrypted jsonl")
+KINDS = ("memory", "sqlite", "jsonl", "postgres")
 
 
 @pytest.fixture(params=KINDS)
@@ -60,9 +59,9 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     if kind == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
     else:
-        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "encrypted jsonl": f"{tmp_path}/log/"}
+        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
         address = places.get(kind, f"{tmp_path}/log/log.db")
-    opened = open_store(address, keys=LogKeys([bytes(32)]) if kind.startswith("encrypted") else None)
+    opened = open_store(address)
     yield Log(opened, tmp_path / "log", address)
     opened.close()
 
@@ -537,5 +536,5 @@ def test_random_families(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(choose_count(short=1, long=50)))
 def test_random_families_in_each_log(log: Log, seed: int, tmp_path: Path) -> None:
-    """The same in each kind of log, plain and encrypted."""
+    """The same in each kind of log."""
     check_world(log, 1000 + seed)

@@ -15,15 +15,11 @@ from written_logs import write_conversation
 from toolchart.engine.log.leases import describe_worker, is_dead, name_worker
 from toolchart.engine.log.reading.summaries import find_workers
 from toolchart.engine.log.retention import list_conversation_ages
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store, open_store_for_reading
-from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, Store
 
 KINDS = ("memory", "jsonl", "sqlite", "postgres")
-ALL_KINDS = (*KINDS, *(f"encrypted {kind}" for kind in KINDS))
-KEYS = LogKeys([bytes(32)])
 LONG_S = 3600.0
 """A lease that does not expire in a test."""
 ALIVE, OTHER = name_worker(1), name_worker(2)
@@ -38,15 +34,12 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     addresses = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "sqlite": str(tmp_path / "log.db")}
 
     def open_it(kind: str, *, for_reading: bool = False) -> Any:
-        if kind == "encrypted memory":
-            return EncryptedStore(open_it("memory"), KEYS)
-        keys, kind = KEYS if kind.startswith("encrypted ") else None, kind.removeprefix("encrypted ")
         if kind == "memory" and opened:
             return opened[0]
         if kind == "postgres" and kind not in addresses:
             addresses[kind] = create_database(request.getfixturevalue("postgres"), tmp_path)
         opener = open_store_for_reading if for_reading else open_store
-        opened.append(opener(addresses[kind], keys=keys))
+        opened.append(opener(addresses[kind]))
         return opened[-1]
 
     yield open_it
@@ -77,9 +70,9 @@ def test_one_worker_holds_a_conversation(kind: str, open_log: Callable[[str], An
     assert first.acquire_lease("c", ALIVE, LONG_S).token > next_lease.token, "the one before has expired"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALL_KINDS if "memory" not in kind])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "memory"])
 def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: Callable[..., Any]) -> None:
-    """A log that is open for reading alone, encrypted or not, tells who works on which conversation;
+    """A log that is open for reading alone tells who works on which conversation;
     and so do the ages of its conversations."""
     store = open_log(kind)
     write_conversation(store, name="held")
@@ -102,7 +95,7 @@ def test_a_dead_worker_loses_its_lease_at_once(kind: str, open_log: Callable[[st
     assert store.acquire_lease("c", ALIVE, LONG_S).worker == ALIVE
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_token_decides_and_not_the_name_of_the_worker(kind: str, open_log: Callable[[str], Any]) -> None:
     """A worker that took its own lease again appends under the newer one alone: what it began under the older
     one, and may not know of, is refused; and the same token in another name is refused too."""
@@ -118,7 +111,7 @@ def test_the_token_decides_and_not_the_name_of_the_worker(kind: str, open_log: C
     assert append(second, 1, new) is None
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[str], Any]) -> None:
     """DESIGN 7.6: an append under an older token is refused, also for a child; one without a lease is refused
     while a worker holds the conversation; and a group tells each batch apart."""
@@ -139,7 +132,7 @@ def test_whoever_lost_the_lease_appends_nothing(kind: str, open_log: Callable[[s
     assert [len(list(first.read_lines(name))) for name in ("c", "c.1")] == [2, 1]
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str], Any]) -> None:
     """An entry is kept once for each key, stays until a record was appended with it, keeps the holder from
     giving the conversation back, and survives a holder that died before its record."""
@@ -162,7 +155,7 @@ def test_what_waits_in_an_inbox_is_taken_once(kind: str, open_log: Callable[[str
     assert first.release_lease(lease, is_open=False)
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_store_knows_what_is_unfinished(kind: str, open_log: Callable[[str], Any]) -> None:
     """`list_unfinished` names conversations of dead workers, with timers that are due, with entries, and
     those that no worker ever held; it leaves out ended, held and waiting ones, and children."""

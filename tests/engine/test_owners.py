@@ -14,7 +14,6 @@ from postgres_database import create_database
 from toolchart.engine.log.family import name_context
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.leases import name_worker
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import RecordFile
@@ -25,7 +24,7 @@ from toolchart.states.ports import Store
 WORD, OTHER = "Zaunkoenig", "Rotkehlchen"
 
 
-@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres", "encrypted"))
+@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":
@@ -33,7 +32,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     else:
         places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
         address = places.get(request.param, f"{tmp_path}/log/log.db")
-    opened = open_store(address, keys=LogKeys([bytes(32)]) if request.param == "encrypted" else None)
+    opened = open_store(address)
     yield opened
     opened.close()
 

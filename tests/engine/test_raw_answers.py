@@ -1,4 +1,4 @@
-"""Raw answers in the log: kept where the spec says so, once, and erased and encrypted with their record."""
+"""Raw answers in the log: kept where the spec says so, once, and erased with their record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from toolchart.engine.log.redaction import Redactor
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.secrecy.content import iterate_texts
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -238,19 +237,6 @@ def test_a_text_in_the_bytes_is_found() -> None:
         raw = {"content": b64encode(compress(content)).decode()}
         assert 'Zoë "quoted"' in set(iterate_texts({"type": "replied", "raw_answer": raw}))
     assert list(iterate_texts({"type": "replied", "raw_answer": {"content": "no"}})) == []
-
-
-def test_an_encrypted_log_hides_the_answer(tmp_path: Path) -> None:
-    """The bytes are encrypted with their record, and replay with the key decodes them."""
-    path = tmp_path / "log.db"
-    keys = LogKeys([bytes(range(32))])
-    with closing(open_store(path, keys=keys)) as store:
-        run_turns(store, "c")
-        assert compare(store).answers == 1
-        (event,) = list_answers(store)
-        assert event.raw_answer is not None
-    data = b"".join(file.read_bytes() for file in tmp_path.glob("log.db*"))
-    assert event.raw_answer.content.encode() not in data
 
 
 # -- what a log does not say -------------------------------------------------------------------------

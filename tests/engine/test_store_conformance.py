@@ -1,4 +1,4 @@
-"""Every store of Toolchart passes the public conformance suite, encrypted too, and so does one of others."""
+"""Every store of Toolchart passes the public conformance suite, and so does one of others."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import pytest
 from folder_store import FolderStore
 from postgres_database import create_database
 
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.testing.stores import StoreConformance
-
-KEYS = LogKeys([bytes(32)])
 
 
 class TestMemory(StoreConformance):
@@ -31,7 +28,7 @@ class TestSqlite(StoreConformance):
 
     def open(self, folder: Path, **options: Any) -> Any:
         """A log in a file."""
-        return open_store(folder / "log.db", keys=False, **options)
+        return open_store(folder / "log.db", **options)
 
     def open_for_reading(self, folder: Path) -> Any:
         """The same log, for reading."""
@@ -43,35 +40,11 @@ class TestJsonl(StoreConformance):
 
     def open(self, folder: Path, **options: Any) -> Any:
         """A log in a folder."""
-        return open_store(f"{folder}/log/", keys=False, **options)
+        return open_store(f"{folder}/log/", **options)
 
     def open_for_reading(self, folder: Path) -> Any:
         """The same log, for reading."""
         return open_store_for_reading(f"{folder}/log/")
-
-
-class TestEncryptedSqlite(TestSqlite):
-    """An encrypted SQLite log."""
-
-    def open(self, folder: Path, **options: Any) -> Any:
-        """A log in a file, with a key."""
-        return open_store(folder / "log.db", keys=KEYS, **options)
-
-    def open_for_reading(self, folder: Path) -> Any:
-        """The same log, for reading."""
-        return open_store_for_reading(folder / "log.db", keys=KEYS)
-
-
-class TestEncryptedJsonl(TestJsonl):
-    """An encrypted JSONL log."""
-
-    def open(self, folder: Path, **options: Any) -> Any:
-        """A log in a folder, with a key."""
-        return open_store(f"{folder}/log/", keys=KEYS, **options)
-
-    def open_for_reading(self, folder: Path) -> Any:
-        """The same log, for reading."""
-        return open_store_for_reading(f"{folder}/log/", keys=KEYS)
 
 
 class TestPostgres(StoreConformance):
@@ -86,7 +59,7 @@ class TestPostgres(StoreConformance):
 
     def open(self, folder: Path, **options: Any) -> Any:
         """A log in a database of its own."""
-        return open_store(create_database(self.server, folder), keys=False, **options)
+        return open_store(create_database(self.server, folder), **options)
 
     def open_for_reading(self, folder: Path) -> Any:
         """The same log, for reading."""

@@ -79,7 +79,7 @@ def test_histories_in_postgresql_are_linearizable(postgres: str, tmp_path: Path)
         login = f"{parts.get('user', 'postgres')}:{parts.get('password') or ''}"
 
         def open_at(port: int, login: str = login, name: object = parts["dbname"]) -> Any:
-            return open_store(f"postgresql://{login}@127.0.0.1:{port}/{name}", keys=False)
+            return open_store(f"postgresql://{login}@127.0.0.1:{port}/{name}")
 
         faults |= run_served_history(seed, "postgresql", server, open_at).faults
     assert "cut" in faults

@@ -16,9 +16,7 @@ from pgbouncer import run_pgbouncer
 from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.jsonl_files import join_lines
 from toolchart.engine.log.stores.sqlite import SqliteStore
@@ -31,9 +29,7 @@ KINDS = ("memory", "sqlite", "jsonl", "postgres")
 POOLED = "postgres behind PgBouncer"
 """Its sessions are lent for one transaction, to whoever asks."""
 
-ALL_KINDS = (*KINDS, POOLED, *(f"encrypted {kind}" for kind in KINDS))
-
-KEYS = LogKeys([bytes(32)])
+ALL_KINDS = (*KINDS, POOLED)
 
 
 @pytest.fixture
@@ -44,10 +40,6 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     pooled: list[str] = []
 
     def open_fresh_store(kind: str, **options: Any) -> Store:
-        if kind == "encrypted memory":
-            return EncryptedStore(open_fresh_store("memory"), KEYS)
-        if kind.startswith("encrypted "):
-            return open_fresh_store(kind.removeprefix("encrypted "), keys=KEYS, **options)
         address = {"memory": "memory", "sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(
             kind
         )

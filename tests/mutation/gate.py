@@ -243,7 +243,7 @@ GROUPS: dict[str, Group] = {
         modules=(
             *("engine/log/leases.py", "engine/log/group_commit.py", "engine/log/stores/base.py"),
             *("engine/log/stores/sql.py", "engine/log/stores/sqlite.py", "engine/log/stores/jsonl.py"),
-            *("engine/log/stores/memory.py", "engine/log/stores/encrypted.py", "engine/log/verify.py"),
+            *("engine/log/stores/memory.py", "engine/log/verify.py"),
         ),
         share=12,
         judges=(),
@@ -254,7 +254,6 @@ GROUPS: dict[str, Group] = {
             "engine/test_group_commit.py",
             "engine/test_jsonl_files.py",
             "engine/test_checkpoints.py",
-            "engine/test_encryption.py",
             "engine/test_tampering.py",
             "engine/test_verify_stores.py",
             "engine/test_lost_leases.py",

@@ -28,13 +28,12 @@ from golden_logs import (  # noqa: E402
     split_conversations,
     write_scenario,
 )
-from golden_scenarios import KEYS, SCENARIOS  # noqa: E402
+from golden_scenarios import SCENARIOS  # noqa: E402
 from mutants import NothingToChange  # noqa: E402
 from proved_conversations import record_conversations  # noqa: E402
 from test_answer_mutations import NAMES as ANSWERED  # noqa: E402
 
 from toolchart.engine.log.replay import replay_conversation  # noqa: E402
-from toolchart.engine.log.stores.encrypted import EncryptedStore  # noqa: E402
 from toolchart.engine.log.verify import verify_store  # noqa: E402
 from toolchart.engine.runtime.wire_replay import WireComparison  # noqa: E402
 from toolchart.states.errors import LogDamaged  # noqa: E402
@@ -78,8 +77,6 @@ def find_refused_log(logs: Logs) -> str:
     """What `replay` and `verify` say of the first log that they refuse; empty where they accept all."""
     for name, conversations in logs.items():
         store: Any = load_golden_store({key: list(lines) for key, lines in conversations.items()})
-        if name in KEYS:
-            store = EncryptedStore(store, KEYS[name])
         for outcome in verify_store(store):
             if isinstance(outcome, LogDamaged):
                 return f"{name}: {_cut(outcome)}"

@@ -109,7 +109,6 @@ RARELY_NEEDED_MODULES = {
     "toolchart.engine.log.reading.records": "`draw --format sequence`",
     "toolchart.engine.log.reading.visited_path": "drawing a conversation",
     "toolchart.engine.log.record_schema": "`schema records`",
-    "toolchart.engine.log.stores.encrypted": "logs with encryption at rest",
     "toolchart.engine.rerun.judges": "`rerun`, after its options were checked",
     "toolchart.engine.rerun.rendering": "`rerun`, after its options were checked",
     "toolchart.engine.rerun.report": "`rerun`, after its options were checked",

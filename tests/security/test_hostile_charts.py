@@ -32,15 +32,12 @@ from toolchart.engine.durable.stretches import Stretch
 from toolchart.engine.log.continuation.checkpoint import build_checkpoint
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.log.secrecy.keys import LogKeys
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.states.effects import CallFunction, CallModel, Effect, RunAgent
 from toolchart.states.errors import EffectRefused, ToolchartError
 from toolchart.states.ports import Store
-
-KEY = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
@@ -174,21 +171,20 @@ def test_a_refusal_writes_nothing(canaries: Canaries) -> None:
     assert canaries.find_started() == ["touched"]
 
 
-@pytest.fixture(params=("sqlite", "jsonl", "encrypted", "postgres"))
+@pytest.fixture(params=("sqlite", "jsonl", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A log in each kind of store; whoever plants has its key."""
-    keys = LogKeys([KEY]) if request.param == "encrypted" else None
+    """A log in each kind of store."""
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
     else:
         address = f"{tmp_path}/log/" if request.param == "jsonl" else str(tmp_path / "log.db")
-    opened = open_store(address, durable=False, keys=keys)
+    opened = open_store(address, durable=False)
     yield opened
     opened.close()
 
 
 def test_no_store_makes_a_difference(store: Store, canaries: Canaries, web: WebServer) -> None:
-    """On every store, encrypted or not, each attack is refused: at rest, and open after a crash."""
+    """On every store each attack is refused: at rest, and open after a crash."""
     for number, attack in enumerate(list_attacks(canaries)):
         for is_open in (False, True):
             name = f"c{number}{is_open}"
@@ -386,7 +382,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("verify", "--spec", "agent.yaml"),
     ("diff", "c", "d"),
     ("draw", "c"),
-    ("convert", "--to", "copied.db"),
     ("coverage", "agent.yaml"),
     *(("export", "c", "--format", form) for form in ("openai", "jsonl")),
     ("erase", "d", "--all"),

@@ -76,7 +76,6 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("coverage", "agent.yaml"),
     ("diff", "a", "f"),
     ("prune", "--older-than", "1d"),
-    ("convert", "--to", "copied.db"),
     *(("export", "a", "--format", form) for form in FORMATS),
     ("tools", "list", "agent.yaml", "--json"),
     ("tools", "test", "agent.yaml", "echo", "--args", '{"text": "x"}', "--yes"),

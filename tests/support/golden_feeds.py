@@ -1,6 +1,6 @@
-"""What golden logs are fed with: virtual time, salts, nonces, keys and ids that are the same in every run.
+"""What golden logs are fed with: virtual time, salts and ids that are the same in every run.
 
-A record depends on what happened and on what the machine drew: the time, a jitter, a salt, a nonce, a key.
+A record depends on what happened and on what the machine drew: the time, a jitter, a salt, a key.
 Here each of these is a function of what the record is about, never of how often the program asked for it. So
 another way through the code writes the same bytes.
 
@@ -8,7 +8,6 @@ another way through the code writes the same bytes.
   being read.
 - A jitter is drawn once for each wait. Each one differs from the one before.
 - A salt belongs to a conversation and to the number of the record in it.
-- Nonces of an encrypted log count up.
 - The release has one name, whatever the product is called today.
 """
 
@@ -17,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import hashlib
-import os
 import secrets
 import sys
 from collections import Counter
@@ -108,7 +106,7 @@ def _find_conversation() -> str:
     )
 
 
-class _Nonces:
+class _Draws:
     """Random bytes that count up."""
 
     def __init__(self) -> None:
@@ -156,7 +154,7 @@ def _rebind(before: Any, now: Any) -> None:
 @contextmanager
 def feed_values(clock: FedClock) -> Iterator[None]:
     """Feed the program everything that it draws by chance or reads from the machine."""
-    nonces, draws, salt_feed = _Nonces(), _Nonces(), _Salts()
+    draws, salt_feed = _Draws(), _Salts()
     give_salt, give_release = salt_feed.generate, lambda: clock.release
     with ExitStack() as stack:
         stack.enter_context(replace_everywhere(record.generate_salt, give_salt))
@@ -164,7 +162,6 @@ def feed_values(clock: FedClock) -> Iterator[None]:
         stack.enter_context(replace_everywhere(_describe_function, _describe_function_anywhere))
         stack.enter_context(patch.object(group_commit.LogWriter, "submit", _submit_inline))
         stack.enter_context(patch.object(SystemClock, "now", lambda _: clock.now()))
-        stack.enter_context(patch.object(os, "urandom", nonces.draw))
         stack.enter_context(patch.object(secrets, "token_bytes", lambda count=32: draws.draw(count)))
         stack.enter_context(patch.object(secrets, "token_hex", lambda count=32: draws.draw(count).hex()))
         stack.enter_context(patch("time.perf_counter", clock.loop.time))

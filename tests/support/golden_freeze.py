@@ -24,13 +24,12 @@ from golden_logs import (
     load_golden_store,
     split_conversations,
 )
-from golden_scenarios import KEYS, SCENARIOS, run_scenario
+from golden_scenarios import SCENARIOS, run_scenario
 
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.verify import verify_store
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import LogDamaged, ToolchartError, UnknownSemantics
@@ -158,7 +157,6 @@ def _find_unread(logs: Mapping[str, bytes], numbers: tuple[int, int]) -> Iterato
     """The older golden logs that this program does not verify, read, and derive or name the release of."""
     for name, data in logs.items():
         store: Any = load_golden_store(split_conversations(data))
-        store = EncryptedStore(store, KEYS[name]) if name in KEYS else store
         try:
             for outcome in verify_store(store):
                 if isinstance(outcome, LogDamaged):

@@ -29,10 +29,10 @@ def encode_world(world: World) -> bytes:
 
 
 def _encode_lines(world: World) -> Iterator[bytes]:
-    for conversation in world.kept.list_conversations():
+    for conversation in world.store.list_conversations():
         yield json.dumps({"conversation": conversation}, separators=(",", ":")).encode()
-        yield from world.kept.read_lines(conversation)
-        for seq, data in sorted(world.kept.read_checkpoints(conversation)):
+        yield from world.store.read_lines(conversation)
+        for seq, data in sorted(world.store.read_checkpoints(conversation)):
             digest = {"sha256": hashlib.sha256(data).hexdigest()}
             content = {"data": data.decode()} if world.keeps_checkpoints else digest
             yield json.dumps({"checkpoint": seq, **content}, separators=(",", ":")).encode()

@@ -19,8 +19,6 @@ from golden_feeds import FedClock, run_fed
 
 from toolchart.engine import Engine
 from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.log.secrecy.keys import LogKeys
-from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.providers.adapter import HostAdapter, encode_plain_request
@@ -52,8 +50,6 @@ class World:
         self.clock = clock
         self.store: Any = MemoryStore()
         """The store that the engine writes to."""
-        self.kept: Any = self.store
-        """The store whose lines are the golden log; another one where the first only encrypts."""
         self.seals: list[Any] = []
         """What a scenario keeps beside its log, as JSON data."""
         self.keeps_checkpoints = False
@@ -573,7 +569,7 @@ def _add_crash(name: str, records: int) -> None:
         async with world.open(make_spec("approval"), replies, functions=make_tools()) as engine:
             await engine.arun("Go.", conversation="c")
         lines = list(world.store.read_lines("c"))[:records]
-        world.store = world.kept = MemoryStore()
+        world.store = MemoryStore()
         world.store.append("c", 0, lines)
         await world.clock.sleep(60)
         async with world.open(make_spec("approval"), replies[1:], functions=make_tools()) as engine:
@@ -1169,22 +1165,6 @@ async def run_redaction(world: World) -> None:
         result = await engine.arun("I am ada@example.org, ID-7781", conversation="c")
         await engine.aresume("c", _decide(result, approved=False, reason="not to ada@example.org"))
         await engine.arun("Again?", conversation="c", variables={"password": "hunter2secret"})
-
-
-OLD_KEY, NEW_KEY = bytes(range(32)), bytes(range(1, 33))
-
-KEYS = {"encryption": LogKeys([OLD_KEY, NEW_KEY])}
-"""The keys of encrypted golden logs."""
-
-
-@golden("encryption")
-async def run_encryption(world: World) -> None:
-    """An encrypted log, whose key changes between two turns."""
-    world.keeps_checkpoints = True
-    for keys, replies in ((LogKeys([OLD_KEY]), [call(LOOK), "Tides."]), (KEYS["encryption"], ["Bye."])):
-        world.store = EncryptedStore(world.kept, keys)
-        async with world.open(make_spec("tool_loop"), replies, functions=make_tools()) as engine:
-            await engine.arun("Tides?", conversation="c")
 
 
 @golden("checkpoints")

@@ -6,7 +6,6 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from toolchart.engine.log.stores.encrypted import EncryptedStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.ports import Store
 
@@ -28,9 +27,8 @@ def find_places(store: Store, folder: Path, words: bytes, address: str = "") -> 
         found = store.read_checkpoints(name)
         places += [f"{name}, checkpoint {seq}" for seq, data in found if words in data]
     places += [f"inbox: {entry.key}" for entry in store.read_inbox(names) if words in entry.data]
-    inner = store.inner if isinstance(store, EncryptedStore) else store
-    if isinstance(inner, MemoryStore):
-        held: list[Any] = [inner._lines, inner._values]
+    if isinstance(store, MemoryStore):
+        held: list[Any] = [store._lines, store._values]
         places += ["memory"] if words.decode() in repr(held) else []
     files = [path for path in folder.rglob("*") if path.is_file()]
     places += [str(path.relative_to(folder)) for path in files if words in path.read_bytes()]

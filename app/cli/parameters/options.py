@@ -15,7 +15,6 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from toolchart.engine.log.secrecy.keys import FILE_VARIABLE, VARIABLE, read_key_file, use_keys
 from toolchart.engine.log.stores import DEFAULT_LOG, STORES
 from toolchart.states.descriptors import Registry
 from toolchart.states.errors import SpecError
@@ -234,13 +233,7 @@ class _LogOption(click.Option):
         return super().get_help_record(ctx)
 
 
-def _use_log_keys(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Have the command open its log with the keys of a file."""
-    if value is not None:
-        context.with_resource(use_keys(read_key_file(value)))
-
-
-_add_log_option = click.option(
+log_option = click.option(
     "--log",
     "log",
     metavar="LOG",
@@ -250,21 +243,7 @@ _add_log_option = click.option(
     cls=_LogOption,
     help=_describe_addresses(),
 )
-_add_key_option = click.option(
-    "--log-key",
-    metavar="FILE",
-    type=click.Path(),
-    expose_value=False,
-    callback=_use_log_keys,
-    help=f"File with the keys that encrypt the log, the newest last. Default: {FILE_VARIABLE}, or {VARIABLE} "
-    "with the keys themselves.",
-)
-
-
-def log_option(function: Command) -> Command:
-    """`--log` and `--log-key`: accepted before or after the command; `--log` falls back to TOOLCHART_LOG."""
-    return _add_log_option(_add_key_option(function))
-
+"""`--log`: accepted before or after the command; falls back to TOOLCHART_LOG."""
 
 durability_option = click.option(
     "--durability",

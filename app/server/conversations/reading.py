@@ -23,7 +23,7 @@ from toolchart.engine.log.reading.summaries import (
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.runtime.conversation_views import read_view
 from toolchart.states.core.encoding import encode
-from toolchart.states.errors import LogDamaged, MissingKey
+from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 
 MAX_PAGE = 200
@@ -124,8 +124,6 @@ def _describe_row(
         return {**row.to_dict(), **read_usage(store, row.conversation)}
     except LogDamaged as damage:
         return UnreadableConversation(conversation=row.conversation, damaged=str(damage)).to_dict()
-    except MissingKey as problem:
-        return UnreadableConversation(conversation=row.conversation, unreadable=str(problem)).to_dict()
 
 
 def read_usage(store: Store, conversation: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.effects import AskApproval, AskPerson
-from toolchart.states.errors import LogUnavailable, MissingKey, ToolchartError
+from toolchart.states.errors import LogUnavailable, ToolchartError
 from toolchart.states.events import Answered, Decided
 from toolchart.states.messages import Message
 from toolchart.states.ports import Store
@@ -70,8 +70,6 @@ class RowCache:
                 return None
             known = earlier.get(name)
             row = known[1] if known is not None and known[0] == newest else read(store, name, newest)
-        except MissingKey as error:
-            return error
         except LogUnavailable:
             raise
         except ToolchartError as error:

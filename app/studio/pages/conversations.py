@@ -53,7 +53,7 @@ async def show_conversations(request: Request) -> Response:
 
 def sum_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The sums of the rows that can be read."""
-    readable = [row for row in rows if "damaged" not in row and "unreadable" not in row]
+    readable = [row for row in rows if "damaged" not in row]
     usages = [row["usage"] for row in readable]
     return {
         "turns": sum(row["turns"] for row in readable),

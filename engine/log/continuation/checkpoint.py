@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolchart.engine.log.secrecy.envelopes import refuse_envelope
 from toolchart.states.core.encoding import read_json
 from toolchart.states.core.reduce import select_tools
 from toolchart.states.effects import CallModel, Effect, Submission
@@ -285,7 +284,6 @@ def read_segment(data: bytes, seq: int, conversation: str) -> CheckpointSegment:
 
 
 def _convert_json(data: bytes, kind: type[Link], seq: int, conversation: str) -> Link:
-    refuse_envelope(data, seq, conversation)
     try:
         return msgspec.convert(read_json(data), kind)
     except (ValueError, RecursionError):

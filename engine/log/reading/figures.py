@@ -24,7 +24,7 @@ from toolchart.engine.log.turn_totals import (
     measure_seconds,
 )
 from toolchart.states.core.encoding import decode
-from toolchart.states.errors import LogDamaged, MissingKey
+from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Forked, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
@@ -299,7 +299,7 @@ def find_seen_limits(store: Store, conversations: Iterable[str]) -> dict[str, Se
     for conversation in conversations:
         try:
             _read_conversation(store, conversation, newest)
-        except (LogDamaged, MissingKey):
+        except LogDamaged:
             continue
     return newest
 

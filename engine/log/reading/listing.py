@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 from toolchart.states.errors import LeaseHeld
 from toolchart.states.ports import Store
 
-Item = TypeVar("Item")
-
 LISTED_AT_ONCE = 100
 """Conversations that are listed, or deleted, at once."""
-
-SAMPLE_SIZE = 3
-"""Newest conversations in a sample: so many that one which somebody has planted does not decide."""
-
-
-def pick_sample(items: Sequence[Item]) -> list[Item]:
-    """The sample of all items, which come the oldest first: the newest, the newest first, and the oldest."""
-    return list(dict.fromkeys([*items[: -SAMPLE_SIZE - 1 : -1], *items[:1]]))
 
 
 def delete_conversations(store: Store, names: Sequence[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import msgspec
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
 from toolchart.engine.log.reading.records import parse_line
-from toolchart.states.errors import LogDamaged, MissingKey, SpecError
+from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
@@ -56,8 +56,6 @@ class UnreadableConversation(msgspec.Struct, frozen=True, kw_only=True, omit_def
     conversation: str
     damaged: str = ""
     """What is damaged."""
-    unreadable: str = ""
-    """Which key it needs."""
 
     def to_dict(self) -> dict[str, Any]:
         """The row as JSON data."""
@@ -170,10 +168,6 @@ def _read_row(
     except LogDamaged as damage:
         # Whose it is cannot be read either, so it is not shown to whoever asks for one owner's.
         return UnreadableConversation(conversation=name, damaged=str(damage)) if where.owner is None else None
-    except MissingKey as problem:
-        if where.owner is not None:
-            return None
-        return UnreadableConversation(conversation=name, unreadable=str(problem))
 
 
 def find_workers(store: Store) -> dict[str, dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Secrecy of a stored log: its encryption, and the erasing of what one person said."""
+"""Secrecy of a stored log: the erasing of what one person said."""

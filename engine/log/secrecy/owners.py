@@ -19,7 +19,7 @@ def list_owned(store: Store, owner: str) -> list[str]:
 
     Raises:
         SpecError: the owner is empty: what belongs to nobody has no owner to ask for it.
-        LogDamaged, MissingKey: whose a conversation is cannot be read.
+        LogDamaged: whose a conversation is cannot be read.
     """
     if not owner:
         raise SpecError("an owner has a name", path="owner", hint="name whose conversations are meant")

@@ -1,8 +1,7 @@
 """Stand-ins: lines in a log whose hash is that of another line, the one that they stand for.
 
-An encrypted record and an erased one are stand-ins. Their `hash` is that of the record as it was first
-written, so the hash chain and the seals hold. `digest`, the key before it, is the SHA-256 of the stand-in
-without this key.
+An erased record is a stand-in. Its `hash` is that of the record as it was first written, so the hash chain
+and the seals hold. `digest`, the key before it, is the SHA-256 of the stand-in without this key.
 
     {...,"digest":"SHA-256 of this line without its digest","hash":"hash of the first record"}
 """

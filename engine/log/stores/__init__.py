@@ -38,8 +38,7 @@ checkpoints, erasing and deleting are written there, once for all stores.
 
 What only some stores can do has a default in `StoreBase`, which a store may replace: `check_place`,
 `check_storage`, `vacuum`, and the upkeep between commits; and what a store with indexes does faster: lists,
-samples, names by their beginning. Stores on SQL keep large parts of lines once (`large_parts.py`); the
-encrypted store (`encrypted.py`) wraps any other.
+samples, names by their beginning. Stores on SQL keep large parts of lines once (`large_parts.py`).
 
 To add a store, write its class in a module of this package and add a row to the table. Another package adds
 a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`. `toolchart.testing.stores`
@@ -51,11 +50,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from toolchart.engine.log.secrecy.envelopes import build_missing_key, find_envelope
-from toolchart.engine.log.secrecy.keys import LogKeys, find_keys
-from toolchart.engine.log.stores.base import StoreBase
 from toolchart.states.descriptors import (
     Descriptor,
     Registry,
@@ -64,7 +60,7 @@ from toolchart.states.descriptors import (
     guard_row,
     load_row_reference,
 )
-from toolchart.states.errors import EXTRA_PACKAGES, LogDamaged, LogUnavailable, SpecError
+from toolchart.states.errors import EXTRA_PACKAGES, LogUnavailable, SpecError
 
 if TYPE_CHECKING:
     from toolchart.states.ports import Store
@@ -194,14 +190,7 @@ def find_store(address: str) -> StoreDescriptor:
     return row
 
 
-def open_store(
-    address: str | Path | None,
-    *,
-    create: bool = True,
-    durable: bool = True,
-    keys: LogKeys | Literal[False] | None = None,
-    accept_plain: bool = False,
-) -> Store:
+def open_store(address: str | Path | None, *, create: bool = True, durable: bool = True) -> Store:
     """Open the store of an address; None is the default SQLite file.
 
     - `memory`: in memory, until the process ends;
@@ -216,16 +205,9 @@ def open_store(
         create: whether a missing log may be created.
         durable: true is `full`: a commit is synced before it returns. False is `normal`: the newest
             records may be lost when the machine (not the process) stops.
-        keys: encrypt the log. None takes those of `TOOLCHART_LOG_KEY_FILE` or `TOOLCHART_LOG_KEY`, if set;
-            False takes none.
-        accept_plain: with keys, read what is not encrypted as it is, and open a log that is in the clear:
-            only to copy it.
 
     Raises:
-        LogUnavailable: the store cannot be opened, or the log is in the clear and there are keys: what is
-            appended would be encrypted beside it, and refused by who reads with the keys.
-        MissingKey: the log is encrypted, and there is no key, or not the one of its newest conversations:
-            what is appended would stand there in the clear, or under a wrong key.
+        LogUnavailable: the store cannot be opened.
         SpecError: no store has the scheme of the address, or its row is incomplete.
     """
     if address is not None and not isinstance(address, (str, Path)):
@@ -238,29 +220,16 @@ def open_store(
     opener = _load_opener(row, row.open)
     with guard_row(row):
         store: Store = opener(text, create=create, durable=durable)
-    keys = find_keys() if keys is None else keys
-    used_keys = keys if keys and row.is_durable else None
-    try:
-        if not accept_plain:
-            _check_encryption(store, used_keys)
-    except BaseException:
-        store.close()
-        raise
-    return _encrypt_store(store, used_keys, accept_plain=accept_plain) if used_keys else store
+    return store
 
 
-def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None = None) -> Store:
+def open_store_for_reading(address: str | Path | None) -> Store:
     """Open the store of an address as it is: nothing is written, upgraded or created, beside it neither.
 
     What others append later need not be seen.
 
-    Args:
-        keys: see `open_store`. Without them an encrypted log opens, and `MissingKey` comes from what reads
-            a record.
-
     Raises:
-        LogUnavailable: there is no log, or it cannot be read; `ForeignLog`, `NewerLog` and `MissingKey` say
-            why.
+        LogUnavailable: there is no log, or it cannot be read; `ForeignLog` and `NewerLog` say why.
         LogDamaged: it is not as a store leaves it.
         SpecError: no store has the scheme of the address, or its row is incomplete.
     """
@@ -270,64 +239,7 @@ def open_store_for_reading(address: str | Path | None, *, keys: LogKeys | None =
     opener = _load_opener(row, for_reading or row.open)
     with guard_row(row):
         store: Store = opener(text) if for_reading else opener(text, create=False, durable=True)
-    keys = keys or find_keys()
-    return _encrypt_store(store, keys) if keys is not None and row.is_durable else store
-
-
-def _encrypt_store(store: Store, keys: LogKeys, *, accept_plain: bool = False) -> Store:
-    # Late: the wrapper reads as every reader of the log does, and few logs are encrypted.
-    from toolchart.engine.log.stores.encrypted import EncryptedStore
-
-    if not isinstance(store, StoreBase):
-        store.close()
-        raise LogUnavailable("only a store that inherits from StoreBase can be encrypted")
-    return EncryptedStore(store, keys, accept_plain=accept_plain)
-
-
-def _check_encryption(store: Store, keys: LogKeys | None) -> None:
-    """Refuse to write to a log that is encrypted with other keys than those that are given, or none.
-
-    This rests on a sample, because a log may have any number of conversations: the newest three, and the
-    oldest one. A key that reads one of the newest is in use. One that reads only the oldest was in use before
-    a change of keys, and nothing more is to be written under it. A single conversation that somebody without
-    the key has planted decides nothing where there are more: those beside it are encrypted as before. The
-    sample finds mistakes of operators; whatever is read is checked line by line.
-
-    Raises:
-        MissingKey: the log is encrypted, its newest conversations with another key.
-        LogUnavailable: there are keys, and the log is in the clear.
-    """
-    try:
-        found = [(name, _find_key_id(store, name)) for name in store.list_sample()]
-    except LogDamaged:  # of the store as a whole: reported to those who read it
-        return
-    sample = [(name, key_id) for name, key_id in found if key_id is not None]
-    known = [name for name, key_id in sample if keys is not None and keys.find(key_id) is not None]
-    missing = [(name, key_id) for name, key_id in sample if key_id and name not in known]
-    if missing and (not known or known == [sample[-1][0]]):
-        name, key_id = missing[0]
-        raise build_missing_key(key_id, name, keys.list_ids() if keys is not None else [])
-    if keys is not None and sample and not known:
-        raise LogUnavailable(
-            "this log is not encrypted, and a key is given: it would hold both\n"
-            "  copy it into an encrypted one: toolchart convert --to NEW --to-key FILE --accept-plain\n"
-            "  or give no key, to go on without encryption"
-        )
-
-
-def _find_key_id(store: Store, conversation: str) -> str | None:
-    """The key of the newest record of a conversation, else that of its first one; empty where both are in the
-    clear, None where no record can be read."""
-    try:
-        newest = store.read_last_line(conversation)
-        if newest is None:
-            return None
-        envelope = find_envelope(newest[1])
-        if envelope is None:  # somebody may have appended it to an encrypted conversation
-            envelope = next((find_envelope(line) for line in store.read_lines(conversation)), None)
-    except LogDamaged:
-        return None
-    return envelope.key_id if envelope is not None else ""
+    return store
 
 
 def _load_opener(row: StoreDescriptor, reference: str) -> Callable[..., Store]:

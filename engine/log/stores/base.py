@@ -38,7 +38,6 @@ from toolchart.engine.log.leases import (
     is_held,
     is_unfinished,
 )
-from toolchart.engine.log.reading.listing import pick_sample
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
@@ -218,10 +217,6 @@ class StoreBase(ABC):
     def list_recent(self) -> Sequence[str]:
         """The conversations that may have the newest record; all of a store that does not know."""
         return list(self.list_conversations())
-
-    def list_sample(self) -> Sequence[str]:
-        """A few conversations: the `SAMPLE_SIZE` newest, the newest first, and then the oldest one."""
-        return pick_sample(list(self.list_conversations()))
 
     def find_names(self, beginning: str) -> Sequence[str]:
         """All ids that begin with a text, sorted."""

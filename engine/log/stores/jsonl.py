@@ -28,14 +28,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.reading.listing import pick_sample
 from toolchart.engine.log.stores.base import (
     DERIVED_KINDS,
     INBOX,
@@ -643,17 +641,6 @@ class JsonlStore(StoreBase):
             if path.is_file() and (began_at := _read_begin_time(path))
         ]
         return [self._read_name(path) for _, path in sorted(files)]
-
-    def list_sample(self) -> Sequence[str]:
-        """The ids of the conversations that were written last, and of the one that was not for longest.
-
-        Of a large folder only a thousand files count, those that the file system lists first. To look at a
-        hundred thousand would take longer than a turn.
-        """
-        with os.scandir(self.folder) as entries:
-            records = islice((entry for entry in entries if entry.name.endswith(RECORDS)), _SAMPLED_FILES)
-            files = sorted((entry.stat().st_mtime_ns, entry.path) for entry in records)
-        return [self._read_name(Path(path)) for _, path in pick_sample(files)]
 
     def _read_name(self, path: Path) -> str:
         """The id of a conversation, from the path of its file."""

@@ -21,9 +21,6 @@ import msgspec
 MIN_PART_BYTES = 1024
 """Parts of fewer bytes stay in their line."""
 
-_ENCRYPTED, _HEAD_BYTES = b',"encrypted":"', 80
-"""What an envelope has near its beginning: it has no parts."""
-
 _MARK = b"\0"
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _MARKED_DIGEST = re.compile(rb"\0[0-9a-f]{64}\0")
@@ -31,7 +28,7 @@ _MARKED_DIGEST = re.compile(rb"\0[0-9a-f]{64}\0")
 
 def split_large_parts(line: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
     """The line with marks, and its large parts by digest; the unchanged line where nothing is large."""
-    if len(line) < MIN_PART_BYTES or _ENCRYPTED in line[:_HEAD_BYTES]:
+    if len(line) < MIN_PART_BYTES:
         return line, {}
     try:
         fields = _event_decoder.decode(line).event

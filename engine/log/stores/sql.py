@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.listing import LISTED_AT_ONCE, SAMPLE_SIZE
+from toolchart.engine.log.reading.listing import LISTED_AT_ONCE
 from toolchart.engine.log.stores.base import (
     CHECKPOINT,
     DERIVED_KINDS,
@@ -144,7 +144,6 @@ class Queries:
             f"SELECT id FROM {{p}}conversations WHERE number < coalesce({_NUMBER}, ?) "
             "ORDER BY number DESC LIMIT ?"
         )
-        self.list_oldest = build("SELECT id FROM {p}conversations ORDER BY number LIMIT 1")
         self.find_names = build(f"SELECT id FROM {{p}}conversations WHERE {dialect.begins} ORDER BY id")
         self.read_ends = build(
             f"""
@@ -407,11 +406,6 @@ class SqlStore(StoreBase):
         """The ids of the newest conversations, the newest first."""
         beyond = 2**62 if before is None else 0  # 0: before one that is not there is none
         return self._fetch_names(self.queries.list_page, before or "", beyond, limit)
-
-    def list_sample(self) -> Sequence[str]:
-        """The ids of the newest conversations and of the oldest one."""
-        names = [*self._list_page(SAMPLE_SIZE), *self._fetch_names(self.queries.list_oldest)]
-        return list(dict.fromkeys(names))
 
     def list_recent(self) -> Sequence[str]:
         """The newest hundred conversations, and the hundred whose lease was written last."""

@@ -1,4 +1,4 @@
-"""`toolchart keys`: make the keys with which approvers sign their decisions, and those that encrypt logs."""
+"""`toolchart keys`: make the keys with which approvers sign their decisions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 import click
 
 from toolchart.app.cli.terminal.text import print_notice
-from toolchart.engine.log.secrecy.keys import add_key
 from toolchart.tools.signing_keys import create_key_file, format_public_key, read_private_key
 
 
-@click.group(short_help="Make keys that sign decisions or encrypt logs.")
+@click.group(short_help="Make keys that sign decisions.")
 def command() -> None:
-    """Make a key that signs decisions, print its public key, or add a key that encrypts logs."""
+    """Make a key that signs decisions, or print its public key."""
 
 
 @command.command("new", short_help="Write a new private key to a file.")
@@ -41,21 +40,4 @@ def show_key(file: str) -> int:
     Example:  toolchart keys show anna.pem
     """
     click.echo(format_public_key(read_private_key(file).public_key()))
-    return 0
-
-
-@command.command("log", short_help="Add a new key that encrypts logs to a file.")
-@click.argument("file", type=click.Path())
-def add_log_key(file: str) -> int:
-    """Add a new key that encrypts logs to FILE, which only you can read, and print its id.
-
-    The last key of a file encrypts, all of them decrypt. So calling this again changes the key: old records
-    stay readable, new ones get the new key. Keep the file apart from the log. Without it the log is lost.
-
-    \b
-    Example:  toolchart keys log log.keys
-              toolchart run agent.yaml "Hello" --log-key log.keys
-    """
-    click.echo(add_key(Path(file)))
-    print_notice(f"written to {file}; use it with --log-key, or as log_key: {{file: ...}} in the agent spec")
     return 0

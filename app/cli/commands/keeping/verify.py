@@ -18,7 +18,7 @@ from toolchart.engine.log.seal import Seal, encode_seal, find_lost_records, read
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.specs.loader import load_spec
-from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, MissingKey, NewerLog, SpecError
+from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, SpecError
 from toolchart.states.ports import Store
 from toolchart.tools.approval import Policy, parse_policy
 
@@ -61,8 +61,6 @@ def verify_decisions(store: Store, conversations: Iterable[str], policy: Policy,
                 _print_decision(decision, as_json=as_json)
         except LogDamaged:
             exit_code = DAMAGED_LOG  # what is damaged was printed before
-        except MissingKey:
-            exit_code = max(exit_code, USAGE_ERROR)  # so was what cannot be read
     if not as_json:
         print_notice(f"{valid} of {count} decisions are signed by an approver of the spec")
     return exit_code
@@ -143,7 +141,7 @@ def command(
     Checks the hash chain, the form of each record, and the order of turns, states and tool calls; without
     CONVERSATION also every table and file of the log. Writes nothing to it. Exits with 5 and names the record
     if something was changed or is missing, and with 2 if something cannot be checked: a foreign file, a newer
-    format, a missing key.
+    format, a seal without its key.
 
     The chain cannot show that the newest records are missing, or that a whole log was written anew. A seal
     that is kept elsewhere can. Seal anew after `prune`: for an older seal what was deleted is missing.
@@ -179,7 +177,7 @@ def command(
             names = [name] if name is not None else list(store.list_conversations())
             _compare_charts(store, names, spec, as_json)
             return max(code, verify_decisions(store, names, policy, as_json=as_json))
-        except (ForeignLog, MissingKey, NewerLog):
+        except (ForeignLog, NewerLog):
             raise
         except LogUnavailable as error:
             raise LogDamaged(f"it can be opened, but not read: {error}") from None
@@ -233,7 +231,7 @@ def _compare_charts(store: Store, names: Sequence[str], spec: str, as_json: bool
     for name in names:
         try:
             difference = own_charts.find_difference(store, name)
-        except (LogDamaged, MissingKey):  # reported already
+        except LogDamaged:  # reported already
             continue
         if difference is not None and as_json:
             row = {"conversation": name, "own_chart": False}

@@ -19,7 +19,7 @@ from toolchart.engine.log.reading.summaries import ConversationFilter, find_work
 from toolchart.engine.log.turn_totals import add_usages
 from toolchart.engine.runtime.parking import find_parking
 from toolchart.specs.loader import load_spec
-from toolchart.states.errors import LogDamaged, MissingKey
+from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
 
@@ -160,7 +160,7 @@ class _Listing:
             self.count += 1
             try:
                 self._read_row(name, workers.get(name, {}))
-            except (LogDamaged, MissingKey) as problem:
+            except LogDamaged as problem:
                 self.code = max(self.code, print_unreadable(problem))
 
     def _read_row(self, name: str, work: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from toolchart.engine.log.reading.statistics import (
     count_turns,
 )
 from toolchart.engine.log.reading.summaries import ConversationFilter, is_selected
-from toolchart.states.errors import LogDamaged, MissingKey
+from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 
 _TOOL = "tool"
@@ -100,7 +100,7 @@ class _TurnReader:
                 if self._where is not None and not is_selected(self._store, name, self._where):
                     continue
                 turns = read_turns(self._store, name)
-            except (LogDamaged, MissingKey) as problem:
+            except LogDamaged as problem:
                 self.code = max(self.code, print_unreadable(problem))
                 continue
             yield name, turns
