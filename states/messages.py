@@ -14,14 +14,7 @@ from msgspec import to_builtins
 from msgspec.structs import astuple, replace
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.content import (
-    CitationPart,
-    ContentPart,
-    Note,
-    TextPart,
-    encode_chat_part,
-    encode_chat_source,
-)
+from toolchart.states.content import ContentPart, TextPart
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -90,31 +83,6 @@ class Message(
     def list_parts(self) -> tuple[ContentPart, ...]:
         """The whole content as parts; empty where there is none."""
         return self.parts or ((TextPart(text=self.content),) if self.content else ())
-
-
-def message_to_dict(message: Message) -> dict[str, Any]:
-    """The message in the OpenAI chat format, which history files and exports use."""
-    data: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.parts:
-        parts = [part for part in message.parts if not isinstance(part, Note)]
-        is_text = all(isinstance(part, TextPart) for part in parts)
-        data["content"] = message.content if is_text else list(map(encode_chat_part, parts))
-        sources = [part for part in message.parts if isinstance(part, CitationPart)]
-        if sources:
-            data["annotations"] = list(map(encode_chat_source, sources))
-    if message.tool_calls:
-        data["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": encode_arguments(call)},
-            }
-            for call in message.tool_calls
-        ]
-    if message.role == "tool":
-        data["tool_call_id"] = message.tool_call_id
-        data["name"] = message.name
-    return data
 
 
 def encode_arguments(call: ToolCall) -> str:

@@ -9,9 +9,10 @@ import msgspec
 from pydantic import WithJsonSchema
 
 from toolchart.engine.runtime.parts import TurnOptions, build_hooks
+from toolchart.specs.chat_messages import encode_chat_message
 from toolchart.states.content import decode_parts
 from toolchart.states.errors import SpecError
-from toolchart.states.messages import Message, message_to_dict
+from toolchart.states.messages import Message
 from toolchart.tools.sources.attachments import load_attachments
 
 _PLAIN = ("handler", "variables", "owner", "tags", "llm", "model")
@@ -43,7 +44,7 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
 
 
 def _describe_earlier_message(message: Message | Mapping[str, Any]) -> Mapping[str, Any]:
-    return message_to_dict(message) if isinstance(message, Message) else message
+    return encode_chat_message(message) if isinstance(message, Message) else message
 
 
 def decode_turn_options(data: Mapping[str, Any]) -> TurnOptions:

@@ -15,7 +15,7 @@ import msgspec
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.family import list_relatives
 from toolchart.engine.log.stores.record_file import iterate_file_lines
-from toolchart.specs.history import join_call_messages
+from toolchart.specs.chat_messages import join_call_messages
 from toolchart.states.errors import LogUnavailable, SpecError
 from toolchart.states.ports import Store
 

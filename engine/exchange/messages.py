@@ -7,18 +7,17 @@ list ends in the middle of a turn, the import ends the turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.exchange.recorded_messages import NO_RESULT, SERVICE, read_recorded_messages
 from toolchart.engine.log import record as records
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
-from toolchart.specs.history import expand_call_messages, has_call_messages
+from toolchart.specs.chat_messages import IMPORTED, encode_chat_message, expand_call_messages, read_recording
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
@@ -37,8 +36,10 @@ from toolchart.states.events import (
     Verdict,
 )
 from toolchart.states.machine import get_machine
-from toolchart.states.messages import Message, Reply, ToolDefinition, message_to_dict
+from toolchart.states.messages import Message, Reply, ToolDefinition
 from toolchart.states.snapshot import Snapshot
+
+NO_RESULT = "(the recording has no result of this call)"
 
 UNBOUNDED = 1_000_000_000
 """Iteration limit of an imported turn: none that it could reach."""
@@ -61,9 +62,8 @@ def import_messages(data: Any, conversation: str, at: str, source: str | None = 
     """
     if not isinstance(data, list) or not data:
         raise SpecError("expected a list of messages, and at least one", file=source)
-    if has_call_messages(data):
-        data = expand_call_messages(data)
-    system, messages = read_recorded_messages(data, source)
+    data = expand_call_messages(data)
+    system, messages = read_recording(data, source)
     names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
     events = [
         _build_configured(conversation, names, system),
@@ -78,7 +78,7 @@ def import_messages(data: Any, conversation: str, at: str, source: str | None = 
             return lines
         imported = {"records": len(events), "messages": data}
         first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
-        events[first] = replace(events[first], variables={SERVICE: imported})
+        events[first] = replace(events[first], variables={IMPORTED: imported})
         return list(_encode_records(events, at))
     except IllegalEvent as error:
         raise SpecError(f"these messages do not follow each other: {error}", file=source) from None
@@ -100,9 +100,9 @@ def _build_configured(conversation: str, names: tuple[str, ...], system: str | N
         conversation=conversation,
         chart=load_chart("tool_loop").to_yaml(),
         spec={
-            "name": SERVICE,
-            "llms": {SERVICE: {"provider": "scripted", "model": SERVICE}},
-            "responses": [{"llm": SERVICE, **({"prompt": system} if system else {})}],
+            "name": IMPORTED,
+            "llms": {IMPORTED: {"provider": "scripted", "model": IMPORTED}},
+            "responses": [{"llm": IMPORTED, **({"prompt": system} if system else {})}],
         },
         tools=tools,
     )
@@ -115,9 +115,9 @@ def _build_turn_started(message: Message, names: tuple[str, ...], system: str | 
         parts=message.parts,
         system=system,
         settings=Settings(
-            service=SERVICE,
+            service=IMPORTED,
             provider="scripted",
-            model=SERVICE,
+            model=IMPORTED,
             tools=names,
             limits=Limits(max_iterations=UNBOUNDED, max_steps=UNBOUNDED),
         ),
@@ -167,7 +167,7 @@ def export_messages(
     if kept_messages:
         before = collect_transcript(records[:kept_count])
         later_messages = transcript.messages[len(before.messages) :]
-        return [*kept_messages, *(_export_message(message, {}) for message in later_messages)]
+        return [*kept_messages, *(encode_chat_message(message) for message in later_messages)]
     system = [Message(role="system", content=transcript.system)] if transcript.system else []
     native_ids = {
         call.id: call.native_id
@@ -177,32 +177,19 @@ def export_messages(
     }
     # The core appends results when the last call has its outcome; a log may end before that.
     messages = [*system, *transcript.messages, *transcript.early_results]
-    return [_export_message(message, native_ids) for message in messages]
+    return [encode_chat_message(message, native_ids) for message in messages]
 
 
 def _find_kept_messages(records: list[ReadRecord]) -> tuple[list[dict[str, Any]], int]:
     """The list that was imported as it came, and the number of records that stand for it; or nothing."""
     started = next((record.event for record in records if record.event_type == TurnStarted.TYPE), {})
-    imported = (started.get("variables") or {}).get(SERVICE)
+    imported = (started.get("variables") or {}).get(IMPORTED)
     if not isinstance(imported, dict) or not isinstance(imported.get("messages"), list):
         return [], 0
     count = imported.get("records")
     if not isinstance(count, int) or not 0 < count <= len(records):
         return [], 0
     return imported["messages"], count
-
-
-def _export_message(message: Message, native_ids: Mapping[str, str]) -> dict[str, Any]:
-    """A message in OpenAI's format, with the original call ids and keys of an import."""
-    data = message_to_dict(message)
-    for call in data.get("tool_calls", ()):
-        call["id"] = native_ids.get(call["id"], call["id"])
-    if message.tool_call_id:
-        data["tool_call_id"] = native_ids.get(message.tool_call_id, message.tool_call_id)
-    provider_data = message.provider_data or {}
-    if provider_data.get("provider") == SERVICE:
-        data.update(provider_data.get("keys") or {})
-    return data
 
 
 # -- events --------------------------------------------------------------------------------------

@@ -38,8 +38,8 @@ from toolchart.providers.entries import check_host_tools
 from toolchart.providers.prices import build_pricer
 from toolchart.providers.registry import check_batch
 from toolchart.specs.charts import load_spec_chart
+from toolchart.specs.chat_messages import read_history
 from toolchart.specs.declared_effects import EffectResolver
-from toolchart.specs.history import read_history
 from toolchart.specs.models import AgentSpec, Handler
 from toolchart.specs.turn_plan import (
     complete_plan,

@@ -87,7 +87,7 @@ def test_one_refused_conversation_does_not_affect_the_others(run_cli: RunCli, wo
     done = run_cli("import", "in", "--conversation", "i")
     assert (done.code, done.out.split()) == (1, ["i-0", "i-2"])
     assert "in, conversation 1: expected a list" in done.err
-    assert "in, conversation 3: [0]: unknown role 'bot'" in done.err
+    assert "in, conversation 3: [0].role: unknown role 'bot'" in done.err
     assert "2 of 4 conversations imported" in done.err
 
 

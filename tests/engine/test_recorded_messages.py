@@ -12,12 +12,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from recorded_traffic import RECORDED, needs_recorded
 
-from toolchart.engine.exchange.messages import export_messages, import_messages
-from toolchart.engine.exchange.recorded_messages import NO_RESULT, find_message_lists
+from toolchart.engine.exchange.message_files import find_message_lists
+from toolchart.engine.exchange.messages import NO_RESULT, export_messages, import_messages
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.specs.history import join_call_messages
+from toolchart.specs.chat_messages import join_call_messages
 from toolchart.states.errors import SpecError
 
 AT = "2026-01-01T00:00:00.000Z"

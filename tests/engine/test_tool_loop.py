@@ -11,9 +11,10 @@ from agents import make_engine, make_function_tool, reply_with_calls
 
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.specs.chat_messages import encode_chat_message
 from toolchart.states.errors import ToolchartError
 from toolchart.states.events import Decided
-from toolchart.states.messages import Reply, ToolCall, message_to_dict
+from toolchart.states.messages import Reply, ToolCall
 
 NOTHING = {"type": "object", "properties": {}}
 
@@ -27,7 +28,7 @@ def get_requests(run: Engine) -> list[Any]:
 
 def get_request_messages(run: Engine, request: int = -1) -> list[dict[str, Any]]:
     """The messages of a request in OpenAI's format."""
-    return [message_to_dict(message) for message in get_requests(run)[request].messages]
+    return [encode_chat_message(message) for message in get_requests(run)[request].messages]
 
 
 def test_answers_without_calls() -> None:
@@ -49,7 +50,7 @@ def test_answers_without_calls() -> None:
 
 def test_messages_are_system_history_user() -> None:
     """S1.2, S1.3: the request is `[system, ...history, user]` with the handler's model and options."""
-    from toolchart.specs.history import parse_messages
+    from toolchart.specs.chat_messages import read_history
 
     run = make_engine(
         ["ok"],
@@ -63,7 +64,7 @@ def test_messages_are_system_history_user() -> None:
             }
         ],
     )
-    history = parse_messages([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])
+    history = read_history([{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}])
     run.run("3", history=history, variables={"rag_context": "ctx", "a": {"b": "deep"}})
     assert get_request_messages(run) == [
         {"role": "system", "content": "For model: ctx deep"},

@@ -122,7 +122,7 @@ RARELY_NEEDED_MODULES = {
     "toolchart.providers.recording.player": "`provider: recorded`",
     "toolchart.providers.recording.recorder": "hosts with `record`",
     "toolchart.specs.child_agents": "charts that run agents",
-    "toolchart.specs.history": "`--history`",
+    "toolchart.specs.chat_messages": "`--history`",
     "toolchart.specs.sections.preparation": "specs that find topic and intent",
     "toolchart.tools.schemas.repair": "arguments that do not fit",
     "toolchart.tools.execution.isolation": "tools in processes",

@@ -18,7 +18,7 @@ from recorded_traffic import RECORDED, find_recording, load_cassette_server, nee
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.specs.history import parse_messages
+from toolchart.specs.chat_messages import read_history
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
 
@@ -60,7 +60,7 @@ def run_conversation(
             "responses": [{"llm": "host", "model": recording.model, "prompt": recording.system}],
         }
         engine = Engine(spec, log="memory", functions=make_tools(recording))
-        result = engine.run(recording.message, conversation="c", history=parse_messages(recording.history))
+        result = engine.run(recording.message, conversation="c", history=read_history(recording.history))
         engine.close()
     return result, server, engine
 

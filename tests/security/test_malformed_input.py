@@ -14,7 +14,7 @@ from toolchart.engine.log.reading.records import parse_line
 from toolchart.engine.log.record import GENESIS, seal_line
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply
-from toolchart.specs.history import parse_messages
+from toolchart.specs.chat_messages import read_history
 from toolchart.states.errors import LogDamaged, SpecError
 
 SOAK = Path(__file__).resolve().parents[1] / "soak"
@@ -39,7 +39,7 @@ def test_a_malformed_message_is_refused(message: Any) -> None:
     with pytest.raises(SpecError, match=r"\[0\]|message"):
         import_messages([message], "c", "2026-01-01T00:00:00.000Z")
     with pytest.raises(SpecError):
-        parse_messages([message])
+        read_history([message])
 
 
 def test_a_system_message_of_parts_is_joined() -> None:

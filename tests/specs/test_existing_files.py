@@ -8,7 +8,7 @@ import pytest
 from agents import make_spec
 
 from toolchart import Engine, SpecError, load_spec
-from toolchart.specs.history import parse_messages
+from toolchart.specs.chat_messages import read_history
 from toolchart.specs.models import build_spec_schema
 from toolchart.specs.turn_plan import conditions_hold
 
@@ -93,15 +93,13 @@ def test_the_handler_math_eval_is_the_calculator() -> None:
 
 def test_histories_of_chat_pages_are_read() -> None:
     """Issue 16: `{type, text}` is a message; everything that is not the user's is the assistant's."""
-    messages = parse_messages(
-        [{"type": "user", "text": "hi"}, {"type": "bot", "text": "hello", "topic": "t"}]
-    )
+    messages = read_history([{"type": "user", "text": "hi"}, {"type": "bot", "text": "hello", "topic": "t"}])
     assert [(message.role, message.content) for message in messages] == [
         ("user", "hi"),
         ("assistant", "hello"),
     ]
     with pytest.raises(SpecError, match="role"):
-        parse_messages([{"typ": "user", "text": "hi"}])
+        read_history([{"typ": "user", "text": "hi"}])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from recorded_traffic import find_recording, needs_recorded
 
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.specs.history import load_history
+from toolchart.specs.chat_messages import load_history
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.models import build_spec_schema
 from toolchart.specs.secrets import resolve_environment

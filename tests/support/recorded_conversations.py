@@ -16,7 +16,7 @@ from toolchart.providers.recording.player import (
     RecordedProvider,
     read_cassette_calls,
 )
-from toolchart.specs.history import parse_messages
+from toolchart.specs.chat_messages import read_history
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
@@ -92,5 +92,5 @@ def run_recorded_conversation(
         functions=make_recorded_tools(recording, calls),
         providers={"host": provider},
     )
-    history = parse_messages(recording.history)
+    history = read_history(recording.history)
     return engine.run(recording.message, conversation="c", history=history), provider, engine

@@ -15,8 +15,7 @@ from toolchart import Engine, SpecError, ToolCall, encode_tools, make_call_messa
 from toolchart.engine.exchange.exports import export_call_messages
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.specs.history import parse_messages
-from toolchart.states.messages import message_to_dict
+from toolchart.specs.chat_messages import encode_chat_message, read_history
 from toolchart.tools.builtin import make_builtin
 from toolchart.tools.builtin.workspace.shell import Shell
 
@@ -109,7 +108,7 @@ def test_helpers_make_tools_calls_and_results_for_other_loops() -> None:
     assert encode_tools([add], "gemini")[0]["function_declarations"][0]["name"] == "add"
     call = ToolCall(id="c1", name="add", arguments={"a": 1, "b": 2})
     messages = [make_call_message([call]), make_result_message(call, {"sum": 3})]
-    assert [message_to_dict(message)["role"] for message in messages] == ["assistant", "tool"]
+    assert [encode_chat_message(message)["role"] for message in messages] == ["assistant", "tool"]
     assert (messages[1].content, messages[1].tool_call_id) == ('{"sum":3}', "c1")
 
 
@@ -129,8 +128,8 @@ def test_messages_with_their_calls_are_imported_and_exported_without_loss() -> N
     """`{role: tool, toolCall}` lists become a conversation that exports as the same list, and a history."""
     store = MemoryStore()
     store.append("c", 0, import_messages(CALL_MESSAGES, "c", "2026-01-01T00:00:00.000Z"))
-    assert export_call_messages(store, "c", content=False) == CALL_MESSAGES
-    roles = [message.role for message in parse_messages(CALL_MESSAGES)]
+    assert export_call_messages(store, "c") == CALL_MESSAGES
+    roles = [message.role for message in read_history(CALL_MESSAGES)]
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
 
 

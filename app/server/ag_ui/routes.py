@@ -19,12 +19,7 @@ from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import RouteGroup, require_role
 from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.protocols.client_tools import CallOutcome
-from toolchart.app.server.protocols.contents import (
-    FunctionForm,
-    make_definition,
-    read_spec_error,
-    require_own_data,
-)
+from toolchart.app.server.protocols.contents import FunctionForm, make_definition, read_user_message
 from toolchart.app.server.protocols.served_models import ServedModel, find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, start_turn
 from toolchart.app.server.protocols.waiting import APPROVAL, read_wire_id
@@ -32,7 +27,6 @@ from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.parts import StreamOptions
-from toolchart.specs.history import parse_content, parse_messages
 from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.messages import ToolDefinition
 
@@ -97,7 +91,8 @@ def read_run(form: RunForm, *, is_new: bool) -> RunRequest:
     answers = _read_tool_messages(form.messages)
     if answers:
         return RunRequest(conversation=form.thread_id, answers=answers, tools=tools)
-    message, options = _read_message(form.messages, is_new=is_new)
+    messages = [_convert_message(entry) for entry in form.messages if entry.get("role") in _ROLES]
+    message, options = read_user_message(messages, has_history=is_new)
     return RunRequest(conversation=form.thread_id, message=message, options=options, tools=tools)
 
 
@@ -138,23 +133,6 @@ def _read_text(content: Any) -> Any:
 
 
 # -- messages --------------------------------------------------------------------------------------
-
-
-def _read_message(entries: Sequence[dict[str, Any]], *, is_new: bool) -> tuple[str, StreamOptions]:
-    messages = [_convert_message(entry) for entry in entries if entry.get("role") in _ROLES]
-    if not messages or messages[-1]["role"] != "user":
-        raise Refusal(400, "messages: the last one must be of the role user or tool")
-    try:
-        text, parts = parse_content(messages[-1]["content"], None, f"[{len(messages) - 1}]")
-        history = parse_messages(messages[:-1]) if is_new else ()
-    except SpecError as error:
-        raise read_spec_error(error, "messages") from None
-    for message in history:
-        require_own_data(message.parts)
-    require_own_data(parts)
-    if not text and not parts:
-        raise Refusal(400, "messages: the last one is empty")
-    return text or "", {"history": history, "attachments": parts}
 
 
 _ROLES = ("user", "assistant", "tool")

@@ -35,7 +35,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions
 from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.specs.history import read_history
+from toolchart.specs.chat_messages import read_history
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import Message

@@ -20,11 +20,11 @@ from toolchart.app.server.protocols.contents import (
     make_definition,
     make_output_type,
     read_spec_error,
-    require_own_data,
+    read_user_message,
 )
 from toolchart.app.server.protocols.waiting import read_wire_id
 from toolchart.engine.runtime.parts import StreamOptions
-from toolchart.specs.history import parse_content, parse_messages
+from toolchart.specs.chat_messages import read_content
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 
@@ -93,12 +93,12 @@ def read_chat(form: CompletionForm) -> ChatTurn:
         return ChatTurn(answers=answers, tools=tools, output_type=output_type)
     system = join_texts([_read_text(entry) for entry in form.messages if _is_system(entry)])
     entries = [entry for entry in form.messages if not _is_system(entry)]
-    message, options = _read_message(entries)
+    conversation = _find_conversation(entries)
+    message, options = read_user_message(entries, has_history=conversation is None)
     if system:
         options["variables"] = {"instructions": system}
     if output_type is not None:
         options["output_type"] = output_type
-    conversation = _find_conversation(entries)
     return ChatTurn(message=message, options=options, tools=tools, conversation=conversation)
 
 
@@ -114,7 +114,7 @@ def _is_system(entry: dict[str, Any]) -> bool:
 
 def _read_text(entry: dict[str, Any]) -> str | None:
     try:
-        return parse_content(entry.get("content"), None, "")[0]
+        return read_content(entry.get("content"), None, "")[0]
     except SpecError as error:
         raise read_spec_error(error, "messages") from None
 
@@ -147,23 +147,6 @@ def read_output(text: str) -> Any:
         except (ValueError, RecursionError):
             return text
     return text
-
-
-def _read_message(entries: list[dict[str, Any]]) -> tuple[str, StreamOptions]:
-    """The newest message, and the messages before it as history."""
-    if not entries or entries[-1].get("role") != "user":
-        raise Refusal(400, "messages: the last one must be of the role user or tool")
-    try:
-        text, parts = parse_content(entries[-1].get("content"), None, f"[{len(entries) - 1}]")
-        history = parse_messages(entries[:-1]) if _find_conversation(entries) is None else ()
-    except SpecError as error:
-        raise read_spec_error(error, "messages") from None
-    for message in history:
-        require_own_data(message.parts)
-    require_own_data(parts)
-    if not text and not parts:
-        raise Refusal(400, "messages: the last one is empty")
-    return text or "", {"history": history, "attachments": parts}
 
 
 def _flatten_format(form: CompletionForm) -> dict[str, Any] | None:

@@ -9,7 +9,9 @@ import msgspec
 from pydantic import WithJsonSchema
 
 from toolchart.app.server.answers import Refusal
+from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.specs.chat_messages import read_content, read_history
 from toolchart.states.content import ContentPart, HostCallPart, Media, TextPart
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition, Usage
@@ -124,6 +126,32 @@ def describe_turn(result: TurnResult, *, shown: tuple[type, ...] = ()) -> dict[s
     if result.host_calls:
         data["host_calls"] = msgspec.to_builtins(result.host_calls)
     return data
+
+
+def read_user_message(
+    entries: Sequence[Mapping[str, Any]], *, has_history: bool
+) -> tuple[str, StreamOptions]:
+    """The newest message of a list, and the options of a turn with its attachments and history.
+
+    Args:
+        has_history: whether the messages before it are history: the log does not have them.
+
+    Raises:
+        Refusal: 400; the newest message is not the user's or is empty, or a message cannot be read.
+    """
+    if not entries or entries[-1].get("role") != "user":
+        raise Refusal(400, "messages: the last one must be of the role user or tool")
+    try:
+        text, parts = read_content(entries[-1].get("content"), None, f"[{len(entries) - 1}]")
+        history = read_history(entries[:-1]) if has_history else ()
+    except SpecError as error:
+        raise read_spec_error(error, "messages") from None
+    for message in history:
+        require_own_data(message.parts)
+    require_own_data(parts)
+    if not text and not parts:
+        raise Refusal(400, "messages: the last one is empty")
+    return text or "", {"history": history, "attachments": parts}
 
 
 def read_spec_error(error: SpecError, where: str) -> Refusal:

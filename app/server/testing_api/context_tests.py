@@ -32,7 +32,7 @@ from toolchart.engine.runtime.turn_context import (
     describe_context,
     make_search_function,
 )
-from toolchart.specs.history import read_history
+from toolchart.specs.chat_messages import read_history
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.sections.context import IntentConfig, ModelChoice, TopicConfig

@@ -13,8 +13,8 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text
+from toolchart.engine.exchange.message_files import find_message_lists
 from toolchart.engine.exchange.messages import import_messages
-from toolchart.engine.exchange.recorded_messages import find_message_lists
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.record_file import RecordFile, begins_as_record_file
 from toolchart.engine.log.verify import VerifiedConversation, verify_store

@@ -223,7 +223,7 @@ def _load_history(history: str | None, store: Store, conversation: str) -> tuple
     Raises:
         SpecError: the conversation exists already and has its own history.
     """
-    from toolchart.specs.history import load_history
+    from toolchart.specs.chat_messages import load_history
 
     if history is None:
         return ()
