@@ -2,7 +2,7 @@
 
     python benchmarks/stores.py [--conversations 100000] [--together 100] [--rounds 3] [--servers]
 
-- a SQLite log of many conversations: seconds of `runs`, `verify ONE`, `tail` and of pruning 5,000, each
+- a SQLite log of many conversations: seconds of `runs`, `verify ONE`, `show -n 10` and of pruning 5,000, each
   beside the same command on a log with two conversations;
 - the longest time that the event loop stands still while another process holds the write lock for a second,
   beside a loop that has nothing to do: the median of five seconds;
@@ -85,7 +85,12 @@ def print_listing_times(folder: Path, count: int, rounds: int) -> None:
     small_path = folder / "two.db"
     fill_log(small_path, 1)
     print(f"{count} conversations, {path.stat().st_size >> 20} MiB")
-    for words in (["runs"], ["verify", "c"], ["tail", "c"], ["prune", "--keep", str(count - 5000)]):
+    for words in (
+        ["runs"],
+        ["verify", "c"],
+        ["show", "c", "-n", "10"],
+        ["prune", "--keep", str(count - 5000)],
+    ):
         runs = 1 if words[0] == "prune" else rounds
         start_s, start_processor_s = time_command([*words, "--log", str(small_path)], rounds)
         seconds, processor_s = time_command([*words, "--log", str(path)], runs)

@@ -28,7 +28,6 @@ COMMAND_GROUPS = {
     "Look": {
         "runs": CommandRow("reading", "List the conversations of a log."),
         "show": CommandRow("reading", "Show a conversation, step by step."),
-        "tail": CommandRow("reading", "Print the newest records of a conversation, and follow it."),
         "diff": CommandRow("reading", "Compare two conversations."),
         "stats": CommandRow("reading", "Sum up turns, tokens, cost and tool calls."),
         "draw": CommandRow("charts", "Draw a chart, or the path of a conversation through it."),

@@ -70,7 +70,7 @@ class Owner:
             print_json({"conversation": conversation, "handed_over_to": self._agent})
         print_notice(
             f"handed over to the workers of {self._agent!r}, which go on with the turn; nothing runs here\n"
-            f"  follow it:  {format_command('tail', conversation, '--follow')}"
+            f"  follow it:  {format_command('show', conversation, '--follow')}"
         )
         return SUCCESS
 

@@ -1,4 +1,4 @@
-"""`toolchart seal`, `prune`, `tail`, `show --around` and the filters of `runs`."""
+"""`toolchart seal`, `prune`, `show --newest`, `--follow` and `--around`, and the filters of `runs`."""
 
 from __future__ import annotations
 
@@ -180,17 +180,17 @@ def test_prune_shrinks_a_file(run_in_log: RunCli, work_dir: Path) -> None:
     assert run_in_log("verify").code == 0
 
 
-def test_tail_shows_the_newest(run_in_log: RunCli) -> None:
-    """Without an id `tail` takes the conversation written last; `-n` sets the number of records."""
-    result = run_in_log("tail", "-n", "2", "--json")
+def test_show_has_the_newest(run_in_log: RunCli) -> None:
+    """Without an id `show` takes the conversation written last; `-n` sets the number of records."""
+    result = run_in_log("show", "-n", "2", "--json")
     assert [json.loads(row)["seq"] for row in result.out.splitlines()] == [2, 3]
-    assert len(run_in_log("tail", "sum", "-n", "99", "--json").out.splitlines()) == 6
-    assert "no conversations yet" in run_in_log("tail", "--log", "memory").err
+    assert len(run_in_log("show", "sum", "-n", "99", "--json").out.splitlines()) == 6
+    assert "no conversations yet" in run_in_log("show", "--log", "memory").err
 
 
-def test_tail_follows_what_another_process_writes(run_in_log: RunCli, work_dir: Path) -> None:
-    """`tail -f` prints records of another process as they come, until the turn is over or Ctrl-C."""
-    words = [sys.executable, "-m", "toolchart", "tail", "waits", "-n", "1", "-f", "--json"]
+def test_show_follows_what_another_process_writes(run_in_log: RunCli, work_dir: Path) -> None:
+    """`show -f` prints records of another process as they come, until the turn is over or Ctrl-C."""
+    words = [sys.executable, "-m", "toolchart", "show", "waits", "-n", "1", "-f", "--json"]
     follow = subprocess.Popen([*words, "--until-over"], cwd=work_dir, stdout=subprocess.PIPE, text=True)
     endless = subprocess.Popen(words, cwd=work_dir, stdout=subprocess.PIPE, text=True)
     assert follow.stdout

@@ -71,7 +71,7 @@ def test_every_command_leaves_the_sessions_of_a_pool_as_they_were(
         (0, ("verify", "c")),
         (0, ("replay", "c")),
         (0, ("export", "c")),
-        (0, ("tail", "c")),
+        (0, ("show", "c", "-n", "1")),
         (1, ("run", "careful", "delete a.txt", "--conversation", "d", *writing)),
         (0, ("runs", "--state", "awaiting_approval")),
         (0, ("approve", "d", *writing)),

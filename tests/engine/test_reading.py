@@ -41,7 +41,7 @@ READING_COMMANDS = (
     ("runs", "--tool", "echo", "--json"),
     ("show", "new"),
     ("show", "fork", "--json"),
-    ("tail", "new", "-n", "3"),
+    ("show", "new", "-n", "3"),
     ("verify",),
     ("export", "new"),
     ("export", "fork"),

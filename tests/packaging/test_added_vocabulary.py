@@ -188,7 +188,7 @@ def test_reading_a_log_loads_no_code(run: Run, packages: Path, tmp_path: Path) -
         ["runs"],
         ["show", "one"],
         ["show", "one", "--json"],
-        ["tail", "one"],
+        ["show", "one", "-n", "1"],
         ["stats"],
         ["verify", "one"],
     ]

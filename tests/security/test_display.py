@@ -80,7 +80,7 @@ def test_every_command_is_clean(tmp_path: Path, run_cli: RunCli) -> None:
     engine.close()
     name = "c"
     commands = [
-        *(("show", name), ("runs",), ("replay", name), ("verify",), ("draw", name), ("tail",)),
+        *(("show", name), ("runs",), ("replay", name), ("verify",), ("draw", name), ("show", "-n", "9")),
         *(("diff", name, name), ("coverage",)),
     ]
     for words in commands:

@@ -374,7 +374,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("replay", "c", "--no-wire"),
     ("replay", "c", "--spec", "agent.yaml"),
     ("show", "c"),
-    ("tail", "c", "--json"),
+    ("show", "c", "-n", "9", "--json"),
     ("runs", "--usage"),
     ("runs", "--spec", "agent.yaml"),
     ("stats",),

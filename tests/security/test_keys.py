@@ -49,7 +49,7 @@ def test_a_host_that_echoes_the_key_leaves_it_nowhere(
             ("doctor", "agent.yaml"),
             *(("doctor", "agent.yaml", "--json"), ("show", "a"), ("show", "b", "--json"), ("runs", "--json")),
             *(("export", "b"), ("export", "b", "--format", "jsonl"), ("replay", "b")),
-            *(("verify",), ("tail", "b", "--json"), ("models", "list", "agent.yaml")),
+            *(("verify",), ("show", "b", "-n", "9", "--json"), ("models", "list", "agent.yaml")),
         ):
             result = run_cli(*words)
             outputs += [result.out, result.err]

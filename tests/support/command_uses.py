@@ -61,7 +61,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("rerun", "--offline"),
     ("show", "a"),
     ("show", "f", "--json"),
-    ("tail", "a", "--json"),
+    ("show", "a", "-n", "9", "--json"),
     ("runs", "--json"),
     ("stats",),
     ("stats", "--json"),

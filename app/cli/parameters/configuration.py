@@ -38,7 +38,7 @@ ALLOWED_OPTIONS = (
         "parallel",
         "per-minute",
     ),
-    *("limit", "format", "lines", "context", "usage", "children"),
+    *("limit", "format", "context", "usage", "children"),
 )
 """Options that a file may set."""
 

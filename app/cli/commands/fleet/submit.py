@@ -54,7 +54,7 @@ def command(
 ) -> int:
     """Put MESSAGE to the agent SPEC into the queue, and print the id of its conversation.
 
-    A worker runs the turn (`toolchart worker`). `tail --follow` shows it, `approve`, `resume --answer` and
+    A worker runs the turn (`toolchart worker`). `show --follow` shows it, `approve`, `resume --answer` and
     `cancel` go on with it from any machine that reaches the log.
 
     \b

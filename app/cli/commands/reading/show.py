@@ -1,17 +1,27 @@
-"""`toolchart show`: print the records of a conversation, one step each."""
+"""`toolchart show`: print the records of a conversation, one step each, and follow it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
+from toolchart.app.cli.log_access import find_conversation, open_log, open_log_for_reading, print_json
+from toolchart.app.cli.newest_conversation import find_newest_conversation
 from toolchart.app.cli.parameters.options import json_option, log_option
-from toolchart.app.cli.terminal.text import escape_controls, escape_line, shorten, style_text, terminal_width
+from toolchart.app.cli.terminal.text import (
+    escape_controls,
+    escape_line,
+    print_notice,
+    shorten,
+    style_text,
+    terminal_width,
+)
 from toolchart.engine.log.family import list_children, read_parent
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation
+from toolchart.engine.log.reading.records import ReadRecord, read_conversation, read_line
 from toolchart.engine.runtime.conversation_views import read_view
 from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
@@ -21,9 +31,12 @@ from toolchart.states.ports import Store
 
 _INDENT = " " * 7
 
+_POLL_INTERVAL_S = 0.2
+"""Seconds between two reads of a log that is followed."""
+
 
 @click.command(short_help="Show a conversation, step by step.")
-@click.argument("conversation")
+@click.argument("conversation", required=False)
 @click.option(
     "--around", type=click.IntRange(min=0), metavar="SEQ", help="Show only this record and its neighbours."
 )
@@ -36,6 +49,13 @@ _INDENT = " " * 7
     help="With --around: number of neighbours on each side.",
 )
 @click.option(
+    "--newest", "-n", type=click.IntRange(min=0), metavar="N", help="Show only the N newest records."
+)
+@click.option(
+    "--follow", "-f", is_flag=True, help="Then print new records as they are written, until Ctrl-C."
+)
+@click.option("--until-over", is_flag=True, help="With --follow: stop when the turn is over.")
+@click.option(
     "--overview",
     is_flag=True,
     help="In place of its steps: its state, owner, what it waits for, results, usage and children, as JSON.",
@@ -43,34 +63,82 @@ _INDENT = " " * 7
 @json_option
 @log_option
 def command(
-    conversation: str, around: int | None, context: int, overview: bool, as_json: bool, log: str | None
+    conversation: str | None,
+    around: int | None,
+    context: int,
+    newest: int | None,
+    follow: bool,
+    until_over: bool,
+    overview: bool,
+    as_json: bool,
+    log: str | None,
 ) -> int:
     """Show every step of CONVERSATION: the event, the transition, its guards and its effects.
 
-    The agents that it runs stand, indented, below the record that asked for them. A unique beginning of the
-    id is enough. With --json: its own records as stored, as JSON Lines.
+    Without an id it is the conversation with the newest record; a unique beginning of the id is enough. The
+    agents that it runs stand, indented, below the record that asked for them, but with --around, --newest,
+    --follow or --json. With --json: its records as stored, as JSON Lines.
 
     \b
     Example:  toolchart show 5f0c
               toolchart show 5f0c --overview | jq .waiting
               toolchart show 5f0c --around 12
+              toolchart show --follow --newest 10
               toolchart show 5f0c --json | jq .event.type
     """
-    with open_log_for_reading(log) as store:
-        name = find_conversation(store, conversation)
-        if overview:
+    selects_newest = newest is not None or follow
+    if [around is not None, selects_newest, overview].count(True) > 1:
+        raise click.UsageError("--around, --overview, and --newest or --follow exclude each other.")
+    if until_over and not follow:
+        raise click.UsageError("--until-over goes with --follow.")
+    # What reads only may read a copy, which would never grow.
+    with open_log(log) if follow else open_log_for_reading(log) as store:
+        name = find_conversation(store, conversation) if conversation else find_newest_conversation(store)
+        if name is None:
+            print_notice("no conversations yet")
+        elif overview:
             print_json(read_view(store, name).to_dict())
-            return 0
-        newest = store.read_last_line(name)
-        if around is not None and newest is not None and around > newest[0]:
-            raise SpecError(f"{name} has no record {around}", hint=f"its records are 0 to {newest[0]}")
-        if around is None and not as_json:
+        elif not (as_json or selects_newest or around is not None):
             _print_family(store, name, "")
-            return 0
-        for record in read_conversation(store, name):
-            if around is None or abs(record.seq - around) <= context:
+        else:
+            if around is not None:
+                records = _read_around(store, name, around, context)
+            elif selects_newest:
+                records = _read_newest(store, name, newest, follow=follow)
+            else:
+                records = read_conversation(store, name)
+            for record in records:
                 click.echo(record.line.decode() if as_json else format_record(record))
+                sys.stdout.flush()
+                if until_over and record.ends_turn:
+                    break
     return 0
+
+
+def _read_around(store: Store, conversation: str, seq: int, context: int) -> Iterator[ReadRecord]:
+    """A record and its neighbours."""
+    last = store.read_last_line(conversation)
+    if last is not None and seq > last[0]:
+        raise SpecError(f"{conversation} has no record {seq}", hint=f"its records are 0 to {last[0]}")
+    for record in read_conversation(store, conversation):
+        if abs(record.seq - seq) <= context:
+            yield record
+
+
+def _read_newest(store: Store, conversation: str, count: int | None, *, follow: bool) -> Iterator[ReadRecord]:
+    """The newest records (None: all), then each new one; the hash chain between them is checked."""
+    last = store.read_last_line(conversation)
+    seq = max(0, last[0] + 1 - count) if last is not None and count is not None else 0
+    prev = None
+    while True:
+        for line in store.read_lines(conversation, seq):
+            record = read_line(line, seq, prev, conversation)
+            prev = record.hash
+            yield record
+            seq += 1
+        if not follow:
+            return
+        time.sleep(_POLL_INTERVAL_S)
 
 
 def _print_family(store: Store, conversation: str, margin: str) -> None:
