@@ -1,6 +1,6 @@
 """Mistakes of users that type checkers must find: each marked at the end of its line, and nothing else.
 
-`test_typing.py` runs mypy (strict) and pyright over this file. Nothing imports it.
+`test_typing.py` runs pyright over this file. Nothing imports it.
 """
 
 from collections.abc import Mapping
