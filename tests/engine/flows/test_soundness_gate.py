@@ -70,14 +70,19 @@ async def run_flow(document: dict[str, Any], report: CheckReport, rng: random.Ra
 
 
 async def _disturb(engine: Engine, rng: random.Random, work: Any) -> None:
-    """Wait for a turn; sometimes a person speaks or cancels meanwhile."""
-    task = asyncio.ensure_future(work)
+    """Wait for a turn; sometimes a person speaks or cancels meanwhile.
+
+    What is said before the turn has begun is a turn of its own: then the other one may be refused.
+    """
+    task, has_spoken = asyncio.ensure_future(work), False
     for _ in range(rng.choice([0, 0, 3, 9, 25])):
         await asyncio.sleep(0)
     if not task.done() and rng.random() < 0.4:
         with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
-            await (engine.asay("c", "and hurry") if rng.random() < 0.6 else engine.acancel("c"))
-    await asyncio.wait_for(task, timeout=300)
+            has_spoken = rng.random() < 0.6
+            await (engine.asay("c", "and hurry") if has_spoken else engine.acancel("c"))
+    with suppress(*([SpecError] if has_spoken else [])):
+        await asyncio.wait_for(task, timeout=300)
 
 
 def check_turn(steps: list[Any], report: CheckReport) -> None:
