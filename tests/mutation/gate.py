@@ -1,6 +1,6 @@
 """Changes the program in one place at a time and demands that each change is told.
 
-`python tests/mutation/gate.py [--count 60] [--group core ...] [--name TEXT] [--listed] [--json FILE]`
+`python tests/mutation/gate.py [--count 20] [--group core ...] [--name TEXT] [--listed] [--json FILE]`
 
 Mutants are drawn by the hash of their names, so the same ones are drawn as long as their functions keep
 their text, and a longer run has those of a shorter one. A mutant of the core or of an encoder is told by
@@ -205,6 +205,8 @@ GROUPS: dict[str, Group] = {
             "engine/test_failing_logs.py",
             "engine/test_turn_ends.py",
             "engine/test_pending_tools.py",
+            "engine/test_turn_totals.py",
+            "engine/test_batch_calls.py",
             "engine/flows",
         ),
     ),
@@ -284,7 +286,7 @@ def judge_mutant(group: Group, install: Callable[[], None]) -> str:
 def main() -> int:
     """Run the gate; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--count", type=int, default=60, help="how many mutants are drawn (default: 60)")
+    parser.add_argument("--count", type=int, default=20, help="how many mutants are drawn (default: 20)")
     parser.add_argument("--group", nargs="*", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--name", default="", help="only mutants whose name has this text")
     parser.add_argument("--listed", action="store_true", help="judge listed survivors too")
