@@ -30,14 +30,7 @@ from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.specs.turn_plan import collect_options
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.descriptors import REGISTRIES, find_registry, load_row_reference
-from toolchart.states.errors import (
-    LogDamaged,
-    LogUnavailable,
-    ProviderError,
-    ReplayMismatch,
-    SpecError,
-    suggest_name,
-)
+from toolchart.states.errors import LogUnavailable, ProviderError, SpecError, suggest_name
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
 
 _MINIMUM_PYTHON = (3, 11)
@@ -261,7 +254,7 @@ def _check_llm(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]
 def _check_fit(name: str, config: LLMConfig, spec: AgentSpec) -> Iterator[Check]:
     """What of the handlers' options the host or its model refuses, and what is sent in its place."""
     about = f"llms.{name}"
-    plain = config.model_copy(update={"record": None, "tool_format": "native"})
+    plain = config.model_copy(update={"tool_format": "native"})
     adapter = create_model_provider(plain, about, beside=_find_folder(spec))
     if not isinstance(adapter, HostAdapter):
         return
@@ -295,17 +288,11 @@ def _find_folder(spec: AgentSpec) -> Path | None:
 
 
 def _check_adapter(about: str, config: LLMConfig, spec: AgentSpec) -> Check:
-    """Build the adapter of an entry and discard it: checks settings, variables, the key and the cassette."""
-    folder = _find_folder(spec)
-    unrecorded = config.model_copy(update={"record": None})  # a check must not write a cassette
+    """Build the adapter of an entry and discard it: checks settings, variables and the key."""
     try:
-        create_model_provider(unrecorded, about, beside=folder)
+        create_model_provider(config, about, beside=_find_folder(spec))
     except SpecError as error:
         return _build_failed_check(about, error)
-    except (LogUnavailable, LogDamaged, ReplayMismatch) as error:
-        problem, _, hint = str(error).partition("\n")
-        hint = hint.strip() or "check the log: toolchart verify --log LOG"
-        return Check(about=about, ok=False, said=problem, hint=hint)
     return Check(about=about, ok=True, said=f"provider {config.provider} is configured")
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.stores import STORES
 from toolchart.providers.hosts import HOSTS, find_host
 from toolchart.providers.text_calls.formats import TEXT_FORMATS
 from toolchart.specs.charts import read_spec_chart
@@ -148,7 +147,7 @@ def _list_sections(spec: AgentSpec) -> Iterator[Start]:
         purpose = "folder that gets a receipt for each signed approval that is used"
         yield Start(kind="file", subject=str(folder / receipts), purpose=purpose, place="approval.receipts")
     switches = read_debug_switches(spec.debug)
-    if switches.traces or switches.message_parts or switches.raw_responses:
+    if switches.traces or switches.message_parts:
         path = str(folder / switches.folder)
         purpose = "folder that gets debug files, with what is said"
         yield Start(kind="file", subject=path, purpose=purpose, place="debug")
@@ -172,9 +171,6 @@ def _list_hosts(spec: AgentSpec, folder: Path) -> Iterator[Start]:
         for word in formats:
             if word not in TOOL_FORMAT_WORDS:
                 yield from _list_plugin(TEXT_FORMATS, word, place)
-        scheme, separator, _ = str(config.extra_options().get("log") or "").partition("://")
-        if row.answers_from_log and separator:
-            yield from _list_plugin(STORES, scheme, place)
 
 
 def _list_tools(spec: AgentSpec, folder: Path) -> Iterator[Start]:

@@ -1,4 +1,4 @@
-"""Adapters for model hosts: encode requests for each API, decode its replies, record its traffic.
+"""Adapters for model hosts: encode requests for each API, and decode its replies.
 
 A call goes from `adapter.py`, which takes the digest of the body, through a host's `wire.py` (encodes the
 body and decodes the reply), its `client.py` (sends) and its `stream.py` (joins the pieces of a streamed
@@ -7,7 +7,7 @@ answer). The rooms, each importing lower ones only:
 | room | contents |
 |---|---|
 | `registry` | creates the provider of an `llms` entry |
-| `recording`, `scripted`, `text_calls` | providers without a wire of their own; calls as text |
+| `scripted`, `text_calls` | providers without a wire of their own; calls as text |
 | `anthropic`, `bedrock`, `gemini`, `ollama`, `openai` | one host each: `wire.py`, `stream.py`, `client.py` |
 | `wire_adapter`, `catalogs` | sending one JSON body; lists of models and embeddings |
 | `adapter`, `entries` | what all adapters do; what an `llms` entry says |

@@ -104,8 +104,9 @@ def _build_timeout_error(timeout_s: float | None) -> ProviderError:
 def encode_plain_request(request: Request) -> dict[str, Any]:
     """The request as JSON data: its digest stands for all of it.
 
-    A script and a recording are given the request as it is, so there is no wire map that could change it.
-    Writing out the messages at each call would only make a long conversation cost its length at each step.
+    A script and an answer from a log are given the request as it is, so there is no wire map that could
+    change it. Writing out the messages at each call would only make a long conversation cost its length at
+    each step.
     """
     return {"digest": compute_request_digest(request)}
 

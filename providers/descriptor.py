@@ -9,24 +9,18 @@ Another package adds a host by an entry point of the group `toolchart.hosts`; se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from toolchart.providers.shared.replies import FinishWords
-from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps, load_part_reference
-from toolchart.states.errors import ProviderError
-from toolchart.states.messages import Reply, Usage
+from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
+from toolchart.states.messages import Usage
 from toolchart.states.schema_dialects import SchemaDialect
 
 if TYPE_CHECKING:
-    from toolchart.providers.transport.stream_frames import FrameReader
-
-
-RequestReader = Callable[[Mapping[str, Any], str], dict[str, Any]]
-"""Reads a recorded request body and its URI into a canonical request."""
+    pass
 
 
 class StreamAccumulator(Protocol):
@@ -49,114 +43,20 @@ class StreamAccumulator(Protocol):
         ...
 
 
-class ErrorReader(Protocol):
-    """Classifies an error answer of a host."""
-
-    def __call__(
-        self, status: int, body: Any = None, headers: Mapping[str, str] | None = None, /
-    ) -> ProviderError:
-        """The error for an HTTP status of 400 or above; `body` is decoded JSON or text."""
-        ...
-
-
 class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """One JSON API through which a host is called: how its requests and answers are read.
-
-    Hosts may share a wire format: then their rows hold equal values.
-    """
+    """One JSON API through which a host is called. Hosts may share it: then their rows hold equal values."""
 
     name: str
-    """The endpoint of a recorded exchange: `chat`, `responses`, `messages`, ..."""
-    path_pattern: str = ""
-    """Regular expression for the end of the path of its URIs: `/chat/completions$`."""
+    """Its word: `chat`, `responses`, `messages`, ..."""
     dialect: SchemaDialect | None = None
     """The part of JSON Schema in which the adapter sends tools."""
-    finish_words: str = ""
-    """Reference to the finish words of its replies: a mapping to finish reasons."""
-    decode_reply: str = ""
-    """Reference to a function `(body, finish_words=None)` that returns the `Reply` of an answer's JSON, or
-    raises `ProviderError`. `finish_words` are further words of one host."""
-    accumulator: str = ""
-    """Reference to a class without arguments that joins a stream: a `StreamAccumulator`."""
-    read_request: str = ""
-    """Reference to a function `(body, uri)` that returns the canonical form of a recorded request."""
-    classify_error: str = ""
-    """Reference to an `ErrorReader`: `(status, body, headers)` to `ProviderError`. Use
-    `toolchart.providers.shared.failures:classify_http_error` unless the host's errors are unusual."""
-    unmarked_stream: Literal["json_lines", "json_array"] | None = None
-    """The form of a recorded stream that is neither server-sent events nor marked by its content type."""
-    stream_type: str = ""
-    """Content type of its streams, where they are neither server-sent events nor JSON lines."""
-    frame_reader: str = ""
-    """Reference to the `FrameReader` class of such streams; empty where `stream_type` is."""
 
     def find_gaps(self) -> list[str]:
         """What this wire format lacks, one sentence each."""
         gaps = find_text_gaps(name=self.name)
-        try:
-            is_pattern = bool(re.compile(self.path_pattern).pattern)
-        except re.error:
-            is_pattern = False
-        if not is_pattern:
-            gaps.append("`path_pattern` is missing: a regular expression for the path of its URIs")
         if self.dialect is None:
             gaps.append("`dialect` is missing: the part of JSON Schema that the host supports")
-        for field, purpose in _FORMAT_REFERENCES.items():
-            gaps += find_reference_gaps(field, getattr(self, field), purpose)
-        if self.stream_type or self.frame_reader:
-            gaps += find_text_gaps(stream_type=self.stream_type)
-            purpose = "the class that cuts a stream into frames"
-            gaps += find_reference_gaps("frame_reader", self.frame_reader, purpose)
         return [f"wire format {self.name!r}: {gap}" for gap in gaps]
-
-    def list_references(self) -> dict[str, str]:
-        """The lazy references of this wire format, by field."""
-        fields = (*_FORMAT_REFERENCES, *(("frame_reader",) if self.frame_reader else ()))
-        return {field: getattr(self, field) for field in fields}
-
-    def load_finish_words(self) -> FinishWords:
-        """The finish words, imported now."""
-        finish_words: FinishWords = load_part_reference(self.finish_words)
-        return finish_words
-
-    def load_reply_decoder(self) -> Callable[..., Reply]:
-        """The function that decodes a reply, imported now."""
-        decoder: Callable[..., Reply] = load_part_reference(self.decode_reply)
-        return decoder
-
-    def load_accumulator(self) -> Callable[[], StreamAccumulator]:
-        """The class that joins a stream, imported now."""
-        accumulator: Callable[[], StreamAccumulator] = load_part_reference(self.accumulator)
-        return accumulator
-
-    def create_frame_reader(self) -> FrameReader | None:
-        """A reader of its streams, imported now; None where they need none of their own.
-
-        Raises:
-            ProviderError: the library that reads them is not installed.
-        """
-        reader: FrameReader | None = load_part_reference(self.frame_reader)() if self.frame_reader else None
-        return reader
-
-    def load_request_reader(self) -> RequestReader:
-        """The function that reads a recorded request, imported now."""
-        reader: RequestReader = load_part_reference(self.read_request)
-        return reader
-
-    def load_error_reader(self) -> ErrorReader:
-        """The function that classifies an error answer, imported now."""
-        reader: ErrorReader = load_part_reference(self.classify_error)
-        return reader
-
-
-_FORMAT_REFERENCES = {
-    "finish_words": "the table of finish words",
-    "decode_reply": "the function that decodes a reply",
-    "accumulator": "the class that joins the frames of a stream",
-    "read_request": "the function that reads a recorded request",
-    "classify_error": "the function that classifies an error answer",
-}
-"""The fields of a `WireFormat` that hold references, and what stands behind each."""
 
 
 class HostDescriptor(Descriptor, frozen=True, kw_only=True):
@@ -166,11 +66,9 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """What the host is, in a few words."""
     adapter: str = ""
     """Reference to the adapter: a class with `from_config(config, resolve, hooks=None)` that returns a
-    `Provider`. Without `hooks` in its signature the entry key `record` is refused."""
+    `Provider`. One without an HTTP client has no `hooks` in its signature."""
     needs_network: bool | None = None
     """Whether the adapter contacts a host. All fields below `list_starts` are for those that do."""
-    answers_from_log: bool = False
-    """Whether an entry may name a `log` in place of a cassette: it answers as a conversation there was."""
     list_starts: str = ""
     """Reference to a function `(row, name, config, base_folder)` that lists what an `llms` entry can start,
     load, call, send or read, as `Start`s: what a person is asked to trust. It loads nothing itself.
@@ -253,13 +151,9 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
         ]
 
     def list_references(self) -> dict[str, str]:
-        """The lazy references in this row, by field; those of a wire format as `chat.accumulator`."""
+        """The lazy references in this row, by field."""
         fields = ("adapter", "list_starts", "complete_address", "sign_in", *_OPTIONAL_REFERENCES)
-        references = {field: getattr(self, field) for field in fields if getattr(self, field)}
-        for wire_format in self.formats:
-            for field, reference in wire_format.list_references().items():
-                references[f"{wire_format.name}.{field}"] = reference
-        return references
+        return {field: getattr(self, field) for field in fields if getattr(self, field)}
 
     def build_headers(self, key: str | None) -> dict[str, str]:
         """The headers of a request with this key."""

@@ -26,7 +26,7 @@ from toolchart.states.starts import Start, find_addresses
 # row.
 
 
-_FILE_KEYS = ("record", "cassette", "log", "ca_file", "client_certificate")
+_FILE_KEYS = ("ca_file", "client_certificate")
 """Keys of an entry that name files."""
 
 OFFLINE_VARIABLE = "TOOLCHART_OFFLINE"
@@ -149,7 +149,7 @@ def refuse_remote_address(address: str | None, provider: str) -> None:
         raise SpecError(
             f"{OFFLINE_VARIABLE}=1 forbids provider {provider!r} at {address or 'its default address'}",
             path="llms.*.provider",
-            hint="use `scripted`, `recorded` or a base_url on this machine; "
+            hint="use `scripted` or a base_url on this machine; "
             f"or unset {OFFLINE_VARIABLE} to contact remote hosts",
         )
 
@@ -338,21 +338,6 @@ def list_gemini_starts(row: HostDescriptor, name: str, config: LLMConfig, folder
     yield from _list_connection_starts(config, folder)
 
 
-def list_recording_starts(row: HostDescriptor, name: str, config: LLMConfig, folder: Path) -> Iterator[Start]:
-    """The cassette or the log that answers."""
-    options = config.extra_options()
-    if options.get("cassette"):
-        path = str(folder / str(options["cassette"]))
-        yield Start(kind="file", subject=path, purpose=f"is read: cassette of {name}")
-    log = options.get("log")
-    if log and "://" in str(log):
-        yield Start(kind="address", subject=str(log), purpose=f"log that is opened: the answers of {name}")
-    elif log:
-        path = str(folder / str(log))
-        yield Start(kind="file", subject=path, purpose=f"log that is opened: the answers of {name}")
-    yield from _list_connection_starts(config, folder)
-
-
 def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> Iterator[Start]:
     """The host at its address, and the variable that gives the address."""
     purpose = f"model host {name} ({row.name})"
@@ -381,13 +366,10 @@ def _list_key_variables(row: HostDescriptor, config: LLMConfig) -> Iterator[Star
 
 def _list_connection_starts(config: LLMConfig, folder: Path) -> Iterator[Start]:
     """The files, the proxy and the further addresses of an entry."""
-    if config.record:
-        yield Start(kind="file", subject=str(folder / config.record), purpose="is written: every exchange")
     for key in ("ca_file", "client_certificate"):
         if path := getattr(config, key):
             yield Start(kind="file", subject=str(folder / path), purpose=f"is read as `{key}`")
     if config.proxy:
         yield Start(kind="address", subject=config.proxy, purpose="every request goes through this proxy")
-    options = {key: value for key, value in config.extra_options().items() if key not in ("cassette", "log")}
-    for address in find_addresses(options):
+    for address in find_addresses(config.extra_options()):
         yield Start(kind="address", subject=address, purpose="stands among the options of a model host")

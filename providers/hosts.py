@@ -7,8 +7,6 @@ an entry point of the group `toolchart.hosts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
 from toolchart.states.descriptors import Registry
 from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI
@@ -18,28 +16,10 @@ from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI
 
 _OPENAI_CODE = "toolchart.providers.openai"
 
-CHAT = WireFormat(
-    name="chat",
-    path_pattern=r"/chat/completions$",
-    dialect=OPENAI,
-    finish_words=f"{_OPENAI_CODE}.wire:FINISH_WORDS",
-    decode_reply=f"{_OPENAI_CODE}.wire:decode_reply",
-    accumulator=f"{_OPENAI_CODE}.stream:ChatAccumulator",
-    read_request="toolchart.providers.recording.request_readers:read_chat_request",
-    classify_error="toolchart.providers.shared.failures:classify_http_error",
-)
+CHAT = WireFormat(name="chat", dialect=OPENAI)
 """Chat completions."""
 
-RESPONSES = WireFormat(
-    name="responses",
-    path_pattern=r"/responses$",
-    dialect=OPENAI,
-    finish_words=f"{_OPENAI_CODE}.responses_wire:FINISH_WORDS",
-    decode_reply=f"{_OPENAI_CODE}.responses_wire:decode_reply",
-    accumulator=f"{_OPENAI_CODE}.responses_wire:ResponsesAccumulator",
-    read_request="toolchart.providers.recording.request_readers:read_responses_request",
-    classify_error="toolchart.providers.shared.failures:classify_http_error",
-)
+RESPONSES = WireFormat(name="responses", dialect=OPENAI)
 """The Responses API."""
 
 OPENAI_HOST = HostDescriptor(
@@ -62,17 +42,7 @@ OPENAI_HOST = HostDescriptor(
 
 _OLLAMA_CODE = "toolchart.providers.ollama"
 
-OLLAMA_CHAT = WireFormat(
-    name="ollama",
-    path_pattern=r"/api/chat$",
-    dialect=OLLAMA,
-    finish_words=f"{_OLLAMA_CODE}.wire:FINISH_WORDS",
-    decode_reply=f"{_OLLAMA_CODE}.wire:decode_reply",
-    accumulator=f"{_OLLAMA_CODE}.stream:OllamaAccumulator",
-    read_request="toolchart.providers.recording.request_readers:read_ollama_request",
-    classify_error="toolchart.providers.shared.failures:classify_http_error",
-    unmarked_stream="json_lines",
-)
+OLLAMA_CHAT = WireFormat(name="ollama", dialect=OLLAMA)
 """Ollama's own `/api/chat`."""
 
 OLLAMA_HOST = HostDescriptor(
@@ -101,16 +71,7 @@ _ANTHROPIC_CODE = "toolchart.providers.anthropic"
 API_VERSION = "2023-06-01"
 """Version of the API, sent with every request as `anthropic-version`."""
 
-MESSAGES = WireFormat(
-    name="messages",
-    path_pattern=r"/messages$",
-    dialect=ANTHROPIC,
-    finish_words=f"{_ANTHROPIC_CODE}.wire:FINISH_WORDS",
-    decode_reply=f"{_ANTHROPIC_CODE}.wire:decode_reply",
-    accumulator=f"{_ANTHROPIC_CODE}.stream:AnthropicAccumulator",
-    read_request="toolchart.providers.recording.request_readers:read_messages_request",
-    classify_error="toolchart.providers.shared.failures:classify_http_error",
-)
+MESSAGES = WireFormat(name="messages", dialect=ANTHROPIC)
 """The Messages API."""
 
 ANTHROPIC_HOST = HostDescriptor(
@@ -132,17 +93,7 @@ ANTHROPIC_HOST = HostDescriptor(
 
 _GEMINI_CODE = "toolchart.providers.gemini"
 
-GENERATE_CONTENT = WireFormat(
-    name="gemini",
-    path_pattern=r"(?i):(?:stream)?generateContent$",
-    dialect=GEMINI,
-    finish_words=f"{_GEMINI_CODE}.wire:FINISH_WORDS",
-    decode_reply=f"{_GEMINI_CODE}.wire:decode_reply",
-    accumulator=f"{_GEMINI_CODE}.stream:GeminiAccumulator",
-    read_request="toolchart.providers.recording.request_readers:read_gemini_request",
-    classify_error="toolchart.providers.shared.failures:classify_http_error",
-    unmarked_stream="json_array",
-)
+GENERATE_CONTENT = WireFormat(name="gemini", dialect=GEMINI)
 """`generateContent` and `streamGenerateContent`."""
 
 GEMINI_HOST = HostDescriptor(
@@ -166,18 +117,7 @@ GEMINI_HOST = HostDescriptor(
 
 _BEDROCK_CODE = "toolchart.providers.bedrock"
 
-CONVERSE = WireFormat(
-    name="converse",
-    path_pattern=r"/model/[^/]+/converse(?:-stream)?$",
-    dialect=ANTHROPIC,
-    finish_words=f"{_BEDROCK_CODE}.wire:FINISH_WORDS",
-    decode_reply=f"{_BEDROCK_CODE}.wire:decode_reply",
-    accumulator=f"{_BEDROCK_CODE}.stream:ConverseAccumulator",
-    read_request="toolchart.providers.recording.request_readers:read_converse_request",
-    classify_error="toolchart.providers.shared.failures:classify_http_error",
-    stream_type="application/vnd.amazon.eventstream",
-    frame_reader=f"{_BEDROCK_CODE}.stream:EventStreamReader",
-)
+CONVERSE = WireFormat(name="converse", dialect=ANTHROPIC)
 """`Converse` and `ConverseStream`, which are alike for the models of all makers."""
 
 BEDROCK_HOST = HostDescriptor(
@@ -206,24 +146,12 @@ SCRIPTED_HOST = HostDescriptor(
     list_starts="toolchart.states.starts:list_no_starts",
 )
 
-RECORDED_HOST = HostDescriptor(
-    name="recorded",
-    summary="replies of a cassette or of a log",
-    answers_from_log=True,
-    adapter="toolchart.providers.recording.player:RecordedProvider",
-    needs_network=False,
-    list_starts="toolchart.providers.entries:list_recording_starts",
-)
-
 
 # -- the table ---------------------------------------------------------------------------------------
 
 
 def _list_builtin_hosts() -> tuple[HostDescriptor, ...]:
-    return (
-        *(OPENAI_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, BEDROCK_HOST),
-        *(SCRIPTED_HOST, RECORDED_HOST),
-    )
+    return (OPENAI_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, BEDROCK_HOST, SCRIPTED_HOST)
 
 
 HOSTS: Registry[HostDescriptor] = Registry("provider", "toolchart.hosts", HostDescriptor, _list_builtin_hosts)
@@ -237,24 +165,6 @@ def find_host(provider: str) -> HostDescriptor:
         SpecError: there is no such host, or its row is incomplete.
     """
     return HOSTS.find(provider, "llms.*.provider")
-
-
-def iterate_wire_formats() -> Iterator[WireFormat]:
-    """Every wire format once, those of this package first; of several with one name the first.
-
-    Those of another package's host are among them once an `llms` entry has named it.
-    """
-    names: set[str] = set()
-    for host in HOSTS.known_rows:
-        for wire_format in host.formats:
-            if wire_format.name not in names:
-                names.add(wire_format.name)
-                yield wire_format
-
-
-def find_wire_format(name: str) -> WireFormat | None:
-    """The wire format of this name; None if there is none."""
-    return next((row for row in iterate_wire_formats() if row.name == name), None)
 
 
 def get_telemetry_name(provider: str) -> str:

@@ -25,7 +25,7 @@ from toolchart.states.ports import BodyBuilder, Provider
 if TYPE_CHECKING:
     from toolchart.providers.transport.connections import HttpHooks
 
-_CONNECTION_KEYS = ("record", "proxy", "ca_file", "client_certificate")
+_CONNECTION_KEYS = ("proxy", "ca_file", "client_certificate")
 """Keys of an entry that only a provider with a network needs."""
 
 
@@ -53,10 +53,7 @@ def create_provider(
     hooks: list[HttpHooks] = [{"request": [], "response": [keep_rate_limits]}]
     if limiter is not None:
         hooks.append(limiter.build_hooks())
-    if config.record is None:
-        provider = _create_adapter(adapter, config, resolve, hooks)
-    else:
-        provider = _create_recording_provider(adapter, config, resolve, hooks)
+    provider = _create_adapter(adapter, config, resolve, hooks)
     if isinstance(provider, HostAdapter):
         provider.timeout_s, provider.limiter = config.timeout_s, limiter
         provider.counts_tokens = config.count_tokens == "host"
@@ -95,10 +92,6 @@ def create_body_builder(config: LLMConfig, *, resolve: Callable[[str], str]) -> 
         SpecError: an unknown provider, an unset variable in the address, or a setting that the adapter
             refuses.
     """
-    from toolchart.providers.recording.player import RecordedProvider
-
-    if find_host(config.provider).answers_from_log:
-        return accept_text_calls(_wrap_text_calls(RecordedProvider(()), config))
     return accept_text_calls(_wrap_text_calls(_create_keyless_adapter(config, resolve), config))
 
 
@@ -144,20 +137,3 @@ def _wrap_text_calls(provider: Provider, config: LLMConfig) -> Provider:
     if config.tool_format == "native":
         return provider
     return TextCallProvider(provider, config.tool_format)
-
-
-def _create_recording_provider(
-    adapter: Any, config: LLMConfig, resolve: Callable[[str], str], hooks: list[HttpHooks]
-) -> Provider:
-    """The provider of an entry with `record`: its HTTP traffic is written to a cassette."""
-    from toolchart.providers.recording.recorder import Recorder
-
-    if "hooks" not in inspect.signature(adapter.from_config).parameters:
-        raise SpecError(
-            f"provider {config.provider!r} has no traffic to record",
-            path="llms.*.record",
-            hint="leave `record` out",
-        )
-    recorder = Recorder(Path(str(config.record)), config)
-    tracking_resolve = recorder.track_secrets(resolve)
-    return _create_adapter(adapter, config, tracking_resolve, [*hooks, recorder.build_hooks()])

@@ -133,8 +133,6 @@ class LLMConfig(Section):
     """Tokens that one request may have; default: that of the model, where it is known (`docs/context.md`)."""
     count_tokens: Literal["estimate", "host"] = "estimate"
     """Who answers `count_tokens`: our own estimate, or the host, where it has a counter."""
-    record: str | None = None
-    """Cassette, relative to the spec, that gets each exchange; `provider: recorded` answers from it."""
 
     def extra_options(self) -> dict[str, Any]:
         """Return the additional keys, which belong to the adapter."""

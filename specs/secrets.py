@@ -2,7 +2,7 @@
 
 A secret that was used may come back: a host quotes the key in an error, a tool prints its environment. So
 every secret that this process knows is remembered, and `strike_secrets` removes it by its value from whatever
-leaves: records of the log, errors, cassettes, messages, printed JSON. There is no second filter.
+leaves: records of the log, errors, messages, printed JSON. There is no second filter.
 """
 
 from __future__ import annotations

@@ -314,13 +314,6 @@ def load_row_reference(row: Descriptor, reference: str) -> Any:
     return _load_of(point, reference)
 
 
-def load_part_reference(reference: str) -> Any:
-    """As `load_row_reference`, for a part that does not know its row; the package says whose it is."""
-    top = _get_top_package(reference)
-    owners = (point for _, point in _origins.values() if _get_top_package(point.reference) == top)
-    return _load_of(next(owners, None), reference)
-
-
 def _get_top_package(reference: str) -> str:
     return reference.partition(":")[0].partition(".")[0].strip()
 

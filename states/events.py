@@ -322,7 +322,7 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
     """The stream deltas, each with its kind, if the agent spec asks to record them."""
     answer_digest: str | None = None
     """Digest of the raw answer: of the bytes that the host sent, before decoding. None where no host
-    answered: a script, a cassette, an answer from a log."""
+    answered: a script, an answer from a log."""
     raw_answer: RawAnswer | None = None
     """The raw answer itself, if the agent spec asks to keep it (`log_answers`)."""
     adaptations: tuple[Adaptation, ...] = ()

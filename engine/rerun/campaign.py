@@ -41,11 +41,10 @@ from toolchart.engine.rerun.comparison import find_run_difference
 from toolchart.engine.rerun.judges import CallView, Judge, RunView, judge_same
 from toolchart.engine.rerun.parts import LiveParts, MissingAnswer, RerunRecords
 from toolchart.engine.rerun.report import RerunReport, RerunResult
+from toolchart.engine.rerun.request_differences import describe_request_differences
 from toolchart.engine.rerun.runs import ConversationRerun
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.parts import Parts
-from toolchart.providers.recording.canonical_requests import find_differences
-from toolchart.providers.recording.request_readers import canonicalize_request
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.effects import CallModel
@@ -372,8 +371,5 @@ def _describe_request_differences(store: Store, name: str, missing: MissingAnswe
     )
     for number, request in enumerate(requests, 1):
         if number == missing.number:
-            differences = find_differences(
-                canonicalize_request(request), canonicalize_request(missing.request)
-            )
-            return [str(difference) for difference in differences[:_REQUEST_DIFFERENCES]]
+            return describe_request_differences(request, missing.request)[:_REQUEST_DIFFERENCES]
     return ["the recorded conversation made fewer requests"]

@@ -41,6 +41,7 @@ from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.chat_messages import read_history
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.models import AgentSpec, Handler
+from toolchart.specs.sections.debug import read_debug_switches
 from toolchart.specs.turn_plan import (
     complete_plan,
     needs_preparation,
@@ -113,9 +114,7 @@ class Agent:
             base.debug_files if base is not None else open_debug_files(spec, spec_folder or Path())
         )
         self.hosts: ModelHosts = (
-            base.hosts
-            if base is not None
-            else ModelHosts(spec, parts.providers, spec_folder, self.debug_files)
+            base.hosts if base is not None else ModelHosts(spec, parts.providers, spec_folder)
         )
         self.decisions = DecisionDesk(
             registry=self.tools.registry,
@@ -135,7 +134,7 @@ class Agent:
             debug_files=self.debug_files,
             # Deltas may cut a secret in two, so a redacted log does not keep them.
             keep_deltas=spec.log_deltas and not spec.redact,
-            keep_answers=spec.log_answers,
+            keep_answers=spec.log_answers or read_debug_switches(spec.debug).raw_responses,
         )
         """What the program gave, with what this agent adds; its children get what the program gave."""
 

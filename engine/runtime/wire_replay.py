@@ -348,7 +348,7 @@ def _keep_text(text: str) -> str:
 def _iterate_digests(adapter: BodyBuilder, request: Request) -> Iterator[str]:
     """The digests of the bodies that the request can have: whole, streamed, and of no host at all.
 
-    A script, a cassette or a log that answered in place of the host has the request itself as its body.
+    A script or a log that answered in place of the host has the request itself as its body.
     """
     for is_streamed in (False, True):
         try:

@@ -30,7 +30,7 @@ _TRACED_RESULT_KEYS = ("tool_name", "execution_time_ms", "success")
 
 
 class DebugFiles:
-    """Writes traces and message parts, and names the cassettes of raw responses.
+    """Writes traces and message parts.
 
     Args:
         folder: the folder of the spec; that of the files is relative to it.
@@ -39,10 +39,6 @@ class DebugFiles:
     def __init__(self, switches: DebugConfig, folder: Path) -> None:
         self._switches = switches
         self._folder = folder / switches.folder
-
-    def name_cassette(self, host: str, day: str) -> Path | None:
-        """The cassette for the exchanges with one host; None where they are not kept."""
-        return self._make_folder(day) / f"{host}.yaml" if self._switches.raw_responses else None
 
     def record_step(self, conversation: str, event: Event, step: Step) -> None:
         """Write what the switches ask for. A full disk is a warning: it must not end the turn."""
@@ -79,15 +75,11 @@ class DebugFiles:
         arguments = {"arguments": call.arguments} if self._switches.tools == "verbose" else {}
         return {"id": call.id, "tool": call.name, **arguments}
 
-    def _make_folder(self, day: str) -> Path:
-        folder = self._folder / day
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder
-
     def _append(self, at: str, file: str, line: dict[str, Any]) -> None:
         data = strike_secrets(encode_canonical_text(line)).encode() + b"\n"
-        path = self._make_folder(at[:10]) / file
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        folder = self._folder / at[:10]
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, data)
         finally:
@@ -98,14 +90,15 @@ def open_debug_files(spec: AgentSpec, folder: Path) -> DebugFiles | None:
     """The files of an agent; None where no switch asks for any.
 
     Raises:
-        SpecError: they would hold what the log must not, or a variable is wrong.
+        SpecError: they, or the raw responses in the log, would hold what the log must not, or a variable is
+            wrong.
     """
     switches = read_debug_switches(spec.debug)
-    writes = switches.traces or switches.message_parts or switches.raw_responses
+    writes = switches.traces or switches.message_parts
     holds_words = switches.message_parts or switches.raw_responses or switches.tools == "verbose"
-    if writes and spec.redact is not None and holds_words:
+    if (writes or switches.raw_responses) and spec.redact is not None and holds_words:
         raise SpecError(
-            "debug files would hold in plain what `redact` keeps out of the log",
+            "the switches of `debug` would keep in plain what `redact` keeps out of the log",
             path="debug",
             hint="`traces` alone, without `tools: verbose`, hold no words of people and models",
         )

@@ -454,11 +454,8 @@ _KNOWN_COUNTS = (
 )
 
 
-def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body.
-
-    Args:
-        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: an error body inside a success, or a body that is no message.
@@ -477,9 +474,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         content="".join(texts) or None,
         parts=decode_parts(blocks),
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(
-            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
-        ),
+        finish_reason=resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls)),
         native_reason=word,
         usage=decode_usage(body.get("usage")),
         reasoning="".join(map(_read_reasoning, blocks)) or None,

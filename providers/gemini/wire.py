@@ -472,11 +472,8 @@ def _encode_outcome(content: str | None) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
-def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body, in the spelling of the REST interface.
-
-    Args:
-        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: an error body, or neither a candidate nor a block reason.
@@ -501,9 +498,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         parts=decode_parts(parts, candidate),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
-            _VERTEX_NUMBERS.get(word or "", word),
-            {**FINISH_WORDS, **(finish_words or {})},
-            call_count=len(calls),
+            _VERTEX_NUMBERS.get(word or "", word), FINISH_WORDS, call_count=len(calls)
         ),
         native_reason=word,
         usage=decode_usage(body.get("usageMetadata")),

@@ -189,11 +189,8 @@ _KNOWN_KEYS = (
 _KNOWN_MESSAGE_KEYS = ("role", "content", "thinking", "tool_calls", "images")
 
 
-def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body.
-
-    Args:
-        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: an error body inside a success, or a body that is no chat answer.
@@ -211,9 +208,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         content=content,
         parts=add_text(content, decode_pictures(message)),
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(
-            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls)
-        ),
+        finish_reason=resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls)),
         native_reason=word,
         usage=decode_usage(body),
         reasoning=thinking,

@@ -248,11 +248,8 @@ def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
 # -- decoding ------------------------------------------------------------------------------------
 
 
-def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
+def decode_reply(body: Any) -> Reply:
     """The reply of a response body, or of the response in a stream's last event.
-
-    Args:
-        finish_words: further finish words of this host.
 
     Raises:
         ProviderError: a failed response, an error body, or a body that is no response.
@@ -272,7 +269,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
         parts=_decode_parts(items),
         tool_calls=calls,
         finish_reason=resolve_finish_reason(
-            word, {**FINISH_WORDS, **(finish_words or {})}, call_count=len(calls), is_refusal=bool(refusal)
+            word, FINISH_WORDS, call_count=len(calls), is_refusal=bool(refusal)
         ),
         native_reason=word,
         usage=_decode_usage(body.get("usage")),

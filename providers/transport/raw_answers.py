@@ -6,7 +6,7 @@ one place for all hosts: no adapter can forget it, or take it of something else 
 
     with capture_answer() as answer:
         reply = await provider.complete(request)
-    answer.digest      # None where no host answered: a script, a cassette, an answer from a log
+    answer.digest      # None where no host answered: a script, an answer from a log
 
 The bytes themselves are kept only where the log is to have them, compressed as they come. `RawAnswer` is
 their form in the log.

@@ -16,7 +16,7 @@ class DebugConfig(Section):
     which goes before the spec. What they write may hold everything that was said."""
 
     raw_responses: bool = False
-    """Whether each exchange with a host is kept, byte for byte, in a cassette."""
+    """Whether the log keeps the raw answers of hosts, as with `log_answers`."""
     traces: bool = False
     """Whether each step is written to `trace.jsonl`: event, states, effects."""
     strict: bool = False

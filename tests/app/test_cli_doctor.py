@@ -164,8 +164,6 @@ def test_unknown_capabilities_are_no_failure(
         ({"provider": "openai"}, "no API key", "export OPENAI_API_KEY"),
         ({"provider": "openai", "api_key": "${UNSET_X}"}, "UNSET_X is not set", "export UNSET_X"),
         ({"provider": "openai", "api_key": "k", "heders": {}}, "no setting 'heders'", "mean 'headers'"),
-        ({"provider": "recorded", "cassette": "none.yaml"}, "no such cassette", "record: FILE"),
-        ({"provider": "recorded", "log": "none.db"}, "there is no log", "run a conversation first"),
     ],
 )
 def test_every_failure_has_a_next_step(
@@ -203,14 +201,6 @@ def test_prices_are_checked(run_cli: RunCli, work_dir: Path) -> None:
     assert "no price table" in rows[0]["said"]
     code, rows = run_doctor(run_cli, work_dir, llm, prices={"models": {"m": {"input": 1, "output": 2}}})
     assert rows[0]["said"] == "1 models, in USD"
-
-
-def test_the_doctor_writes_no_cassette(run_cli: RunCli, work_dir: Path) -> None:
-    """The doctor writes no cassette, even if the entry sets `record`."""
-    with serve_web(answer_request) as server:
-        llm = {"provider": "ollama", "base_url": server.url, "model": "qwen3", "record": "c.yaml"}
-        assert run_doctor(run_cli, work_dir, llm)[0] == 0
-    assert [path.name for path in work_dir.iterdir()] == ["agent.yaml"]
 
 
 def test_the_machine_is_checked(run_cli: RunCli, work_dir: Path) -> None:

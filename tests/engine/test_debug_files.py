@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 from web import serve_web
 from wire_answers import ScriptedHost
 
 from toolchart import Engine, SpecError
-from toolchart.providers.recording.cassettes import read_cassette
+from toolchart.providers.transport.raw_answers import read_raw_answer
+from toolchart.states.messages import RawAnswer
 
 SUM, RESULT = "17*27000000000000", "459000000000000"  # no digest has them by chance
 
@@ -112,21 +114,19 @@ def test_what_the_log_must_not_hold_is_not_written_beside_it(tmp_path: Path, swi
     Engine({**SPEC, **redact, "debug": {"traces": True, "folder": folder}}, log="memory").close()
 
 
-def test_raw_responses_are_kept_in_a_cassette_of_the_day(tmp_path: Path) -> None:
-    """`raw_responses` keeps each exchange with a host, without its key, in a cassette."""
+def test_raw_responses_are_kept_in_the_log() -> None:
+    """S3.11: `raw_responses` keeps each answer of a host in the log, as `log_answers` does."""
     host = ScriptedHost()
     host.answers.append({"text": "It is 42."})
     with serve_web(host.make_answer) as server:
-        entry = {
-            "provider": "openai",
-            "model": "m",
-            "base_url": f"{server.url}/v1",
-            "api_key": "sk-planted-0001",
+        entry = {"provider": "openai", "model": "m", "base_url": f"{server.url}/v1", "api_key": "k"}
+        spec = {
+            "llms": {"m": entry},
+            "responses": [{"llm": "m", "prompt": "p"}],
+            "debug": {"raw_responses": True},
         }
-        debug = {"raw_responses": True, "folder": str(tmp_path / "debug")}
-        spec = {"llms": {"m": entry}, "responses": [{"llm": "m", "prompt": "p"}], "debug": debug}
         with Engine(spec, log="memory") as engine:
-            assert engine.run("How much?").content == "It is 42."
-    (cassette,) = (tmp_path / "debug").glob("*/m.yaml")
-    assert len(read_cassette(cassette)) == 1
-    assert "sk-planted-0001" not in cassette.read_text("utf-8")
+            assert engine.run("How much?", conversation="c").content == "It is 42."
+            events = [json.loads(line)["event"] for line in engine.store.read_lines("c")]
+    (raw,) = [event["raw_answer"] for event in events if event["type"] == "replied"]
+    assert b"It is 42." in read_raw_answer(convert(raw, RawAnswer))

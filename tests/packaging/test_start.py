@@ -32,8 +32,6 @@ HEAVY = {
     "toolchart.engine.rerun",
     "toolchart.engine.telemetry.live",
     "toolchart.providers.catalogs",
-    "toolchart.providers.recording.player",
-    "toolchart.providers.recording.recorder",
     "toolchart.states.diagram.model",
     "toolchart.states.proofs",
     "toolchart.tools.sources.http.tool",

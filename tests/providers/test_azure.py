@@ -14,6 +14,7 @@ from cassette_server import CassetteServer
 from cloud_credentials import TOKEN, FakeCredential, SignedOutCredential
 from host_answers import WHOLE_BODIES
 from msgspec.structs import replace
+from recorded_exchanges import Exchange, read_cassette, read_recorded_reply
 from recorded_traffic import find_recording, list_cassette_paths
 from reply_comparison import drop_digest
 from web import WebAnswer, serve_web
@@ -22,8 +23,6 @@ from wire_requests import QUESTION, send_request
 from toolchart.providers.catalogs import HostEmbedder, list_models
 from toolchart.providers.entries import can_list_models, find_api_key
 from toolchart.providers.hosts import find_host
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.providers.registry import create_provider
 from toolchart.providers.transport.limits import read_rate_limits
 from toolchart.specs.models import LLMConfig

@@ -567,16 +567,3 @@ def test_models_and_profiles_are_listed() -> None:
         assert len(server.requests) == 3
         for sent in server.requests:
             assert check_signature(sent, SECRET_KEY)["service"] == "bedrock"
-
-
-@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-async def test_a_recording_answers_again(host: WebServer, tmp_path: Path, is_streamed: bool) -> None:
-    """A recorded call, its frames too, is played back with the same reply."""
-    entry = make_entry(host, api_key="key-of-the-recording", record=str(tmp_path / "calls.yaml"))
-    request = Request(model=MODEL, messages=REQUESTS["results"].messages, tools=TOOLS)
-    reply = (await stream(entry, request))[-1] if is_streamed else await complete(entry, request)
-    assert "key-of-the-recording" not in (tmp_path / "calls.yaml").read_text("utf-8")
-    recorded = LLMConfig.model_validate({"provider": "recorded", "cassette": str(tmp_path / "calls.yaml")})
-    again = await complete(recorded, request)
-    for name in ("content", "tool_calls", "finish_reason", "usage", "details"):
-        assert getattr(again, name) == getattr(reply, name), name

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from canonical_requests import find_differences, read_request
 from cassette_server import CassetteServer
 from effort import choose_count
 from exchange_resending import (
@@ -25,6 +26,7 @@ from exchange_resending import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_chains import make_chain_tools, read_chain
+from recorded_exchanges import Exchange, read_recorded_reply
 from recorded_traffic import CORPORA, RECORDED, find_recording, needs_recorded
 from reply_comparison import drop_digest
 from request_rebuilding import NotExpressible, rebuild_request
@@ -35,9 +37,6 @@ from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply as decode_gemini_reply
 from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.ollama.wire import decode_reply as decode_ollama_reply
-from toolchart.providers.recording.canonical_requests import find_differences
-from toolchart.providers.recording.cassettes import Exchange
-from toolchart.providers.recording.player import get_request_reader, read_recorded_reply
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import CallStarted, ReasoningDelta, Reply, TextDelta
 
@@ -118,22 +117,23 @@ def test_what_leaves_the_sdks_is_what_was_recorded(corpus: str) -> None:
     """S2.2, S4.1: the request bodies that we send mean the same as the recorded ones.
 
     What is harmless is listed in
-    `providers/recording/canonical_requests.py`; what our requests cannot express (pictures, the host's own
+    `tests/support/canonical_requests.py`; what our requests cannot express (pictures, the host's own
     tools) is left out and counted.
     """
     same, outside = 0, 0
     for path in list_cassettes(*FOLDERS, corpus=corpus):
         results, requests = resend_cassette(path)
         for result, http_request in zip(results, requests, strict=True):
-            reader = get_request_reader(result.exchange.endpoint)
-            recorded_request = reader(result.exchange.request_body, result.exchange.uri)
+            exchange = result.exchange
+            recorded_request = read_request(exchange.endpoint, exchange.request_body, exchange.uri)
             try:
                 rebuild_request(recorded_request)
             except NotExpressible:
                 outside += 1
                 continue
-            new_request = reader(json.loads(http_request["body"]), http_request["path"])
-            assert not [str(each) for each in find_differences(recorded_request, new_request)], path
+            body = json.loads(http_request["body"])
+            new_request = read_request(exchange.endpoint, body, http_request["path"])
+            assert find_differences(recorded_request, new_request) == [], path
             same += 1
     assert (same, outside) == {"own": (22, 0), "recorded": (178, 1)}[corpus]
 
@@ -214,7 +214,7 @@ def test_conversations_run_over_the_wire(path: str) -> None:
     """
     chain = read_chain(path)
     assert chain is not None
-    calls, first, replies = chain.calls, chain.first_request, chain.replies
+    first, replies = chain.first_request, chain.replies
     watched: list[object] = []
     on_delta = watched.append if requests_stream(read_model_exchanges(path)[0]) else None
     with CassetteServer(find_recording(path)) as server:
@@ -226,7 +226,7 @@ def test_conversations_run_over_the_wire(path: str) -> None:
             "responses": [{"llm": "host", "model": first.model or "m"}],
         }
         messages = [message for message in first.messages if message.role != "system"]
-        tools = make_chain_tools(first, calls[-1].request)
+        tools = make_chain_tools(first, chain.requests[-1])
         with Engine(spec, log="memory", functions=tools) as engine:
             result = engine.run(
                 messages[-1].content or "", conversation="c", history=messages[:-1], on_delta=on_delta

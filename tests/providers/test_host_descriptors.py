@@ -11,14 +11,21 @@ from typing import Any, get_args
 import pytest
 from host_answers import ARGUMENTS, STREAMED_BODIES, WHOLE_BODIES
 from msgspec.structs import replace
+from recorded_exchanges import get_adapter
 from web import WebAnswer, serve_web
 
+from toolchart.providers.anthropic import wire as anthropic_wire
+from toolchart.providers.bedrock import wire as bedrock_wire
 from toolchart.providers.catalogs import HostClient, HostEmbedder, list_models
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
 from toolchart.providers.entries import resolve_address
-from toolchart.providers.hosts import HOSTS, find_wire_format, iterate_wire_formats
-from toolchart.providers.recording.cassettes import find_endpoint
+from toolchart.providers.gemini import wire as gemini_wire
+from toolchart.providers.hosts import HOSTS
+from toolchart.providers.ollama import wire as ollama_wire
+from toolchart.providers.openai import responses_wire
+from toolchart.providers.openai import wire as openai_wire
 from toolchart.providers.registry import create_provider
+from toolchart.providers.shared.failures import classify_http_error
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError
@@ -28,30 +35,11 @@ from toolchart.tools.formats import convert_tools
 
 ROWS = HOSTS.builtin_rows
 NETWORK_ROWS = [row for row in ROWS if row.needs_network]
-FORMATS = list(iterate_wire_formats())
+FORMATS = list({form.name: form for row in ROWS for form in row.formats}.values())
 
 for_rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 for_network_rows = pytest.mark.parametrize("row", NETWORK_ROWS, ids=lambda row: row.name)
 for_formats = pytest.mark.parametrize("wire_format", FORMATS, ids=lambda row: row.name)
-
-URIS = {
-    "chat": "https://host.test/openai/deployments/m/chat/completions?api-version=1",
-    "responses": "https://host.test/v1/responses",
-    "gemini": "<BASE>/v1beta/models/m:streamGenerateContent?alt=sse",
-    "ollama": "http://127.0.0.1:11434/api/chat",
-    "messages": "https://host.test/v1/messages",
-    "converse": "https://host.test/model/m/converse-stream",
-}
-
-REQUEST_BODIES: dict[str, Any] = {
-    "chat": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
-    "responses": {"model": "m", "input": "Hi"},
-    "gemini": {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
-    "ollama": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
-    "messages": {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
-    "converse": {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]},
-}
-
 
 MODEL_LISTS: dict[str, dict[str, Any]] = {
     "openai": {"/models": {"data": [{"id": "first"}, {"id": "second"}]}},
@@ -153,7 +141,7 @@ def test_every_host_has_an_address(row: HostDescriptor, monkeypatch: pytest.Monk
 def test_an_adapter_fails_as_its_error_reader_says(
     row: HostDescriptor, status: int, kind: str, is_retryable: bool
 ) -> None:
-    """A host that answers with an error makes the call fail with the kind that the row's reader finds."""
+    """A host that answers with an error makes the call fail with the kind that the reader of errors finds."""
     body = {"error": {"message": "no luck", "type": "error", "code": "none"}}
     answer: WebAnswer = status, {"content-type": "application/json"}, json.dumps(body).encode()
 
@@ -166,7 +154,7 @@ def test_an_adapter_fails_as_its_error_reader_says(
 
     with serve_web(lambda request: answer) as server, pytest.raises(ProviderError) as failure:
         asyncio.run(call_host(server.url))
-    expected = row.formats[0].load_error_reader()(status, body, {})
+    expected = classify_http_error(status, body, {})
     assert (expected.kind, expected.retryable, expected.status) == (kind, is_retryable, status)
     assert (failure.value.kind, failure.value.retryable) == (kind, is_retryable)
 
@@ -202,27 +190,34 @@ def test_every_host_makes_embeddings_or_has_none(row: HostDescriptor) -> None:
 
 def test_every_wire_format_has_examples() -> None:
     """A new wire format comes with an example of each kind; hosts share equal wire formats only."""
-    names = {row.name for row in FORMATS}
-    for examples in (WHOLE_BODIES, STREAMED_BODIES, URIS, REQUEST_BODIES):
-        assert set(examples) == names
+    for examples in (WHOLE_BODIES, STREAMED_BODIES, FINISH_WORDS):
+        assert set(examples) == {form.name for form in FORMATS}
     for row in ROWS:
-        for wire_format in row.formats:
-            assert find_wire_format(wire_format.name) == wire_format
+        assert all(form in FORMATS for form in row.formats)
 
 
-@for_formats
-def test_finish_words_mean_known_reasons(wire_format: WireFormat) -> None:
+FINISH_WORDS = {
+    "chat": openai_wire.FINISH_WORDS,
+    "responses": responses_wire.FINISH_WORDS,
+    "ollama": ollama_wire.FINISH_WORDS,
+    "messages": anthropic_wire.FINISH_WORDS,
+    "gemini": gemini_wire.FINISH_WORDS,
+    "converse": bedrock_wire.FINISH_WORDS,
+}
+
+
+@pytest.mark.parametrize("name", FINISH_WORDS)
+def test_finish_words_mean_known_reasons(name: str) -> None:
     """Every finish word of a host means one of our finish reasons; some mean `stop` and `length`."""
-    finish_words = wire_format.load_finish_words()
-    assert set(finish_words.values()) <= set(get_args(FinishReason))
-    assert {"stop", "length"} <= set(finish_words.values())
+    assert set(FINISH_WORDS[name].values()) <= set(get_args(FinishReason))
+    assert {"stop", "length"} <= set(FINISH_WORDS[name].values())
 
 
 @for_formats
 def test_a_whole_and_a_streamed_body_give_equal_replies(wire_format: WireFormat) -> None:
     """A reply is the same whether the host streams it or not, and so are its tokens before it is whole."""
-    decode_reply = wire_format.load_reply_decoder()
-    accumulator = wire_format.load_accumulator()()
+    decode_reply = get_adapter(wire_format.name).decode_answer
+    accumulator = get_adapter(wire_format.name).accumulator()
     assert accumulator.read_usage() is None
     deltas = [delta for frame in STREAMED_BODIES[wire_format.name] for delta in accumulator.add_frame(frame)]
     counted = accumulator.read_usage()
@@ -239,39 +234,26 @@ def test_a_whole_and_a_streamed_body_give_equal_replies(wire_format: WireFormat)
 @for_formats
 def test_a_cut_stream_fails(wire_format: WireFormat) -> None:
     """A stream without its end is a failure that may be tried again."""
-    accumulator = wire_format.load_accumulator()()
+    accumulator = get_adapter(wire_format.name).accumulator()
     accumulator.add_frame(STREAMED_BODIES[wire_format.name][0])
     with pytest.raises(ProviderError) as failure:
         accumulator.build_body()
     assert (failure.value.kind, failure.value.retryable) == ("bad_response", True)
 
 
-@for_formats
-def test_further_finish_words_count(wire_format: WireFormat) -> None:
-    """A decoder takes further finish words of one host, and they go before the format's own."""
-    decode_reply = wire_format.load_reply_decoder()
-    native_word = decode_reply(WHOLE_BODIES[wire_format.name]).native_reason
-    reply = decode_reply(WHOLE_BODIES[wire_format.name], {native_word: "length"})
-    assert reply.finish_reason == "length"
+def test_further_finish_words_count() -> None:
+    """Chat completions take further finish words of one host, and they go before the format's own."""
+    body = WHOLE_BODIES["chat"]
+    native_word = openai_wire.decode_reply(body).native_reason
+    assert native_word is not None
+    assert openai_wire.decode_reply(body, {native_word: "length"}).finish_reason == "length"
 
 
-@for_formats
-def test_a_recorded_exchange_is_read(wire_format: WireFormat) -> None:
-    """The wire format is found by the URI, and the request becomes a canonical one."""
-    assert find_endpoint(URIS[wire_format.name]) == wire_format.name
-    request = wire_format.load_request_reader()(REQUEST_BODIES[wire_format.name], URIS[wire_format.name])
-    assert (request["model"], request["messages"]) == ("m", [{"role": "user", "content": "Hi"}])
-
-
-@for_formats
 @pytest.mark.parametrize(("status", "kind", "is_retryable"), ERRORS)
-def test_the_error_reader_classifies(
-    wire_format: WireFormat, status: int, kind: str, is_retryable: bool
-) -> None:
+def test_the_error_reader_classifies(status: int, kind: str, is_retryable: bool) -> None:
     """An error answer is classified by its status, whether its body is JSON, text or empty."""
-    classify_error = wire_format.load_error_reader()
     for body in ({"error": {"message": "no luck"}}, "no luck", None):
-        error = classify_error(status, body, {"retry-after": "3"})
+        error = classify_http_error(status, body, {"retry-after": "3"})
         assert (error.kind, error.retryable, error.status) == (kind, is_retryable, status)
         assert error.retry_after_s == (3.0 if is_retryable else None)
 
@@ -314,31 +296,13 @@ def test_an_incomplete_row_says_what_is_missing(changes: dict[str, Any], message
     assert gap.startswith(message)
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        "name",
-        "path_pattern",
-        "dialect",
-        "finish_words",
-        "decode_reply",
-        "accumulator",
-        "read_request",
-        "classify_error",
-    ],
-)
+@pytest.mark.parametrize("field", ["name", "dialect"])
 def test_an_incomplete_wire_format_says_what_is_missing(field: str) -> None:
     """Each part that a wire format lacks is one gap of the row, and names it."""
     empty = None if field == "dialect" else ""
     wire_format = replace(COMPLETE.formats[0], **{field: empty})
     (gap,) = replace(COMPLETE, formats=(wire_format,)).find_gaps()
     assert gap.startswith(f"wire format {wire_format.name!r}: `{field}` is missing")
-
-
-def test_a_pattern_that_is_no_regular_expression_is_a_gap() -> None:
-    """A pattern that cannot be compiled is named, instead of failing when a cassette is read."""
-    wire_format = replace(COMPLETE.formats[0], path_pattern="(")
-    assert "`path_pattern`" in wire_format.find_gaps()[0]
 
 
 def test_a_row_without_network_needs_only_its_adapter() -> None:

@@ -17,11 +17,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from host_answers import WHOLE_BODIES
+from recorded_exchanges import find_endpoint
 from simulation import VirtualLoop
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
 
-from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.providers.transport import connections, limits
 from toolchart.providers.transport.limits import HostLimiter, find_limiter

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from host_answers import encode_stream
+from recorded_exchanges import find_endpoint
 from slow_hosts import HEAD
 from wire_requests import ENTRIES, QUESTION, make_config
 
 from toolchart.providers.hosts import HOSTS
-from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_provider
 from toolchart.states.messages import Reply, Request
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from host_answers import WHOLE_BODIES
+from recorded_exchanges import find_endpoint
 from web import WebAnswer, serve_web
 from wire_requests import QUESTION, make_config
 
-from toolchart.providers.recording.cassettes import find_endpoint
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig

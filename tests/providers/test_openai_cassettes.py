@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from cassette_server import CassetteServer
 from exchange_resending import AnswerContent, ResentExchange, iterate_chunks, requests_stream, resend_exchange
+from recorded_exchanges import Exchange, read_cassette
 from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 

@@ -20,12 +20,12 @@ from host_answers import (
     encode_stream,
     find_answered_endpoint,
 )
+from recorded_exchanges import Exchange, read_cassette
 from recorded_traffic import CORPORA, find_recording, list_cassette_paths
 from web import WebAnswer, serve_web
 from wire_requests import ENTRIES, NETWORK_ENTRIES, REQUESTS, make_config, send_request
 
 from toolchart.providers.hosts import HOSTS
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.providers.transport import raw_answers
 from toolchart.providers.transport.raw_answers import (

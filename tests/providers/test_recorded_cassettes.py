@@ -5,22 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from recorded_exchanges import Exchange, find_endpoint, read_cassette
 from recorded_traffic import RECORDED, list_cassette_paths, load_cassette_server, needs_recorded
-
-from toolchart.providers.recording.cassettes import (
-    MAX_CASSETTE_CHARACTERS,
-    Exchange,
-    find_endpoint,
-    read_cassette,
-)
-from toolchart.providers.recording.player import read_cassette_calls
-from toolchart.states.errors import SpecError
 
 CASSETTES = list_cassette_paths("recorded")
 
@@ -106,70 +97,6 @@ def test_every_format_gives_the_same_exchange(tmp_path: Path, name: str) -> None
     assert json.loads(exchange.response_body) == RESPONSE_BODY
     assert exchange.headers["retry-after"] == "3"
     assert not exchange.is_streamed
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("a.yaml", "interactions: [{request: {}}]", "damaged"),
-        ("a.yaml", "{a: b}", "not a cassette"),
-        ("a.yaml", "[", "not valid YAML"),
-        ("a.json", "{", "cannot be read"),
-        ("a.yaml", "interactions: []", "no model call"),
-        ("a.yaml", "http_interactions: [3]", "damaged"),
-        ("a.yaml", "interactions: [{request: {}, response: {body: {base64_string: 'a'}}}]", "damaged"),
-    ],
-)
-def test_other_files_are_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
-    """A file that is not a cassette, or is damaged, is refused with an error that names it."""
-    (tmp_path / name).write_text(text)
-    with pytest.raises(SpecError, match=words) as caught:
-        read_cassette_calls(tmp_path / name)
-    assert name in str(caught.value)
-
-
-def write_bombs() -> dict[str, str]:
-    """Cassettes of a few kilobytes that describe more than a recording may hold."""
-    exchange = "request: {uri: 'https://x.example/v1/chat/completions'}, response: "
-    packed = base64.b64encode(gzip.compress(bytes(MAX_CASSETTE_CHARACTERS // 2 + 1))).decode()
-    compressed = f"{{{exchange}{{body: {{base64_string: {packed}}}}}}}"
-    text = "x" * 1000
-    rows = [f"a0: &a0 ['{text}', '{text}']", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 30))]
-    deep = "[" * 5000 + "]" * 5000
-    return {
-        "two compressed bodies.yaml": f"interactions: [{compressed}, {compressed}]",
-        "aliases of aliases.yaml": "\n".join(rows) + f"\ninteractions: [{{{exchange}{{body: *a29}}}}]",
-        "an alias of itself.yaml": f"interactions: [{{{exchange}{{body: &a [*a]}}}}]",
-        "nested.yaml": f"interactions: {deep}",
-        "nested.json": f'{{"interactions": {deep}}}',
-    }
-
-
-BOMBS = (
-    *("two compressed bodies.yaml", "aliases of aliases.yaml", "an alias of itself.yaml"),
-    *("nested.yaml", "nested.json"),
-)
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_cassette_beyond_the_limits_is_refused(tmp_path: Path, name: str) -> None:
-    """A small cassette that expands, contains itself or is nested too deeply costs an error."""
-    (tmp_path / name).write_text(write_bombs()[name])
-    tracemalloc.start()
-    try:
-        with pytest.raises(SpecError, match=r"MiB|nested too deeply") as caught:
-            read_cassette(tmp_path / name)
-        most = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert name in str(caught.value)
-    assert most < 3 * MAX_CASSETTE_CHARACTERS
-
-
-def test_missing_cassette() -> None:
-    """The error about a missing cassette says how to record one."""
-    with pytest.raises(SpecError, match="record: FILE"):
-        read_cassette(Path("nowhere.yaml"))
 
 
 def test_endpoints_are_found_by_path() -> None:

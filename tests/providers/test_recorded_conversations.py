@@ -1,18 +1,19 @@
-"""Streamed, Responses and Ollama conversations with tools, answered from their own cassettes."""
+"""Streamed, Responses and Ollama conversations with tools, of the large corpus, through the SDKs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from typing import Any
 
 import pytest
+from cassette_server import CassetteServer
 from recorded_chains import make_chain_tools, read_chain
+from recorded_exchanges import read_cassette
 from recorded_traffic import CORPORA, find_recording, read_index
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.providers.recording.cassettes import read_cassette
-from toolchart.providers.recording.player import RecordedProvider
 
 ENDPOINT_ENDS = {*("/chat/completions", "/responses", "streamGenerateContent", "/api/chat", "/messages")}
 
@@ -21,7 +22,8 @@ ENDPOINT_ENDS = {*("/chat/completions", "/responses", "streamGenerateContent", "
 def list_other_conversations(corpus: str | None = None) -> list[str]:
     """Cassettes of a corpus, or of all corpora, that are one conversation with tools.
 
-    Chat and Gemini conversations without streams are tested in `test_recorded_provider.py`.
+    Chat and Gemini conversations without streams are tested in `test_recorded_sdk_conversations.py`, those of
+    our own corpus in `test_own_corpus.py`.
     """
     paths = []
     for entry in read_index(corpus):
@@ -37,33 +39,42 @@ def list_other_conversations(corpus: str | None = None) -> list[str]:
     return paths
 
 
-@pytest.mark.parametrize("path", list_other_conversations())
+ENTRIES: dict[str, dict[str, Any]] = {
+    "chat": {"provider": "openai", "base_url": "/v1"},
+    "responses": {"provider": "openai", "base_url": "/v1", "api": "responses"},
+    "gemini": {"provider": "gemini"},
+    "ollama": {"provider": "ollama"},
+    "messages": {"provider": "anthropic"},
+}
+
+
+@pytest.mark.parametrize("path", list_other_conversations("recorded"))
 def test_conversations_reach_their_recorded_answer(path: str) -> None:
-    """S3.4: with `match: tail` recorded tool conversations run up to their recorded answer, and replay."""
+    """S3.4: recorded tool conversations run through the SDKs up to their recorded answer, and replay."""
     chain = read_chain(path)
     assert chain is not None
-    calls, first_request, replies = chain.calls, chain.first_request, chain.replies
-    provider = RecordedProvider(calls, match="tail")
-    spec = {
-        "llms": {"host": {"provider": "scripted", "replies": ["unused"]}},
-        "tools": {"apply_globally": True, "max_iterations": 20},
-        "limits": {"max_tool_only_streak": 20},
-        "responses": [{"llm": "host", "model": first_request.model or "m"}],
-    }
-    _, *history = first_request.messages if calls[0].request["system"] else (None, *first_request.messages)
-    with Engine(
-        spec,
-        log="memory",
-        functions=make_chain_tools(first_request, calls[-1].request),
-        providers={"host": provider},
-    ) as engine:
-        result = engine.run(history[-1].content or "", conversation="c", history=history[:-1])
-        assert (result.state, result.content) == ("finished", replies[-1].content)
-        assert [call["tool"] for call in result.tool_calls] == [
-            call.name for reply in replies for call in reply.tool_calls
-        ]
-        assert provider.unused_count == 0
-        assert list(replay(engine.store.read_lines("c"), "c"))
+    first_request, replies = chain.first_request, chain.replies
+    _, *history = first_request.messages if chain.requests[0]["system"] else (None, *first_request.messages)
+    with CassetteServer(find_recording(path)) as server:
+        exchange = next(one for one in server.exchanges if one.endpoint != "other")
+        entry = {"api_key": "x", **ENTRIES[exchange.endpoint]}
+        spec = {
+            "llms": {"host": {**entry, "base_url": server.url + entry.get("base_url", "")}},
+            "tools": {"apply_globally": True, "max_iterations": 20},
+            "limits": {"max_tool_only_streak": 20},
+            "responses": [{"llm": "host", "model": first_request.model or "m"}],
+        }
+        tools = make_chain_tools(first_request, chain.requests[-1])
+        on_delta = (lambda _: None) if exchange.is_streamed else None
+        with Engine(spec, log="memory", functions=tools) as engine:
+            question = history[-1].content or ""
+            result = engine.run(question, conversation="c", history=history[:-1], on_delta=on_delta)
+            assert (result.state, result.content) == ("finished", replies[-1].content)
+            assert [call["tool"] for call in result.tool_calls] == [
+                call.name for reply in replies for call in reply.tool_calls
+            ]
+            assert list(replay(engine.store.read_lines("c"), "c"))
+    assert not server.misses
 
 
 MINIMUM_COUNTS = {

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from recorded_exchanges import Exchange, decode_stream, read_cassette, read_recorded_reply
 from recorded_traffic import CORPORA, find_recording, list_streamed_cassettes, read_index
 
 from toolchart.providers.gemini import wire as wire_gemini
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import wire as wire_openai
-from toolchart.providers.recording.cassettes import Exchange, join_stream_body, read_cassette
-from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.states.errors import ProviderError
 
 ENDPOINTS = ("chat", "responses", "gemini", "ollama", "messages")
@@ -165,8 +164,8 @@ def test_chat_stream_gives_the_reply_of_the_whole_answer(
         deltas += [{"tool_calls": [{"index": n, "function": {"arguments": piece}}]} for piece in rest]
     chunks = [{"id": "r", "model": "m", "choices": [{"delta": delta}]} for delta in deltas]
     ends = [{"choices": [{"delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": usage}]
-    joined = join_stream_body("chat", encode_event_stream(*chunks, *ends))
-    assert wire_openai.decode_reply(joined) == wire_openai.decode_reply(whole)
+    streamed = decode_stream("chat", encode_event_stream(*chunks, *ends))
+    assert streamed == wire_openai.decode_reply(whole)
 
 
 @example([], [("a", {"beyond 64 bits": -(2**63) - 1})])
@@ -185,14 +184,14 @@ def test_gemini_and_ollama_streams_give_the_reply_of_the_whole_answer(
         "modelVersion": "g",
     }
     for body in (encode_event_stream(*chunks, end=""), json.dumps(chunks).encode()):
-        assert wire_gemini.decode_reply(join_stream_body("gemini", body)) == wire_gemini.decode_reply(whole)
+        assert decode_stream("gemini", body) == wire_gemini.decode_reply(whole)
     tool_calls = [{"function": {"name": name, "arguments": args}} for name, args in calls]
     lines: list[Any] = [{"message": {"content": text}, "done": False} for text in texts]
     lines += [{"message": {"content": "", "tool_calls": [call]}, "done": False} for call in tool_calls]
     end = {"model": "o", "done": True, "done_reason": "stop", "eval_count": 2}
     body = "\n".join(map(json.dumps, [*lines, {**end, "message": {"content": ""}}])).encode()
     expected = {**end, "message": {"content": "".join(texts), "tool_calls": tool_calls}}
-    assert wire_ollama.decode_reply(join_stream_body("ollama", body)) == wire_ollama.decode_reply(expected)
+    assert decode_stream("ollama", body) == wire_ollama.decode_reply(expected)
 
 
 def make_call_chunk(**call: Any) -> dict[str, Any]:
@@ -208,7 +207,7 @@ def test_another_id_begins_another_call(index: dict[str, int]) -> None:
         make_call_chunk(function={"arguments": "1}"}, **index),
         make_call_chunk(id="y", function={"name": "b", "arguments": "{}"}, **index),
     ]
-    reply = wire_openai.decode_reply(join_stream_body("chat", encode_event_stream(*chunks)))
+    reply = decode_stream("chat", encode_event_stream(*chunks))
     assert [(call.id, call.name, call.arguments) for call in reply.tool_calls] == [
         ("x", "a", {"p": 1}),
         ("y", "b", {}),
@@ -237,7 +236,7 @@ def test_another_id_begins_another_call(index: dict[str, int]) -> None:
 def test_broken_streams_fail(endpoint: str, body: bytes, kind: str | None) -> None:
     """A recorded stream that was cut, has an error, or is not JSON fails like a live one."""
     with pytest.raises(ProviderError) as caught:
-        join_stream_body(endpoint, body)
+        decode_stream(endpoint, body)
     assert kind in (None, caught.value.kind)
 
 
@@ -292,4 +291,4 @@ def test_any_chunks_give_a_body_or_a_failure(chunks: list[Any]) -> None:
     """Known keys with any values, as a broken host may send them, raise no other exception."""
     for endpoint in ENDPOINTS:
         with suppress(ProviderError):
-            assert isinstance(join_stream_body(endpoint, encode_event_stream(*chunks)), dict)
+            assert decode_stream(endpoint, encode_event_stream(*chunks)).finish_reason

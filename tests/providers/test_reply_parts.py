@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded_exchanges import get_adapter
 
 from toolchart.providers.anthropic import wire as wire_anthropic
 from toolchart.providers.bedrock import wire as wire_bedrock
 from toolchart.providers.gemini import wire as wire_gemini
-from toolchart.providers.hosts import find_wire_format
 from toolchart.providers.ollama import wire as wire_ollama
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_chat
@@ -36,11 +36,10 @@ Frames = list[Any]
 
 def read_stream(name: str, frames: Frames) -> tuple[list[Any], Reply]:
     """The deltas and the reply of streamed frames."""
-    row = find_wire_format(name)
-    assert row is not None
-    accumulator = row.load_accumulator()()
+    adapter = get_adapter(name)
+    accumulator = adapter.accumulator()
     deltas = [delta for frame in frames for delta in accumulator.add_frame(frame)]
-    return deltas, row.load_reply_decoder()(accumulator.build_body(True))
+    return deltas, adapter.decode_answer(accumulator.build_body(True))
 
 
 def join_deltas(deltas: list[Any]) -> list[ContentPart]:

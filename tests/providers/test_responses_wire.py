@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded_exchanges import Exchange, read_cassette
 from recorded_traffic import CORPORA, find_recording, read_index
 
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
 from toolchart.providers.shared.requests import find_unsupported_options
 from toolchart.states.content import CitationPart, FilePart, TextPart
 from toolchart.states.errors import ProviderError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,9 @@ from cassette_server import CassetteServer
 from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_exchanges import Exchange, get_adapter, read_cassette, read_recorded_reply
 from recorded_traffic import CORPORA, find_recording, list_streamed_cassettes
 
-from toolchart.providers.anthropic.stream import AnthropicAccumulator
-from toolchart.providers.gemini.stream import GeminiAccumulator
-from toolchart.providers.ollama.stream import OllamaAccumulator
-from toolchart.providers.openai.responses_wire import ResponsesAccumulator
-from toolchart.providers.openai.stream import ChatAccumulator
-from toolchart.providers.recording.cassettes import Exchange, join_stream_body, read_cassette
-from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.providers.registry import create_provider
 from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
 from toolchart.specs.models import LLMConfig
@@ -30,6 +25,7 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
+    Delta,
     Message,
     ReasoningDelta,
     Reply,
@@ -38,27 +34,13 @@ from toolchart.states.messages import (
     encode_arguments,
 )
 
-ACCUMULATORS: dict[str, Callable[[], Any]] = {
-    "chat": ChatAccumulator,
-    "gemini": GeminiAccumulator,
-    "messages": AnthropicAccumulator,
-    "ollama": OllamaAccumulator,
-    "responses": ResponsesAccumulator,
-}
 
-
-def build_body(accumulator: Any, is_done: bool) -> Any:
-    """The accumulated body; only chat completions have their own end marker."""
-    return (
-        accumulator.build_body(is_done)
-        if isinstance(accumulator, ChatAccumulator)
-        else accumulator.build_body()
-    )
-
-
-def add_frames(values: Iterable[Any], accumulator: Any) -> list[Any]:
-    """Add frames to an accumulator; returns their deltas."""
-    return [delta for value in values for delta in accumulator.add_frame(value)]
+def read_pieces(endpoint: str, pieces: list[bytes]) -> tuple[list[Delta], Reply]:
+    """The deltas and the reply of a stream that comes in pieces."""
+    decoder = get_adapter(endpoint).make_stream_decoder()
+    deltas = [delta for piece in pieces for delta in decoder.add_bytes(piece)]
+    deltas += decoder.finish_bytes()
+    return deltas, decoder.build_reply()
 
 
 ENTRIES = {
@@ -78,7 +60,7 @@ CASES = [
 """Corpora and the endpoints whose streams they have."""
 
 
-def list_streamed(path: str, endpoints: tuple[str, ...] = tuple(ACCUMULATORS)) -> list[Exchange]:
+def list_streamed(path: str, endpoints: tuple[str, ...] = tuple(ENTRIES)) -> list[Exchange]:
     """The streamed exchanges of a cassette, without streams that were recorded as arrays."""
     return [
         exchange
@@ -108,16 +90,12 @@ def test_a_stream_is_the_same_however_its_bytes_are_split(size: int, corpus: str
     for path in list_streamed_cassettes(corpus):
         for exchange in list_streamed(path):
             body = exchange.response_body.strip()
-            frames = LineFrameReader() if body.startswith(b"{") else EventFrameReader()
-            accumulator = ACCUMULATORS[exchange.endpoint]()
-            try:
-                whole = join_stream_body(exchange.endpoint, body)
-            except ProviderError:
+            whole = find_outcome(lambda exchange=exchange: read_recorded_reply(exchange))  # type: ignore[misc]
+            if isinstance(whole, str):
                 continue
-            for start in range(0, len(body), size):
-                add_frames(frames.add_bytes(body[start : start + size]), accumulator)
-            add_frames(frames.finish(), accumulator)
-            assert build_body(accumulator, frames.is_done) == whole, path
+            pieces = [body[start : start + size] for start in range(0, len(body), size)]
+            _, reply = read_pieces(exchange.endpoint, pieces)
+            assert reply == whole, path
             stream_count += 1
     assert stream_count >= {"own": 18, "recorded": 121}[corpus]
 
@@ -130,13 +108,7 @@ def test_deltas_add_up_to_the_reply(corpus: str) -> None:
             reply = find_outcome(lambda exchange=exchange: read_recorded_reply(exchange))  # type: ignore[misc]
             if isinstance(reply, str):
                 continue
-            body = exchange.response_body.strip()
-            frames = LineFrameReader() if body.startswith(b"{") else EventFrameReader()
-            accumulator = ACCUMULATORS[exchange.endpoint]()
-            deltas = [
-                *add_frames(frames.add_bytes(body), accumulator),
-                *add_frames(frames.finish(), accumulator),
-            ]
+            deltas, _ = read_pieces(exchange.endpoint, [exchange.response_body.strip()])
             text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
             assert text == (reply.content or ""), path
             names = [delta.name for delta in deltas if isinstance(delta, CallStarted)]
@@ -208,13 +180,12 @@ json_values = st.recursive(
 @given(st.lists(json_values, max_size=4), st.booleans())
 def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], is_done: bool) -> None:
     """Each sequence of arbitrary JSON values gives a body or a `ProviderError`."""
-    for make in ACCUMULATORS.values():
-        accumulator = make()
-        try:
-            add_frames(values, accumulator)
-            build_body(accumulator, is_done)
-        except ProviderError:
-            continue
+    for endpoint in ENTRIES:
+        accumulator = get_adapter(endpoint).accumulator()
+        with suppress(ProviderError):
+            for value in values:
+                accumulator.add_frame(value)
+            accumulator.build_body(is_done)
 
 
 @given(st.lists(st.binary(max_size=12) | st.sampled_from([b"data: {}", b"\n", b"\n\n", b"data: [DONE]\n\n"])))
@@ -317,7 +288,7 @@ def test_the_sdks_are_loaded_when_they_are_used() -> None:
     import sys
 
     code = "import sys; sys.path.insert(0, 'tests'); import conftest; "
-    code += "import toolchart.providers.recording.cassettes; "
+    code += "import toolchart.providers.registry; "
     code += "print([m for m in ('openai', 'ollama', 'google.genai') if m in sys.modules])"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

@@ -32,7 +32,7 @@ from wire_requests import (
 )
 
 from toolchart.providers.adapter import HostAdapter, compute_body_digest, compute_wire_digest
-from toolchart.providers.hosts import HOSTS, iterate_wire_formats
+from toolchart.providers.hosts import HOSTS
 from toolchart.providers.openai.client import ResponsesProvider
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.specs.models import LLMConfig
@@ -85,7 +85,8 @@ def test_what_sends_a_body_never_sees_the_request(adapter: type[HostAdapter]) ->
 def test_every_host_and_wire_format_is_covered() -> None:
     """A new host comes with an entry of this corpus, and a new wire format with an adapter that uses it."""
     assert {entry["provider"] for entry in ENTRIES.values()} == {row.name for row in HOSTS.builtin_rows}
-    assert {row.name for row in iterate_wire_formats()} == set(WHOLE_BODIES)
+    formats = {wire_format.name for row in HOSTS.builtin_rows for wire_format in row.formats}
+    assert formats == set(WHOLE_BODIES)
 
 
 @pytest.mark.parametrize("row", HOSTS.builtin_rows, ids=lambda row: row.name)
@@ -167,25 +168,21 @@ def test_a_request_without_a_form_has_no_digest(name: str) -> None:
     assert server.requests == []
 
 
-@pytest.mark.parametrize("name", ["scripted", "recorded"])
-def test_a_host_without_a_wire_digests_the_request(name: str) -> None:
-    """A script and a recording hand the request itself over; its digest is in the reply or the error."""
-    builder = create_body_builder(make_config(name), resolve=str)
+def test_a_host_without_a_wire_digests_the_request() -> None:
+    """A script hands the request itself over; its digest is in the reply or the error."""
+    builder = create_body_builder(make_config("scripted"), resolve=str)
     provider: Any = builder
     for stream in (False, True):
         outcome = asyncio.run(send_request(provider, REQUESTS["results"], stream=stream))
         assert outcome.wire_digest == compute_wire_digest(builder, REQUESTS["results"], stream=stream)
 
 
-@pytest.mark.parametrize("name", ["scripted", "recorded"])
-def test_a_host_without_a_wire_costs_the_same_in_long_conversations(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_without_a_wire_costs_the_same_in_long_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
     """The body of a request that the core made encodes equally many values at any length, and no message.
 
     It is a digest of the request's content: other messages give another body, other lists of them do not.
     """
-    builder = create_body_builder(make_config(name), resolve=str)
+    builder = create_body_builder(make_config("scripted"), resolve=str)
     encode: Callable[[Any], bytes] = message_list._encode
     conversations = [MessageList([QUESTION] * length) for length in (10, 11, 1000)]
     encoded: list[Any] = []
@@ -204,14 +201,13 @@ def test_a_host_without_a_wire_costs_the_same_in_long_conversations(
 
 
 @for_network_entries
-def test_a_body_is_built_without_a_key(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A builder reads no key and no header, creates no cassette, and needs no address of its own."""
+def test_a_body_is_built_without_a_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A builder reads no key and no header, and needs no address of its own."""
     for variable in (
         name for row in HOSTS.builtin_rows for name in (*(row.key_variables or ()), row.address_variable)
     ):
         monkeypatch.delenv(variable, raising=False)
-    cassette = tmp_path / "calls.yaml"
-    keys: dict[str, Any] = {"api_key": "${NOT_SET}", "record": str(cassette)}
+    keys: dict[str, Any] = {"api_key": "${NOT_SET}"}
     if ENTRIES[name]["provider"] in ("openai", "anthropic"):
         keys["headers"] = {"x-own": "${NOT_SET_EITHER}"}
     config = LLMConfig.model_validate({**ENTRIES[name], "base_url": None, **keys})
@@ -221,7 +217,6 @@ def test_a_body_is_built_without_a_key(name: str, monkeypatch: pytest.MonkeyPatc
 
     body = create_body_builder(config, resolve=refuse_variable).build_body(REQUESTS["tools"], stream=True)
     assert body["model"] == "m"
-    assert not cassette.exists()
     assert "NOT_SET" not in json.dumps(body)
 
 

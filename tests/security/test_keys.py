@@ -32,12 +32,12 @@ def echo_key(request: dict[str, Any]) -> WebAnswer:
 def test_a_host_that_echoes_the_key_leaves_it_nowhere(
     tmp_path: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Database, cassette, exports, doctor and every output are free of a key that the host gave back."""
+    """Database, exports, doctor and every output are free of a key that the host gave back."""
     monkeypatch.setenv("BOX_KEY", KEY)
     with serve_web(echo_key) as web:
         spec = {
             "llms": {"box": {"provider": "openai", "base_url": f"{web.url}/v1", "api_key": "${BOX_KEY}",
-                             "model": "m", "record": "tape.yaml"}},
+                             "model": "m"}},
             "responses": [{"llm": "box", "prompt": "x"}],
         }  # fmt: skip
         (tmp_path / "agent.yaml").write_text(yaml.safe_dump(spec), "utf-8")

@@ -47,7 +47,7 @@ WITHOUT_KEY = {
 def test_no_command_shows_or_keeps_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Files, database, cassette and every output are free of it, whatever the host quotes; a new command has
+    """Files, database and every output are free of it, whatever the host quotes; a new command has
     to be added here."""
     covered = {" ".join(words[:count]) for words in CASES for count in (1, 2)}
     assert [name for name in list_command_words() if name not in covered | set(WITHOUT_KEY)] == []

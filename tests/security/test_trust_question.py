@@ -175,29 +175,17 @@ def test_addresses_and_keys_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_other_sections_open_is_listed(tmp_path: Path) -> None:
-    """Prices, debug files, cassettes, logs, OpenAPI documents and certificates are files."""
+    """Prices, debug files, OpenAPI documents and certificates are files."""
     document = tmp_path / "api.yaml"
     document.write_text("openapi: 3.1.0\nservers: [{url: 'http://api.test'}]\npaths: {}\n", "utf-8")
     agent = make_agent(
-        llms={
-            **HOST,
-            "r": {"provider": "recorded", "cassette": "c.yaml"},
-            "l": {"provider": "recorded", "log": "postgresql://db.test/x"},
-            "o": {"provider": "openai", "base_url": "http://o.test", "record": "r.yaml", "ca_file": "ca.pem"},
-        },
+        llms={**HOST, "o": {"provider": "openai", "base_url": "http://o.test", "ca_file": "ca.pem"}},
         tools={"openapi": [{"document": str(document)}]},
         prices="p.yaml",
         debug={"traces": True},
     )
-    assert set(find_subjects(agent, "file")) == {
-        "p.yaml",
-        "debug",
-        "c.yaml",
-        "r.yaml",
-        "ca.pem",
-        str(document),
-    }
-    assert set(find_subjects(agent, "address")) == {"postgresql://db.test/x", "http://api.test"}
+    assert set(find_subjects(agent, "file")) == {"p.yaml", "debug", "ca.pem", str(document)}
+    assert set(find_subjects(agent, "address")) == {"http://api.test"}
 
 
 # -- how it is shown --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from agents import make_engine, reply_with_calls
 from hostile_values import build_text, build_value, edit_bytes, edit_value
+from recorded_exchanges import Exchange, read_cassette, read_recorded_reply
 
 from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.engine.exchange.exports import export_openai
@@ -26,8 +27,6 @@ from toolchart.engine.log.record import GENESIS, seal_line
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.player import read_recorded_reply
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.errors import ToolchartError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
+from recorded_exchanges import Exchange, read_cassette
 
 MatchMode = Literal["tail", "order", "strict-order"]
 

@@ -31,7 +31,7 @@ def write_inputs(folder: Path, url: str) -> None:
     box = {"provider": "openai", "base_url": f"{url}/v1", "api_key": "${BOX_KEY}", "model": "m"}
     spec = {
         "chart": "approval",
-        "llms": {"box": {**box, "record": "tape.yaml"}},
+        "llms": {"box": box},
         "tools": {"registry": [{"name": "echo", "requires_approval": True}]},
         "responses": [{"llm": "box", "tools": {"enabled": True}}],
     }

@@ -9,9 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from recorded_exchanges import Exchange, read_cassette
 from recorded_traffic import find_recording, read_index
-
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
 
 
 @dataclass

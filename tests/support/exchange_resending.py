@@ -11,13 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from canonical_requests import read_request
 from cassette_server import CassetteServer
+from recorded_exchanges import Exchange, read_cassette
 from recorded_traffic import find_recording, list_cassette_paths
 from request_rebuilding import NotExpressible, rebuild_request
 
-from toolchart.providers.hosts import find_wire_format
-from toolchart.providers.recording.cassettes import Exchange, read_cassette
-from toolchart.providers.recording.player import get_request_reader
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
@@ -42,7 +41,7 @@ def list_cassettes(*folders: str, corpus: str | None = None) -> list[str]:
 def read_model_exchanges(path: str) -> list[Exchange]:
     """The exchanges of a cassette that are model calls."""
     exchanges = read_cassette(find_recording(path))
-    return [exchange for exchange in exchanges if find_wire_format(exchange.endpoint)]
+    return [exchange for exchange in exchanges if exchange.endpoint != "other"]
 
 
 @cache
@@ -90,7 +89,7 @@ def requests_stream(exchange: Exchange) -> bool:
 def rebuild_or_placeholder(exchange: Exchange) -> Request:
     """The recorded request as one of ours, or a placeholder where ours cannot express it."""
     try:
-        return rebuild_request(get_request_reader(exchange.endpoint)(exchange.request_body, exchange.uri))
+        return rebuild_request(read_request(exchange.endpoint, exchange.request_body, exchange.uri))
     except (NotExpressible, TypeError, AttributeError):
         return Request(model="m", messages=(Message(role="user", content="hi"),))
 

@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 from aws import encode_events
+from recorded_exchanges import find_endpoint
 from web import WebAnswer
-
-from toolchart.providers.recording.cassettes import find_endpoint
 
 ARGUMENTS = {"city": "Oslo"}
 CALL = {"name": "look_up", "arguments": json.dumps(ARGUMENTS)}

@@ -210,13 +210,9 @@ class ActingAgent:
     def make_other_host(self) -> dict[str, Any]:
         """A host that a declared call asks."""
         kind = self.pick(
-            *("openai", "openai", "variable", "ollama", "recorded"),
-            *("anthropic", "gemini", "bedrock", "responses"),
+            *("openai", "openai", "variable", "ollama"), *("anthropic", "gemini", "bedrock", "responses")
         )
         address = self.make_address()
-        if kind == "recorded":
-            cassette = self.write_file(".yaml", "interactions: []\n")
-            return {"provider": "recorded", "model": "m", "cassette": cassette}
         if kind in ("ollama", "anthropic", "gemini", "bedrock"):
             key = {} if kind == "ollama" else {"api_key": "${ACTING_TOKEN}"}
             return {"provider": kind, "model": "m", "base_url": address, **key}
@@ -226,8 +222,6 @@ class ActingAgent:
             host["api"] = "responses"
         if self._random.random() < 0.2:
             host["headers"] = {"x-other": "${ACTING_TOKEN}"}
-        if self._random.random() < 0.2:
-            host["record"] = f"cassettes_{self._number}.yaml"
         if self._random.random() < 0.2:
             host["proxy"] = self.make_address()
         return host

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolchart.providers.recording.canonical_requests import CanonicalRequest
+from canonical_requests import CanonicalRequest
+
 from toolchart.states.content import decode_parts, join_texts
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 

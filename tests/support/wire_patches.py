@@ -200,8 +200,7 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("ollama hermes", TEXT_CALLS, "_extend_system_prompt", lambda original: lambda messages, _: messages),
     ("ollama hermes", TEXT_CALLS, "encode_arguments", give("{}")),
     *(
-        (entry, PLAIN, "compute_request_digest", wrap)
-        for entry in ("scripted", "recorded")
+        ("scripted", PLAIN, "compute_request_digest", wrap)
         for wrap in (
             give("one digest for all"),
             edit_each_message(lambda message: replace(message, content=None)),

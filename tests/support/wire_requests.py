@@ -147,7 +147,6 @@ ENTRIES: dict[str, dict[str, Any]] = {
         "extra_body": {"performanceConfig": {"latency": "standard"}},
     },
     "scripted": {"provider": "scripted", "rules": [{"match": ".", "reply": "Well."}]},
-    "recorded": {"provider": "recorded", "cassette": "absent.yaml"},
 }
 """`llms` entries for every adapter; a `base_url` is the end of an address."""
 

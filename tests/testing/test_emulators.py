@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from recorded_exchanges import read_cassette
 from recorded_traffic import find_recording, list_cassette_paths, needs_recorded
 
 from toolchart.app.doctor import check_environment
@@ -16,7 +17,6 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.wire_replay import WireComparison
-from toolchart.providers.recording.cassettes import read_cassette
 from toolchart.providers.shared.host_rows import CERTAIN, HOST_ROWS, find_row
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ProviderError, SpecError

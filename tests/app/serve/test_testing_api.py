@@ -263,7 +263,6 @@ async def test_a_configuration_that_is_an_entry_of_the_agent_is_that_entry(setti
         {"provider": "openai", "api_key": "${OPENAI_API_KEY}"},
         {"provider": "scripted", "replies": ["mine"]},
         {"provider": "scripted", "model": "m", "replies": ["unused"], "base_url": "http://evil.example"},
-        {"provider": "recorded", "log": "/etc/passwd"},
     ],
 )
 async def test_a_request_cannot_name_another_host(settings: SiteSettings, config: dict[str, Any]) -> None:
@@ -280,7 +279,7 @@ async def test_a_request_cannot_name_another_host(settings: SiteSettings, config
             assert "no entry" in refused["error"] + refused.get("message", "")
 
 
-@pytest.mark.parametrize("key", ["base_url", "record", "proxy", "ca_file", "api_key", "log"])
+@pytest.mark.parametrize("key", ["base_url", "proxy", "ca_file", "api_key"])
 async def test_inline_configurations_are_scripted_models_only(settings: SiteSettings, key: str) -> None:
     """With `--allow-inline` a request may bring a scripted model, and still no host, file or variable."""
     site = make_bench(replace(settings, allow_inline=True))
