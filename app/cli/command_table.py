@@ -34,7 +34,6 @@ COMMAND_GROUPS = {
     },
     "Prove": {
         "check": CommandRow("charts", "Prove properties of a chart before it runs."),
-        "coverage": CommandRow("charts", "Measure which states and transitions of a chart were visited."),
         "verify": CommandRow("keeping", "Check a log, and seal it."),
         "replay": CommandRow("reading", "Recompute a conversation from its log and compare, offline."),
         "rerun": CommandRow("turns", "Run recorded conversations again under changes, and compare."),
@@ -48,7 +47,7 @@ COMMAND_GROUPS = {
     },
     "Keep": {
         "export": CommandRow("keeping", "Print a conversation in another format."),
-        "import": CommandRow("keeping", "Import conversations from message lists into a log."),
+        "import": CommandRow("keeping", "Import conversations into a log."),
         "prune": CommandRow("keeping", "Delete old conversations."),
         "erase": CommandRow("keeping", "Erase what somebody said inside a kept conversation."),
     },

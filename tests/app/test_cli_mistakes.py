@@ -58,7 +58,7 @@ def test_an_unusable_spec(run_cli: RunCli, work_dir: Path, text: str | None, mes
     ("words", "message"),
     [
         ("rnu", "Did you mean 'run'"),
-        ("frobnicate", "Commands: run, chat, mcp, serve, "),
+        ("frobnicate", "Commands: run, chat, batch, fork, "),
         ("run", "'SPEC'"),
         ("run quickstart x --var novalue", "not of the form name=value"),
         ("run quickstart x --var =v", "not of the form name=value"),
@@ -117,8 +117,7 @@ def test_unusable_arguments(run_cli: RunCli, work_dir: Path, words: list[str], m
         ("draw tool_loop --format mermiad", "mermaid"),
         ("draw tool_lop", "tool_loop"),
         ("check tool_lop", "tool_loop"),
-        ("coverage quikstart", "quickstart"),
-        ("coverage tool_loop --draw ascci", "ascii"),
+        ("check quikstart", "quickstart"),
         ("migrate c --chart tool_lop", "tool_loop"),
         ("stats --by modle", "model"),
         ("schema spce", "spec"),

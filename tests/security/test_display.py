@@ -81,7 +81,7 @@ def test_every_command_is_clean(tmp_path: Path, run_cli: RunCli) -> None:
     name = "c"
     commands = [
         *(("show", name), ("runs",), ("replay", name), ("verify",), ("draw", name), ("show", "-n", "9")),
-        *(("diff", name, name), ("coverage",)),
+        *(("diff", name, name), ("check", "full", "--coverage")),
     ]
     for words in commands:
         result = run_cli(*words, "--log", str(log))

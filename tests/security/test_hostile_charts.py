@@ -382,7 +382,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("verify", "--spec", "agent.yaml"),
     ("diff", "c", "d"),
     ("draw", "c"),
-    ("coverage", "agent.yaml"),
+    ("check", "agent.yaml", "--coverage"),
     *(("export", "c", "--format", form) for form in ("openai", "jsonl")),
     ("erase", "d", "--all"),
     ("prune", "--older-than", "1d"),

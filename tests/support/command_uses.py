@@ -73,7 +73,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("charts", "--json"),
     ("draw", "a"),
     ("draw", "agent.yaml"),
-    ("coverage", "agent.yaml"),
+    ("check", "agent.yaml", "--coverage"),
     ("diff", "a", "f"),
     ("prune", "--older-than", "1d"),
     *(("export", "a", "--format", form) for form in FORMATS),

@@ -212,16 +212,16 @@ def recorded_log(tmp_path: Path) -> str:
 
 
 def run_coverage_command(*words: Any) -> Any:
-    """Run `toolchart coverage` in this process."""
+    """Run `toolchart check --coverage` in this process."""
     from click.testing import CliRunner
 
-    from toolchart.app.cli.commands.charts.coverage import command as coverage_command
+    from toolchart.app.cli import cli
 
-    return CliRunner().invoke(coverage_command, [str(word) for word in words], standalone_mode=False)
+    return CliRunner().invoke(cli, ["check", "--coverage", *map(str, words)], standalone_mode=False)
 
 
 def test_the_command_reports_and_fails_under(recorded_log: str) -> None:
-    """`coverage CHART --fail-under` prints what is missing and exits with 1 below the bound, 0 at it."""
+    """`--fail-under` prints what is missing and exits with 1 below the bound, 0 at it."""
     result = run_coverage_command("tool_loop", "--log", recorded_log)
     assert result.return_value == 0
     assert result.stdout.startswith("tool_loop: 32 % visited by 1 conversation\n")
@@ -231,13 +231,13 @@ def test_the_command_reports_and_fails_under(recorded_log: str) -> None:
     assert "32 % is below 32.1 %" in below.stderr
 
 
-def test_the_command_prints_json_and_diagrams(recorded_log: str) -> None:
-    """`--json` prints JSON, `--draw mermaid` a diagram; a conversation can be selected."""
+def test_the_command_prints_json(recorded_log: str) -> None:
+    """`--json` prints JSON; a conversation can be selected."""
     import orjson
 
-    data = orjson.loads(run_coverage_command("tool_loop", "c1", "--log", recorded_log, "--json").stdout)
+    words = ("tool_loop", "--conversation", "c1", "--log", recorded_log, "--json")
+    data = orjson.loads(run_coverage_command(*words).stdout)
     assert (data["conversations"], data["percent"]) == (1, 32)
-    assert "(1x)" in run_coverage_command("tool_loop", "--log", recorded_log, "--draw", "mermaid").stdout
 
 
 def test_the_command_knows_names_and_files(recorded_log: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`toolchart check`: prove properties of a chart before it runs."""
+"""`toolchart check`: prove properties of a chart before it runs, and measure what conversations visited."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolchart.app.chart_checks import format_bound
-from toolchart.app.cli.log_access import print_json
-from toolchart.app.cli.parameters.options import json_option
-from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
+from toolchart.app.cli.parameters.charts import suggest_chart
+from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.progress import track_progress
+from toolchart.app.cli.terminal.text import escape_controls, print_text
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.yaml_document import read_document
 from toolchart.states.core.encoding import encode
+from toolchart.states.errors import SpecError
 from toolchart.states.proofs.check import CheckReport, Finding, check
 
 if TYPE_CHECKING:
@@ -31,8 +34,36 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Drive the run of each finding through the engine, with a scripted world, and say what it did.",
 )
+@click.option(
+    "--coverage",
+    "measures_coverage",
+    is_flag=True,
+    help="In place of the proofs: measure which states and transitions the conversations of the log visited.",
+)
+@click.option(
+    "--conversation",
+    "conversations",
+    multiple=True,
+    metavar="ID",
+    help="With --coverage: only this conversation. Repeatable.",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="With --coverage: exit with 1 if it is below this.",
+)
 @json_option
-def command(name: str, replays: bool, as_json: bool) -> int:
+@log_option
+def command(
+    name: str,
+    replays: bool,
+    measures_coverage: bool,
+    conversations: tuple[str, ...],
+    fail_under: float | None,
+    as_json: bool,
+    log: str | None,
+) -> int:
     """Check a chart (a shipped name or a file), or the chart of an agent with the agent's limits and tools.
 
     Proves that every state can be reached and left, that every event that may arrive is handled, that every
@@ -40,12 +71,23 @@ def command(name: str, replays: bool, as_json: bool) -> int:
     that no words of strangers reach a tool of high risk, that its hosts are known, and that its tools and
     functions can be loaded. Where a proof fails, prints a counterexample. Exits with 1 if there is a finding.
 
+    With --coverage, conversations that ran another chart, or another version of it, are skipped and counted.
+    Rows that the chart inherits and that can never be taken in it are named apart and do not count, so that
+    tests can reach 100 %.
+
     \b
     Example:  toolchart check full
               toolchart check agent.yaml --json
               toolchart check my_chart.yaml --replay-counterexample
+              toolchart check my_chart.yaml --coverage --log tests.db --fail-under 90
     """
+    if measures_coverage and replays:
+        raise click.UsageError("--coverage measures and proves nothing: leave out --replay-counterexample.")
+    if (conversations or fail_under is not None) and not measures_coverage:
+        raise click.UsageError("--conversation and --fail-under go with --coverage.")
     chart, spec, options = _load_subject(name)
+    if measures_coverage:
+        return _report_coverage(chart, conversations, log, fail_under=fail_under, as_json=as_json)
     report = check(chart, **options)
     problems = _list_start_problems(spec)
     runs = _replay_findings(chart, report, options) if replays else ()
@@ -66,6 +108,26 @@ def command(name: str, replays: bool, as_json: bool) -> int:
     return 1 if report.findings or problems else 0
 
 
+def _report_coverage(
+    chart: Chart, prefixes: Sequence[str], log: str | None, *, fail_under: float | None, as_json: bool
+) -> int:
+    """Print what conversations visited of a chart: those that are named, or all of the log."""
+    from toolchart.testing.coverage import measure_coverage
+
+    with open_log_for_reading(log) as store:
+        names = [find_conversation(store, prefix) for prefix in prefixes] or list(store.list_conversations())
+        lines = (store.read_lines(name) for name in track_progress(names, "replaying", len(names)))
+        coverage = measure_coverage(chart, lines, parents=store.read_lines)
+    if as_json:
+        print_json(coverage.to_dict())
+    else:
+        print_text(str(coverage))
+    if fail_under is not None and coverage.percent < fail_under:
+        click.echo(f"toolchart: {coverage.percent:g} % is below {fail_under:g} %", err=True)
+        return 1
+    return 0
+
+
 def _list_start_problems(spec: AgentSpec | None) -> list[str]:
     """What keeps the agent from starting, one text each."""
     from toolchart.engine.runtime.start_check import find_start_problems
@@ -79,8 +141,12 @@ def _load_subject(name: str) -> tuple[Any, AgentSpec | None, dict[str, Any]]:
     from toolchart.tools.data_flow import describe_agent_chart
 
     path = Path(name)
-    is_agent = name in list_shipped_agents() or (path.is_file() and "llms" in read_document(path).data)
-    if name in list_shipped_charts() or not is_agent:
+    is_chart = name in list_shipped_charts()
+    if not is_chart and name not in list_shipped_agents():
+        if not path.is_file():
+            raise SpecError(f"{name!r} is not a chart, an agent or a file", hint=suggest_chart(name))
+        is_chart = "llms" not in read_document(path).data
+    if is_chart:
         return load_chart(name), None, {"risky": True}
     spec = load_spec(name)
     chart, options = describe_agent_chart(spec)
