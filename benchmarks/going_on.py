@@ -3,7 +3,7 @@
     python benchmarks/going_on.py [--records 100000]
 
 The long conversation is written event by event through the core and the journal, in turns of two iterations.
-Then each kind of store is opened in a state as after a restart, and the time is measured
+Then the log is opened in a state as after a restart, and the time is measured
 
 - until the next turn can begin (`load_conversation`), which needs no messages;
 - until all messages are read, which a model request needs;
@@ -55,8 +55,8 @@ def measure_ms(work: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def print_row(kind: str, address: str) -> None:
-    """Print the times of one store."""
+def print_times(address: str) -> None:
+    """Print the times of a log."""
 
     def load(name: str, *, reads_messages: bool = False) -> None:
         store = open_store(address)
@@ -72,7 +72,7 @@ def print_row(kind: str, address: str) -> None:
     short, long = measure_ms(lambda: load("short")), measure_ms(lambda: load("long"))
     read = measure_ms(lambda: load("long", reads_messages=True))
     print(
-        f"{kind:7} one turn {short:6.1f} ms, long {long:6.1f} ms ({long - short:+.1f} ms), "
+        f"one turn {short:6.1f} ms, long {long:6.1f} ms ({long - short:+.1f} ms), "
         f"with all messages {read:7.1f} ms"
     )
 
@@ -83,10 +83,10 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000)
     records = parser.parse_args().records
     with tempfile.TemporaryDirectory() as folder:
-        for kind, address in (("sqlite", f"{folder}/log.db"), ("jsonl", f"{folder}/log/")):
-            write_records(address, "short", 10)
-            write_records(address, "long", records)
-            print_row(kind, address)
+        address = f"{folder}/log.db"
+        write_records(address, "short", 10)
+        write_records(address, "long", records)
+        print_times(address)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
   beside the same command on a log with two conversations;
 - the longest time that the event loop stands still while another process holds the write lock for a second,
   beside a loop that has nothing to do: the median of five seconds;
-- iterations per second of many conversations at once at `full`, JSONL beside SQLite;
+- iterations per second of many conversations at once at `full`;
 - memory of an idle conversation in an engine;
 - appends under a lease, one after the other and side by side: PostgreSQL beside bare inserts, SQLite. What
   is not installed is left out. `--servers` measures these alone.
@@ -172,15 +172,11 @@ def main() -> None:
                 f"event loop, file locked, {'full' if durable else 'normal'}: at most "
                 f"{statistics.median(lags):.1f} ms late; {floor_ms:.1f} ms with nothing to do"
             )
-        ratios = []
-        for number in range(options.rounds):
-            rates = [
-                asyncio.run(measure_rate(folder / place, options.together))
-                for place in (f"{number}.db", f"{number}.jsonl")
-            ]
-            ratios.append(rates[0] / rates[1])
-            print(f"{options.together} at once at full: SQLite {rates[0]:.0f}/s, JSONL {rates[1]:.0f}/s")
-        print(f"SQLite is {statistics.median(ratios):.2f} times as fast")
+        rates = [
+            asyncio.run(measure_rate(folder / f"{number}.db", options.together))
+            for number in range(options.rounds)
+        ]
+        print(f"{options.together} at once at full: {statistics.median(rates):.0f}/s")
         print_listing_times(folder, options.conversations, options.rounds)
 
 

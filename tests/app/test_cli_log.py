@@ -70,12 +70,17 @@ def test_the_log_is_named_before_or_after_the_command(
     assert list_id("--log", "two.db", "runs", "--json") == "two"
 
 
-def test_a_folder_is_a_log_too(run_cli: RunCli, work_dir: Path) -> None:
-    """`--log FOLDER/` stores JSON Lines, and every command can read it."""
-    run_cli("--log", "logs/", "run", "quickstart", "1+1", "--conversation", "c")
-    assert len((work_dir / "logs" / "c.jsonl").read_text().splitlines()) == 6
-    for words in (("runs",), ("show", "c"), ("verify",), ("replay", "c")):
-        assert run_cli("--log", "logs/", *words).code == 0
+@pytest.mark.parametrize("words", ["runs", "verify", "run quickstart 1+1", "import talk.json"])
+@pytest.mark.parametrize("folder", ["logs/", "there", "there/", "."])
+def test_a_folder_is_no_log(folder: str, words: str, run_cli: RunCli, work_dir: Path) -> None:
+    """An address that names a folder is refused with the address of a file in it, and nothing is created."""
+    (work_dir / "there").mkdir()
+    (work_dir / "talk.json").write_text('[{"role": "user", "content": "hi"}]')
+    result = run_cli(*words.split(), "--log", folder)
+    assert (result.code, result.out) == (2, "")
+    assert f"{folder} is a folder, and a log is a file or a database" in result.err
+    assert f"write {Path(folder, 'log.db')}" in result.err
+    assert sorted(path.name for path in work_dir.iterdir()) == ["talk.json", "there"]
 
 
 @pytest.mark.parametrize("command", ["runs", "verify", "show x", "replay x"])

@@ -11,27 +11,20 @@ from random_kills import kill_at_random_instants
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-def test_kill_in_a_fan_out(kind: str, tmp_path: Path) -> None:
+def test_kill_in_a_fan_out(tmp_path: Path) -> None:
     """Children that ended are read, open ones go on, missing ones start, whenever the process died."""
 
     def run(folder: Path, delay_s: float) -> bool:
-        return run_and_kill(make_address(kind, folder), folder / "marks", delay_s)
+        return run_and_kill(str(folder / "log.db"), folder / "marks", delay_s)
 
     for folder in kill_at_random_instants(tmp_path, choose_count(short=8, long=300), 20261122, run):
-        check_resume(make_address(kind, folder), folder / "marks")
+        check_resume(str(folder / "log.db"), folder / "marks")
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("die_at", ["answer1", "answer4", "answer8", "item0", "item5"])
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-def test_kill_at_an_answer(kind: str, die_at: str, tmp_path: Path) -> None:
+def test_kill_at_an_answer(die_at: str, tmp_path: Path) -> None:
     """Killed after a child has ended and before its parent knows, or inside a child's tool."""
-    log, marks = make_address(kind, tmp_path), tmp_path / "marks"
+    log, marks = str(tmp_path / "log.db"), tmp_path / "marks"
     assert run_and_kill(log, marks, None, die_at)
     check_resume(log, marks)
-
-
-def make_address(kind: str, folder: Path) -> str:
-    """The address of a log of this kind in a folder."""
-    return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"

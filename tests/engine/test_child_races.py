@@ -20,9 +20,7 @@ def make_store(kind: str, folder: Path) -> Store:
     return MemoryStore() if kind == "memory" else open_store(folder / f"log.{kind}", durable=False)
 
 
-@pytest.mark.parametrize(
-    ("kind", "short", "long"), [("memory", 200, 20_000), ("db", 40, 2_000), ("jsonl", 20, 1_000)]
-)
+@pytest.mark.parametrize(("kind", "short", "long"), [("memory", 200, 20_000), ("db", 40, 2_000)])
 def test_children_that_are_cut_off_cause_no_conflict(
     kind: str, short: int, long: int, tmp_path: Path
 ) -> None:

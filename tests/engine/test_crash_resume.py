@@ -13,7 +13,7 @@ from killed_process import check_resume, make_engine, run_and_kill, run_until_ma
 from postgres_database import create_database
 from random_kills import kill_at_random_instants
 
-KILLS = {"sqlite": 60, "jsonl": 60, "postgres": 20}
+KILLS = {"sqlite": 60, "postgres": 20}
 
 
 @pytest.mark.slow
@@ -51,28 +51,24 @@ def test_kill_inside_a_call(kind: str, die_at: str, tmp_path: Path, request: pyt
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-def test_kill_around_cancellations(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_kill_around_cancellations(tmp_path: Path) -> None:
     """Invariant 1: a kill between an answer and the cancellations that it causes loses and doubles nothing.
 
     The first finished call leaves `executing` and cancels the other one, five times in a turn.
     """
 
     def run(folder: Path, delay_s: float) -> bool:
-        return run_and_kill(make_address(kind, folder, request), folder / "marks", delay_s, early=True)
+        return run_and_kill(str(folder / "log.db"), folder / "marks", delay_s, early=True)
 
     for folder in kill_at_random_instants(tmp_path, choose_count(short=8, long=300), 20261121, run):
-        check_resume(make_address(kind, folder, request), folder / "marks", early=True)
+        check_resume(str(folder / "log.db"), folder / "marks", early=True)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.parametrize("die_at", ["cancel1", "cancel3", "request1", "request3", "once2", "often2"])
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-def test_kill_at_a_cancellation(
-    kind: str, die_at: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_kill_at_a_cancellation(die_at: str, tmp_path: Path) -> None:
     """Invariant 1: killed as a cancellation is derived, and as the request after it is made."""
-    log, marks = make_address(kind, tmp_path, request), tmp_path / "marks"
+    log, marks = str(tmp_path / "log.db"), tmp_path / "marks"
     run_until_mark(log, marks, die_at, early=True)
     assert check_resume(log, marks, early=True) >= 1
 
@@ -81,7 +77,7 @@ def make_address(kind: str, folder: Path, request: pytest.FixtureRequest) -> str
     """The address of a log of this kind in a folder."""
     if kind == "postgres":
         return create_database(request.getfixturevalue("postgres"), folder)
-    return str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
+    return str(folder / "log.db")
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -100,8 +96,7 @@ def test_the_model_reads_that_a_call_was_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-def test_kill_around_deadlines(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_kill_around_deadlines(tmp_path: Path) -> None:
     """Invariant 5: killed at any commit around deadlines and decisions, nothing is lost or doubled, each
     timer fires once or is cancelled, and a call runs only if it was approved in time."""
     chance = random.Random(20261122)
@@ -112,7 +107,7 @@ def test_kill_around_deadlines(kind: str, tmp_path: Path, request: pytest.Fixtur
         turns += 1
         folder = tmp_path / str(turns)
         folder.mkdir()
-        log, marks = make_address(kind, folder, request), folder / "marks"
+        log, marks = str(folder / "log.db"), folder / "marks"
         place = chance.randrange(2 * killed_deadlines.COMMITS)
         kill_count += killed_deadlines.run_and_die(log, marks, place, seed=turns)
         outcomes += killed_deadlines.check_resume(log, marks, seed=turns)

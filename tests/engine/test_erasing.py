@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gc
 import json
 import sqlite3
@@ -60,14 +59,13 @@ def count_steps(store: Store, conversation: str = "c") -> int:
     return sum(1 for _ in replay_conversation(store, conversation))
 
 
-@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres"))
+@pytest.fixture(params=("memory", "sqlite", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
     else:
-        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
-        address = places.get(request.param, f"{tmp_path}/log/log.db")
+        address = "memory" if request.param == "memory" else f"{tmp_path}/log/log.db"
     opened = open_store(address)
     yield opened
     opened.close()
@@ -366,7 +364,7 @@ def test_a_reader_that_holds_old_pages_is_named(tmp_path: Path, monkeypatch: pyt
 def test_what_was_said_to_an_agent_goes_from_the_inbox_of_its_root(tmp_path: Path) -> None:
     """Answers for an agent come through the inbox of the conversation that it works for: the entry that was
     taken goes with the record that it became, also where only the agent is erased."""
-    store = open_store(f"{tmp_path}/log/")
+    store = open_store(tmp_path / "log.db")
     model = child_agents.FunctionModel(child_agents.repeat_words)
     work = {"run_agent": {"chart": child_agents.ONE_CALL, "as": "outcome"}}
     spec = child_agents.make_spec(
@@ -382,9 +380,9 @@ def test_what_was_said_to_an_agent_goes_from_the_inbox_of_its_root(tmp_path: Pat
     line = seal_next_line(store, child)
     store.append_many([RecordBatch(child, seq + 1, [line], lease, None, [entry.key])])  # type: ignore[attr-defined]
     assert store.release_lease(lease, is_open=False)
-    assert base64.b64encode(WORD.encode()) in (tmp_path / "log" / "c.inbox").read_bytes()
+    assert any(WORD.encode() in path.read_bytes() for path in tmp_path.iterdir())
     assert erase(store, child, everything=True)
-    assert base64.b64encode(WORD.encode()) not in (tmp_path / "log" / "c.inbox").read_bytes()
+    assert not any(WORD.encode() in path.read_bytes() for path in tmp_path.iterdir())
     store.close()
 
 

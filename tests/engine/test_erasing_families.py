@@ -49,7 +49,7 @@ class Log(NamedTuple):
         return find_places(self.store, self.folder, words.encode(), self.address)
 
 
-KINDS = ("memory", "sqlite", "jsonl", "postgres")
+KINDS = ("memory", "sqlite", "postgres")
 
 
 @pytest.fixture(params=KINDS)
@@ -59,8 +59,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
     if kind == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
     else:
-        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
-        address = places.get(kind, f"{tmp_path}/log/log.db")
+        address = "memory" if kind == "memory" else f"{tmp_path}/log/log.db"
     opened = open_store(address)
     yield Log(opened, tmp_path / "log", address)
     opened.close()

@@ -21,7 +21,7 @@ from toolchart.states.errors import LogConflict, LogUnavailable
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import RecordBatch, Store
 
-KINDS = ("sqlite", "jsonl", "postgres")
+KINDS = ("sqlite", "postgres")
 
 
 @pytest.fixture
@@ -33,8 +33,6 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         address = str(tmp_path / "log.db")
         if kind == "postgres":
             address = create_database(request.getfixturevalue("postgres"), tmp_path)
-        if kind == "jsonl":
-            address = f"{tmp_path}/log/"
         open_stores.append(open_store(address))
         return open_stores[-1]
 

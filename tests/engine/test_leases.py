@@ -19,7 +19,7 @@ from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease, RecordBatch, Store
 
-KINDS = ("memory", "jsonl", "sqlite", "postgres")
+KINDS = ("memory", "sqlite", "postgres")
 LONG_S = 3600.0
 """A lease that does not expire in a test."""
 ALIVE, OTHER = name_worker(1), name_worker(2)
@@ -31,7 +31,7 @@ DEAD = ALIVE.replace(":", ":9").replace("/", "9999/")
 def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """A function that opens this test's log in a kind of store, the same one each time."""
     opened: list[Store] = []
-    addresses = {"memory": "memory", "jsonl": f"{tmp_path}/log/", "sqlite": str(tmp_path / "log.db")}
+    addresses = {"memory": "memory", "sqlite": str(tmp_path / "log.db")}
 
     def open_it(kind: str, *, for_reading: bool = False) -> Any:
         if kind == "memory" and opened:

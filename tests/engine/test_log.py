@@ -16,7 +16,7 @@ from toolchart.engine.log.replay import read_chain, replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
-from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ReplayMismatch
+from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ReplayMismatch, SpecError
 
 
 def write_log() -> list[bytes]:
@@ -109,8 +109,9 @@ def test_a_log_that_cannot_be_opened_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(LogUnavailable, match="there is no log"):
         open_store(tmp_path / "none.db", create=False)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(LogUnavailable):
-        open_store(f"{tmp_path}/file/")
+    for folder in (tmp_path, f"{tmp_path}/file/"):
+        with pytest.raises(SpecError, match="is a folder, and a log is a file"):
+            open_store(folder)
     with pytest.raises(LogUnavailable):
         open_store(tmp_path / "file" / "deep.db")
     other = tmp_path / "other.db"

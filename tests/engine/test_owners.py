@@ -24,14 +24,13 @@ from toolchart.states.ports import Store
 WORD, OTHER = "Zaunkoenig", "Rotkehlchen"
 
 
-@pytest.fixture(params=("memory", "sqlite", "jsonl", "postgres"))
+@pytest.fixture(params=("memory", "sqlite", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """An empty store of each kind; the files of it are in a folder `log`."""
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
     else:
-        places = {"memory": "memory", "jsonl": f"{tmp_path}/log/"}
-        address = places.get(request.param, f"{tmp_path}/log/log.db")
+        address = "memory" if request.param == "memory" else f"{tmp_path}/log/log.db"
     opened = open_store(address)
     yield opened
     opened.close()

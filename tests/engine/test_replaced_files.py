@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import threading
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import make_engine
 from postgres_database import create_database
 
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.states.errors import LeaseLost, LogConflict, LogUnavailable
 from toolchart.states.ports import Lease, RecordBatch
@@ -230,72 +227,6 @@ def test_checkpoints_of_anybody_are_no_replacement(tmp_path: Path) -> None:
         store.check_place()
         assert store.read_last_line(f"c{number}") == (399, LINE)
         store.close()
-
-
-# -- JSON Lines ------------------------------------------------------------------------------------
-
-
-def move_file(folder: Path, backup: Path) -> None:
-    """`mv backup/c.jsonl log/c.jsonl`; a hard link keeps the old file alive."""
-    os.link(folder / "c.jsonl", folder.with_name("linked"))
-    (backup / "c.jsonl").rename(folder / "c.jsonl")
-
-
-def copy_file(folder: Path, backup: Path) -> None:
-    """`cp backup/c.jsonl log/c.jsonl`."""
-    shutil.copyfile(backup / "c.jsonl", folder / "c.jsonl")
-
-
-def remove_file(folder: Path, backup: Path) -> None:
-    """`rm log/c.jsonl`."""
-    (folder / "c.jsonl").unlink()
-
-
-def swap_folders(folder: Path, backup: Path) -> None:
-    """`mv log old; mv backup log`."""
-    folder.rename(folder.with_name("old"))
-    backup.rename(folder)
-
-
-@pytest.mark.parametrize("restore", [move_file, copy_file, remove_file, swap_folders])
-def test_a_replaced_conversation_is_refused(tmp_path: Path, restore: Restore) -> None:
-    """An engine whose files were replaced by earlier ones acknowledges no further turn, and adds nothing to
-    them; neither does it begin another conversation. A new engine goes on from what stands there."""
-    folder, backup = tmp_path / "log", tmp_path / "backup"
-    engine = make_engine([str(number) for number in range(9)], log=f"{folder}/")
-    engine.run("a", conversation="c")
-    shutil.copytree(folder, backup)
-    engine.run("b", conversation="c")
-    engine.run("b", conversation="c")
-    restore(folder, backup)
-    before = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
-    for name in ("c", "c", "new"):
-        with pytest.raises(LogUnavailable, match="while it was in use"):
-            engine.run("c", conversation=name)
-    assert {path.name: path.read_bytes() for path in folder.glob("*.jsonl")} == before
-    engine.close()
-    (folder / "c.lease").unlink(missing_ok=True)  # as if the process of the first engine had ended
-    with make_engine(["again"], log=f"{folder}/") as again:
-        assert again.run("d", conversation="c").content == "again"
-
-
-def test_erasing_and_pruning_by_others_are_no_replacement(tmp_path: Path) -> None:
-    """A store that has a file open goes on where another one has written it anew, shorter, or deleted it."""
-    store, other = JsonlStore(tmp_path), JsonlStore(tmp_path)
-
-    def append(name: str, seq: int) -> object:
-        """Append one record under a lease."""
-        lease = store.acquire_lease(name, "host:1", 30)
-        (fault,) = store.append_many([RecordBatch(name, seq, [LINE], lease)])
-        store.release_lease(lease, is_open=False)
-        return fault
-
-    assert [append("c", seq) for seq in range(3)] == [None] * 3
-    other.rewrite_lines(RecordBatch("c", 3, [b'{"erased":1}']), {0: b"{}", 1: b"{}"})
-    assert append("c", 4) is None
-    other.delete("c")
-    assert append("c", 0) is None
-    store.check_place()
 
 
 # -- PostgreSQL ------------------------------------------------------------------------------------

@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 import strangers_verifier as stranger
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from golden_logs import list_golden_logs, load_golden_store, read_golden_log, split_conversations
 from written_logs import write_conversation
 
 from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.seal import encode_seal, find_lost_records, read_seal, write_seal
 from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.record_file import iterate_file_lines
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.tools.signing_keys import format_public_key
 
 AT = "2026-01-01T00:00:00.000Z"
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-LOGS = Path(__file__).resolve().parents[1] / "logs"
 
 
 def write_log(names: str = "abc") -> MemoryStore:
@@ -151,17 +152,25 @@ def test_other_files_are_no_seal(data: bytes, tmp_path: Path) -> None:
 # -- the stranger ----------------------------------------------------------------------------------
 
 
-def test_the_stranger_checks_the_committed_logs() -> None:
-    """The verifier of a stranger accepts every committed log, and finds a changed byte in each."""
-    for path in sorted(LOGS.rglob("*.jsonl")):
-        lines = path.read_bytes().splitlines()
+def test_the_stranger_checks_exported_logs(tmp_path: Path) -> None:
+    """The verifier of a stranger accepts exports of golden logs, and finds changed and missing records."""
+    path = tmp_path / "log.jsonl"
+    for name in list_golden_logs()[::10]:
+        store = load_golden_store(split_conversations(read_golden_log(name)))
+        lines = list(iterate_file_lines(store, store.list_conversations()))
+        path.write_bytes(b"".join(lines))
         stranger.check_file(path)
-        for seq in (0, len(lines) - 1):
-            changed = lines[seq].replace(b'"turn":', b'"turn":1', 1)
+        for place in (1, len(lines) - 1):
+            changed = lines[place].replace(b'"turn":', b'"turn":1', 1)
+            path.write_bytes(b"".join([*lines[:place], changed, *lines[place + 1 :]]))
             with pytest.raises(ValueError, match="was changed"):
-                stranger.check_records([*lines[:seq], changed, *lines[seq + 1 :]])
+                stranger.check_file(path)
+        path.write_bytes(b"".join(lines[:-1]))
+        with pytest.raises(ValueError, match="records are missing"):
+            stranger.check_file(path)
+        path.write_bytes(b"".join([lines[0], *lines[2:]]))
         with pytest.raises(ValueError, match="does not follow"):
-            stranger.check_records(lines[1:])
+            stranger.check_file(path)
 
 
 def test_the_stranger_checks_erased_records() -> None:

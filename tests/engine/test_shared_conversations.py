@@ -29,7 +29,7 @@ from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 
 DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
-KINDS = ("memory", "jsonl", "sqlite")
+KINDS = ("memory", "sqlite")
 
 
 def make_approving_engine(log: Any, **changes: Any) -> Engine:
@@ -43,7 +43,7 @@ def make_approving_engine(log: Any, **changes: Any) -> Engine:
 
 def make_address(kind: str, folder: Path) -> Any:
     """The address of a log, or the store itself in memory."""
-    return {"memory": open_store("memory"), "jsonl": f"{folder}/log/", "sqlite": str(folder / "log.db")}[kind]
+    return open_store("memory") if kind == "memory" else str(folder / "log.db")
 
 
 def call_in_threads(engine: Engine, call: Callable[[str, str], Any]) -> dict[int, str]:

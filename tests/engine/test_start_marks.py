@@ -83,15 +83,14 @@ def test_a_queued_payment_is_not_marked(tmp_path: Path) -> None:
     assert counts["succeeded"] == 8 - counts["interrupted"]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
-def test_kill_and_resume_payments(kind: str, tmp_path: Path) -> None:
+def test_kill_and_resume_payments(tmp_path: Path) -> None:
     """Invariant 5: killed at any commit or in any payment, none is lost or doubled, and none without a mark
     is `interrupted`."""
     chance, counts = random.Random(20261123), Counter[str]()
     for turn in range(choose_count(short=24, long=600)):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        log = str(folder / "log.db") if kind == "sqlite" else f"{folder}/log/"
+        log = str(folder / "log.db")
         flow = chance.choice(FLOWS)
         payment = f"{chance.choice(('pay', 'pay', 'look'))}{chance.randrange(2)}{chance.randrange(4)}"
         place = chance.choice((Place(commit=chance.randrange(24)), Place(payment=payment)))

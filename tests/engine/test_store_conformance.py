@@ -35,18 +35,6 @@ class TestSqlite(StoreConformance):
         return open_store_for_reading(folder / "log.db")
 
 
-class TestJsonl(StoreConformance):
-    """The JSONL store."""
-
-    def open(self, folder: Path, **options: Any) -> Any:
-        """A log in a folder."""
-        return open_store(f"{folder}/log/", **options)
-
-    def open_for_reading(self, folder: Path) -> Any:
-        """The same log, for reading."""
-        return open_store_for_reading(f"{folder}/log/")
-
-
 class TestPostgres(StoreConformance):
     """The PostgreSQL store."""
 

@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ from postgres_database import create_database
 from store_histories import START, Operation, Rules, find_order
 from store_simulator import KINDS, BrokenHistory, Simulator, run_served_history
 
-from toolchart.engine.log.stores import base, jsonl, jsonl_files, open_store, sqlite
+from toolchart.engine.log.stores import base, open_store, sqlite
 from toolchart.engine.log.stores.base import StoreBase, ValueCheck
-from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
-from toolchart.states.errors import LogBusy, LogUnavailable, StorageFailure
+from toolchart.states.errors import LogBusy
 from toolchart.states.ports import Lease, RecordBatch
 
 SEEDS = choose_count(short=200, long=20_000)
@@ -110,18 +109,11 @@ def _give_token_again(lease: Lease | None, *arguments: Any) -> Lease:
 
 
 def _never_fits(self: ValueCheck, data: bytes | None) -> bool:
+    """A faulty store: it compares no values."""
     return True
 
 
-def _skip(*_: Any, **__: Any) -> None:
-    """A faulty store: it leaves out a step."""
-
-
-_commit_jsonl, _commit_sqlite = JsonlStore.commit, SqliteStore.commit
-
-
-def _commit_jsonl_unsynced(self: JsonlStore, changes: Any, **options: Any) -> Any:
-    return _commit_jsonl(self, changes, **options | {"sync": False})
+_commit_sqlite = SqliteStore.commit
 
 
 def _commit_sqlite_unsynced(self: SqliteStore, changes: Any, **options: Any) -> Any:
@@ -132,26 +124,13 @@ FAULTS: dict[str, tuple[str, Any, str, Any]] = {
     "append ignores the token": ("memory", StoreBase, "_build_change", _append_under_any_token),
     "renewal compares nothing": ("memory", StoreBase, "renew_leases", _renew_without_comparing),
     "token comes again after a release": ("memory", base, "build_next_lease", _give_token_again),
-    "a JSONL record is acknowledged before it is synced": (
-        "jsonl",
-        JsonlStore,
-        "commit",
-        _commit_jsonl_unsynced,
-    ),
     "a SQLite record is acknowledged before it is synced": (
         "sqlite",
         SqliteStore,
         "commit",
         _commit_sqlite_unsynced,
     ),
-    "names of files are not synced": ("jsonl", JsonlStore, "_sync_names", _skip),
-    "a JSONL store compares no values": ("jsonl", ValueCheck, "fits", _never_fits),
-    "lines of one change do not say that more follow": (
-        "jsonl",
-        jsonl,
-        "join_lines",
-        lambda lines: b"\n".join(lines) + b"\n",
-    ),
+    "no value is compared": ("sqlite", ValueCheck, "fits", _never_fits),
 }
 """By name: the kind of store, and what is put in the place of what. The first three are those of the
 model."""
@@ -221,55 +200,6 @@ def build_line(seq: int, filler: int = 0) -> bytes:
     return b'{"seq":%d,"text":"%b","hash":"%064x"}' % (seq, b"x" * filler, seq)
 
 
-def test_a_change_of_several_lines_is_there_as_a_whole(tmp_path: Path) -> None:
-    """JSONL: wherever the write of a change of several lines is cut, none of them counts, nor what came with
-    them; reading, going on and listing see the records before it."""
-    first, second = [build_line(0), build_line(1, 30)], [build_line(2), build_line(3, 50), build_line(4)]
-    whole = JsonlStore(tmp_path / "whole")
-    whole.append("c", 0, first)
-    size = (tmp_path / "whole" / "c.jsonl").stat().st_size
-    whole.append("c", 2, second)
-    data = (tmp_path / "whole" / "c.jsonl").read_bytes()
-    assert list(whole.read_lines("c")) == [*first, *second]
-    assert list(whole.read_lines("c", 3)) == second[1:]
-    assert whole.read_last_line("c") == (4, second[-1])
-    for cut in range(0, len(data), 5):
-        folder = tmp_path / str(cut)
-        folder.mkdir()
-        (folder / "c.jsonl").write_bytes(data[:cut])
-        store = JsonlStore(folder)
-        expected = first if cut >= size else []
-        assert list(store.read_lines("c")) == expected, cut
-        assert store.read_last_line("c") == ((1, first[1]) if expected else None), cut
-        assert list(store.list_conversations()) == (["c"] if expected else []), cut
-        store.append("c", len(expected), [build_line(len(expected))])
-        assert [*store.read_lines("c")][len(expected) :] == [build_line(len(expected))], cut
-        store.close()
-
-
-def test_a_crash_before_the_first_record_is_no_damage(tmp_path: Path) -> None:
-    """JSONL: a process that died between the checkpoint of a first record and the record leaves a line that
-    does not count: `verify` finds no damage."""
-    store = JsonlStore(tmp_path / "log")
-    lease = store.acquire_lease("c", WORKER, 60)
-    assert store.append_many([RecordBatch("c", 0, [build_line(0)], lease, (0, b"{}"))]) == [None]
-    (tmp_path / "log" / "c.jsonl").unlink()
-    assert list(JsonlStore(tmp_path / "log").check_storage()) == []
-
-
-def test_a_checkpoint_that_is_not_kept_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JSONL: `write_checkpoint` raises where the disk is full, as its promise says."""
-    store = JsonlStore(tmp_path / "log")
-    store.append("c", 0, [build_line(0)])
-    monkeypatch.setattr(jsonl, "write_at", _raise_full)
-    with pytest.raises(LogUnavailable, match="No space left"):
-        store.write_checkpoint("c", 0, b"{}")
-
-
-def _raise_full(*_: Any) -> None:
-    raise OSError(28, "No space left on device")
-
-
 def test_a_worker_keeps_a_lease_only_that_it_has() -> None:
     """Where another worker takes the lease while one looks into the inbox to give it back, that one is told
     that it need not stay for the entries there."""
@@ -286,172 +216,6 @@ def test_a_worker_keeps_a_lease_only_that_it_has() -> None:
 
     store.list_values = look_late  # type: ignore[method-assign]
     assert store.release_lease(lease, is_open=True)
-
-
-def _fail_once(calls: list[int]) -> Callable[[int], OSError | None]:
-    """A sync that fails the first time."""
-
-    def sync(handle: int) -> OSError | None:
-        calls.append(handle)
-        return OSError(5, "Input/output error") if len(calls) == 1 else None
-
-    return sync
-
-
-def test_what_was_not_synced_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JSONL: an entry whose sync has failed is not in the inbox afterwards: the next one stands in its
-    place, and not behind bytes that the disk may not have. A lease whose sync has failed is written anew by
-    the next commit."""
-    store = JsonlStore(tmp_path / "log")
-    monkeypatch.setattr(jsonl, "_sync_file", _fail_once([]))
-    with pytest.raises(LogUnavailable):
-        store.post("c", "lost", b"1")
-    assert store.post("c", "kept", b"2")
-    assert [entry.key for entry in store.read_inbox(["c"])] == ["kept"]
-    lease = store.acquire_lease("c", WORKER, 60)
-    before = os.stat(tmp_path / "log" / "c.lease").st_ino
-    batch = RecordBatch("c", 0, [build_line(0)], lease)
-    monkeypatch.setattr(jsonl, "_sync_file", _fail_once([]))
-    assert [type(fault) for fault in store.append_many([batch])] == [StorageFailure]
-    assert os.stat(tmp_path / "log" / "c.lease").st_ino == before
-    assert store.append_many([batch]) == [None]
-    assert os.stat(tmp_path / "log" / "c.lease").st_ino != before
-
-
-def test_an_entry_that_was_read_before_it_was_durable_takes_no_other_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSONL: a worker reads an entry whose sync then fails, so that it is cut off and another entry gets its
-    number. The record that the worker makes from the first one takes that one alone: the other one still
-    waits, and the key of the first one stays known, so it does not come twice."""
-    store, worker = JsonlStore(tmp_path / "log"), JsonlStore(tmp_path / "log")
-    lease = worker.acquire_lease("c", WORKER, 60)
-    seen: list[Any] = []
-
-    def look_and_fail(handle: int) -> OSError | None:
-        if not seen:
-            seen.extend(worker.read_inbox(["c"]))
-            return OSError(5, "Input/output error")
-        return None
-
-    monkeypatch.setattr(jsonl, "_sync_file", look_and_fail)
-    with pytest.raises(LogUnavailable):
-        store.post("c", "lost", b"1")
-    assert [entry.key for entry in seen] == ["lost"], "readers do not wait for the disk"
-    assert store.post("c", "kept", b"2")
-    taken = [entry.key for entry in seen]
-    assert worker.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=taken)]) == [None]
-    assert [entry.key for entry in worker.read_inbox(["c"])] == ["kept"]
-    assert not store.post("c", "lost", b"1")
-
-
-def test_no_line_follows_one_whose_record_cannot_be_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSONL: a dead worker has taken an entry with a record that may not be on the disk. Where it cannot be
-    synced, nothing is written behind the line that names it: else that line would count without its record,
-    and the entry would be lost."""
-    folder = tmp_path / "log"
-    dead = JsonlStore(folder)
-    lease = dead.acquire_lease("c", WORKER, 60)
-    dead.post("c", "key", b"yes")
-    assert dead.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=["key"])]) == [None]
-    before = (folder / "c.inbox").read_bytes()
-    record = os.stat(folder / "c.jsonl").st_ino
-
-    def fail(handle: int) -> OSError | None:
-        return OSError(5, "Input/output error") if os.fstat(handle).st_ino == record else None
-
-    monkeypatch.setattr(jsonl, "_sync_file", fail)
-    with pytest.raises(LogUnavailable):
-        JsonlStore(folder).post("c", "other", b"no")
-    assert (folder / "c.inbox").read_bytes() == before
-    monkeypatch.setattr(jsonl, "_sync_file", lambda handle: None)
-    monkeypatch.setattr(jsonl, "sync_folder", _raise_full)  # the file of the record may be a new one
-    with pytest.raises(LogUnavailable):
-        JsonlStore(folder).post("c", "other", b"no")
-    assert (folder / "c.inbox").read_bytes() == before
-
-
-def test_a_second_entry_is_refused_for_a_durable_one_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSONL: where an entry stands in the file, a second one with its key is refused once the first one is on
-    the disk: its process may have died before it was. Where it cannot be, the second one fails."""
-    JsonlStore(tmp_path / "log").post("c", "key", b"1")
-    inbox = os.stat(tmp_path / "log" / "c.inbox").st_ino
-    steps: list[int] = []
-    monkeypatch.setattr(jsonl.os, "fdatasync", lambda handle: steps.append(os.fstat(handle).st_ino))
-    assert not JsonlStore(tmp_path / "log").post("c", "key", b"1")
-    assert steps == [inbox]
-
-    def fail(handle: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(jsonl.os, "fdatasync", fail)
-    with pytest.raises(LogUnavailable):
-        JsonlStore(tmp_path / "log").post("c", "key", b"1")
-
-
-def test_what_is_cut_off_is_gone_before_it_is_written_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSONL: a line of a journal whose record is missing is longer than the one that takes its place. The cut
-    is durable before that is written: else a loss of power could leave the end of the long one behind the
-    short one."""
-    folder = tmp_path / "log"
-    store = JsonlStore(folder)
-    lease = store.acquire_lease("c", WORKER, 60)
-    store.post("c", "key", b"yes")
-    assert store.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=["key"])]) == [None]
-    (folder / "c.jsonl").unlink()
-    steps: list[tuple[str, int]] = []
-    cut, sync, write = os.ftruncate, os.fdatasync, os.pwrite
-    inbox = os.stat(folder / "c.inbox").st_ino
-
-    def note(name: str, do: Any) -> Any:
-        def call(handle: int, *arguments: Any) -> Any:
-            if os.fstat(handle).st_ino == inbox:
-                steps.append(name)
-            return do(handle, *arguments)
-
-        return call
-
-    monkeypatch.setattr(jsonl_files.os, "ftruncate", note("cut", cut))
-    monkeypatch.setattr(jsonl_files.os, "fdatasync", note("sync", sync))
-    monkeypatch.setattr(jsonl_files.os, "pwrite", note("write", write))
-    assert JsonlStore(folder).post("c", "new", b"")
-    assert steps == ["cut", "sync", "write", "sync"]
-
-
-def test_pages_that_never_came_to_the_disk_are_no_damage(tmp_path: Path) -> None:
-    """JSONL: after a failed sync and a loss of power the last change can lack pages, which read as zeros. It
-    does not count, whichever of its bytes these are; the same zeros before a line that counts are damage."""
-    first, second = [build_line(0)], [build_line(1, 30), build_line(2, 50)]
-    whole = JsonlStore(tmp_path / "whole")
-    whole.append("c", 0, first)
-    size = (tmp_path / "whole" / "c.jsonl").stat().st_size
-    whole.append("c", 1, second)
-    data = (tmp_path / "whole" / "c.jsonl").read_bytes()
-    for start in range(size, len(data) - 1, 7):
-        for stop in (start + 1, len(data) - 1):
-            torn = data[:start] + bytes(stop - start) + data[stop:]
-            folder = tmp_path / f"{start}-{stop}"
-            folder.mkdir()
-            (folder / "c.jsonl").write_bytes(torn)
-            store = JsonlStore(folder)
-            assert list(store.read_lines("c")) == first, (start, stop)
-            assert store.read_last_line("c") == (0, first[0])
-            store.append("c", 1, [build_line(1)])
-            assert list(store.read_lines("c")) == [*first, build_line(1)]
-            (folder / "c.jsonl").write_bytes(torn + build_line(3) + b"\n")
-            assert any(b"\0" in line for line in JsonlStore(folder).read_lines("c"))
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "c.jsonl").write_bytes(bytes(20) + b"}\n")
-    (alone / "c.inbox").write_bytes(bytes(20) + b"}\n")
-    assert list(JsonlStore(alone).list_conversations()) == []
-    assert JsonlStore(alone).read_inbox(["c"]) == []
 
 
 def test_the_write_ahead_log_is_written_again_after_a_failure(
@@ -536,29 +300,6 @@ def test_the_last_connection_writes_the_log_back(tmp_path: Path) -> None:
     store.close()
     assert not (tmp_path / "log.db-wal").exists()
     assert len(list(SqliteStore(tmp_path / "log.db").read_lines("c"))) == 1
-
-
-def test_who_goes_on_makes_durable_what_a_dead_worker_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """JSONL: whoever writes after a line that came with a record of another process waits for that one too,
-    and for the names of the files in the folder: that process may have died before it did."""
-    folder = tmp_path / "log"
-    first = JsonlStore(folder)
-    lease = first.acquire_lease("c", WORKER, 60)
-    first.post("c", "key", b"yes")
-    (entry,) = first.read_inbox(["c"])
-    assert first.append_many([RecordBatch("c", 0, [build_line(0)], lease, taken=[entry.key])]) == [None]
-    synced: set[int] = set()
-    monkeypatch.setattr(jsonl, "_sync_file", lambda handle: synced.add(os.fstat(handle).st_ino))
-    monkeypatch.setattr(jsonl, "sync_folder", lambda place: synced.add(os.stat(place).st_ino))
-    second = JsonlStore(folder)
-    assert second.post("c", "other", b"no")
-    files = [folder, folder / "c.jsonl", folder / "c.inbox"]
-    assert synced == {os.stat(path).st_ino for path in files}
-    synced.clear()
-    assert second.post("c", "third", b"no")
-    assert synced == {os.stat(folder / "c.inbox").st_ino}, "once is enough"
 
 
 def test_a_lease_is_kept_for_an_entry_also_where_that_has_to_wait() -> None:

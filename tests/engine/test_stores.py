@@ -17,14 +17,12 @@ from postgres_database import create_database
 
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.jsonl import JsonlStore
-from toolchart.engine.log.stores.jsonl_files import join_lines
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import Store
 
-KINDS = ("memory", "sqlite", "jsonl", "postgres")
+KINDS = ("memory", "sqlite", "postgres")
 
 POOLED = "postgres behind PgBouncer"
 """Its sessions are lent for one transaction, to whoever asks."""
@@ -40,9 +38,7 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     pooled: list[str] = []
 
     def open_fresh_store(kind: str, **options: Any) -> Store:
-        address = {"memory": "memory", "sqlite": str(tmp_path / "log.db"), "jsonl": f"{tmp_path}/log/"}.get(
-            kind
-        )
+        address = "memory" if kind == "memory" else str(tmp_path / "log.db")
         if kind == "memory" and open_stores:
             return open_stores[0]
         if kind == "postgres":
@@ -144,26 +140,6 @@ def test_checkpoints_are_kept_beside_the_records(kind: str, open_log: Callable[.
     assert list(reopened.list_conversations()) == ["d/../e.x"]
 
 
-def test_a_cut_file_is_not_read_from_the_wrong_byte(tmp_path: Path) -> None:
-    """JSONL: where records were lost and written anew, the bytes that old checkpoints name are not used."""
-    store = JsonlStore(tmp_path / "log")
-    for seq in range(3):
-        store.append("c", seq, [b'{"seq":%d,"text":"first"}' % seq])
-        store.write_checkpoint("c", seq, b"{}")
-    path = tmp_path / "log" / "c.jsonl"
-    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
-    other = JsonlStore(tmp_path / "log")
-    other.append("c", 1, [b'{"seq":1,"text":"another, longer text"}', b'{"seq":2,"text":"end"}'])
-    lines = [
-        b'{"seq":0,"text":"first"}',
-        b'{"seq":1,"text":"another, longer text"}',
-        b'{"seq":2,"text":"end"}',
-    ]
-    for start in range(4):
-        assert list(JsonlStore(tmp_path / "log").read_lines("c", start)) == lines[start:]
-    assert JsonlStore(tmp_path / "log").read_last_line("c") == (2, lines[2])
-
-
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_of_two_writers_one_wins(kind: str, open_log: Callable[..., Store]) -> None:
     """Of several writers that append record N exactly one succeeds; the others get LogConflict."""
@@ -222,19 +198,6 @@ def test_two_commits_an_iteration(kind: str, open_log: Callable[..., Store]) -> 
     ]
 
 
-def test_an_incomplete_last_line_is_cut_off(tmp_path: Path) -> None:
-    """JSONL: an incomplete last line is not read, and the next append cuts it off."""
-    store, lines = JsonlStore(tmp_path / "log"), write_log()
-    store.append("c", 0, lines[:3])
-    path = tmp_path / "log" / "c.jsonl"
-    with path.open("ab") as file:
-        file.write(lines[3][:40])
-    reopened_store = JsonlStore(tmp_path / "log")
-    assert list(reopened_store.read_lines("c")) == lines[:3]
-    reopened_store.append("c", 3, lines[3:])
-    assert path.read_bytes() == join_lines(lines[:3]) + join_lines(lines[3:])
-
-
 def test_a_broken_connection_is_opened_again(
     open_log: Callable[..., Store], postgres: str, tmp_path: Path
 ) -> None:
@@ -255,27 +218,26 @@ def test_a_broken_connection_is_opened_again(
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     """An append to a full disk fails, and all acknowledged records stay intact."""
-    store = JsonlStore(tmp_path / "log")
+    store = open_store(tmp_path / "log.db")
     lines = write_log()
     store.append("c", 0, lines[:2])
     with pytest.raises(LogUnavailable):
-        _append_with_file_size_limit(store, "c", 2, lines[2:], 100)
+        _append_with_file_size_limit(store, tmp_path / "log.db-wal", 2, lines[2:], 100)
     assert list(store.read_lines("c")) == lines[:2]
     store.append("c", 2, lines[2:])
     assert list(store.read_lines("c")) == lines
 
 
-def _append_with_file_size_limit(store: Store, conversation: str, first: int, lines: Any, spare: int) -> None:
+def _append_with_file_size_limit(store: Store, path: Path, first: int, lines: Any, spare: int) -> None:
     """Append under a file size limit, which behaves like a full disk."""
     import resource
     import signal
 
-    path = store._build_path(conversation)  # type: ignore[attr-defined]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + spare, limits[1]))
     try:
-        store.append(conversation, first, lines)
+        store.append("c", first, lines)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)

@@ -85,10 +85,9 @@ def test_a_message_while_a_call_waits_is_kept_and_is_part_of_the_next_request(ch
         list(replay_conversation(engine.store, "c"))
 
 
-@pytest.mark.parametrize("store", ["log.db", "log.jsonl"])
-def test_messages_are_kept_in_their_order_by_several_processes(store: str, tmp_path: Path) -> None:
+def test_messages_are_kept_in_their_order_by_several_processes(tmp_path: Path) -> None:
     """S5.5: each engine on the log may take a message; the model reads all of them, in order, once."""
-    log = tmp_path / store
+    log = tmp_path / "log.db"
     with make_waiting_engine(log=log) as engine:
         first = engine.run("go", conversation="c")
     for text in ("one", "two"):
@@ -364,14 +363,11 @@ HANDING_OVER = {
 }
 
 
-@pytest.mark.parametrize("store", ["log.db", "log.jsonl"])
-def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(
-    store: str, tmp_path: Path
-) -> None:
+def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(tmp_path: Path) -> None:
     """S5.5: a sub-agent has taken the conversation over and waits for a decision. Its next request has the
     message, once; the conversation itself keeps it too, as for a turn that runs."""
     effects = {"hand_over": {"run_agent": {"chart": "approval", "history": "all"}}}
-    with make_waiting_engine("both", chart=HANDING_OVER, effects=effects, log=tmp_path / store) as engine:
+    with make_waiting_engine("both", chart=HANDING_OVER, effects=effects, log=tmp_path / "log.db") as engine:
         first = engine.run("go", conversation="c")
         kept = engine.run("and hurry", conversation="c")
         assert "the message waits for the decision on 'echo'" in kept.warnings[-1]

@@ -244,7 +244,7 @@ GROUPS: dict[str, Group] = {
     "stores": Group(
         modules=(
             *("engine/log/leases.py", "engine/log/group_commit.py", "engine/log/stores/base.py"),
-            *("engine/log/stores/sql.py", "engine/log/stores/sqlite.py", "engine/log/stores/jsonl.py"),
+            *("engine/log/stores/sql.py", "engine/log/stores/sqlite.py"),
             *("engine/log/stores/memory.py", "engine/log/verify.py"),
         ),
         share=12,
@@ -254,7 +254,6 @@ GROUPS: dict[str, Group] = {
             "engine/test_stores.py",
             "engine/test_leases.py",
             "engine/test_group_commit.py",
-            "engine/test_jsonl_files.py",
             "engine/test_checkpoints.py",
             "engine/test_tampering.py",
             "engine/test_verify_stores.py",

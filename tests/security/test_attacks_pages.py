@@ -159,11 +159,10 @@ async def test_no_text_imitates_an_event_of_a_stream() -> None:
     ["../secret", "/etc/passwd", "a/../../secret", "..\\secret", "%2e%2e%2fsecret", "c1\0", "~", "...."],
 )
 async def test_no_conversation_leads_out_of_the_log(name: str, tmp_path: Path) -> None:
-    """A log of files takes any id, and reads and writes nothing outside of its folder."""
-    for file in ("secret", "secret.jsonl"):
-        (tmp_path / file).write_text('{"seq":0,"planted":1}\n')
+    """A log takes any id, and reads and writes nothing outside of its own files."""
+    (tmp_path / "secret").write_text('{"seq":0,"planted":1}\n')
     before = sorted(path.name for path in tmp_path.iterdir())
-    store = open_store(f"{tmp_path / 'log'}/")
+    store = open_store(tmp_path / "log" / "log.db")
     async with open_client(make_site(make_engine(["hello"], log=store))) as client:
         seen = []
         for path in (f"/api/conversations/{quote(name, safe='')}", f"/conversations/{quote(name, safe='')}"):

@@ -171,13 +171,13 @@ def test_a_refusal_writes_nothing(canaries: Canaries) -> None:
     assert canaries.find_started() == ["touched"]
 
 
-@pytest.fixture(params=("sqlite", "jsonl", "postgres"))
+@pytest.fixture(params=("sqlite", "postgres"))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A log in each kind of store."""
     if request.param == "postgres":
         address = create_database(request.getfixturevalue("postgres"), tmp_path)
     else:
-        address = f"{tmp_path}/log/" if request.param == "jsonl" else str(tmp_path / "log.db")
+        address = str(tmp_path / "log.db")
     opened = open_store(address, durable=False)
     yield opened
     opened.close()

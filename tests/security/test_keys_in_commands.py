@@ -274,10 +274,10 @@ def test_reading_a_log_strikes_what_it_holds(
     monkeypatch.chdir(tmp_path)
     messages = [{"role": "user", "content": f"use {KEY}"}, {"role": "assistant", "content": KEY}]
     lines = import_messages(messages, "a", "2026-01-01T00:00:00Z", "chat.json")
-    store = open_store("log.jsonl")
+    store = open_store("log.db")
     store.append("a", 0, lines)
     store.close()
     monkeypatch.setenv("BOX_API_KEY", KEY)
-    outputs = _make_runner(capsys)((*words, "--log", "log.jsonl"))
+    outputs = _make_runner(capsys)((*words, "--log", "log.db"))
     assert find_key(tmp_path / "none", *outputs) == []
     assert find_key(tmp_path)

@@ -1,6 +1,6 @@
 """Simulates histories of the stores, seed by seed: `python tests/soak/histories.py COUNT [FIRST_SEED]`.
 
-Each seed is one history (`tests/support/store_simulator.py`): workers on the memory, the JSONL or the SQLite
+Each seed is one history (`tests/support/store_simulator.py`): workers on the memory or the SQLite
 store with clocks that differ, pauses, kills, full disks, failed syncs and losses of power. Each must be
 linearizable, and lose nothing that was acknowledged. With `--results` what was found is kept in a file, a
 line for each hundred seeds, and a later call goes on after those that are in it. The script exits with 1

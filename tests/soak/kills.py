@@ -11,7 +11,7 @@ seed is kept, and a later call goes on after those that are in the file, so a ru
 - `calls`: one call after the other, killed at any instant
 - `deadlines`: each call waits for an approval that comes in time or too late
 
-SQLite, JSONL and PostgreSQL take turns. The script ends at the first fault.
+SQLite and PostgreSQL take turns. The script ends at the first fault.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import killed_payments
 import killed_process
 from postgres_database import create_database
 
-MAX_RUN_S = {"sqlite": 0.03, "jsonl": 0.03, "postgres": 0.12}
+MAX_RUN_S = {"sqlite": 0.03, "postgres": 0.12}
 """How long a run takes at most before it is killed: about as long as it would need."""
 
 COMMITS = 24
@@ -49,10 +49,7 @@ Address = Callable[[str, Path], str]
 
 def addresses(folder: Path, stores: list[str]) -> tuple[list[str], Address, Callable[[], None]]:
     """The kinds of log that can be tried here, the log of a kind in a folder, and how to end."""
-    builders: dict[str, Callable[[Path], str]] = {
-        "sqlite": lambda place: str(place / "log.db"),
-        "jsonl": lambda place: f"{place}/log/",
-    }
+    builders: dict[str, Callable[[Path], str]] = {"sqlite": lambda place: str(place / "log.db")}
     ends: list[Callable[[], None]] = []
     if "postgres" in stores:
         with contextlib.suppress(ImportError):  # without its package there is no PostgreSQL
@@ -163,7 +160,7 @@ def main() -> None:
     parser.add_argument("count", type=int)
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("--results", type=Path)
-    parser.add_argument("--stores", default="sqlite,jsonl,postgres", help="those that take turns")
+    parser.add_argument("--stores", default="sqlite,postgres", help="those that take turns")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     started = time.monotonic()

@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=900, help="of killing, for each store")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--store", choices=["sqlite", "jsonl", "postgres"])
+    parser.add_argument("--store", choices=["sqlite", "postgres"])
     options = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)  # a fork beside the server's threads
     with tempfile.TemporaryDirectory() as name:

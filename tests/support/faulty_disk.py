@@ -7,9 +7,9 @@ up to some byte. Names of files (created, replaced, deleted) are as they were at
 or at some moment since. After a failed sync nobody knows what is on the disk, and no later sync makes it up:
 the system counts these pages as clean.
 
-The JSONL store reaches its files through `os` (`SimulatedOs`). SQLite does through a VFS, so `SqliteDisk`
-registers one that hands writes, syncs and deletions to the `Disk` and everything else to the one of the
-system.
+SQLite reaches its files through a VFS, so `SqliteDisk` registers one that hands writes, syncs and deletions
+to the `Disk` and everything else to the one of the system. The store itself writes `-wal` again after a
+failed sync, through `os` (`SimulatedOs`).
 """
 
 from __future__ import annotations
@@ -132,10 +132,6 @@ class Disk:
         """Note that a file was created, renamed or deleted."""
         self._kept_names.append(dict(self.names))
 
-    def sync_names(self) -> None:
-        """Make the names durable."""
-        self._kept_names = [dict(self.names)]
-
     def keep_name(self, name: str) -> None:
         """Make one name durable, whatever else happens to the others."""
         for names in self._kept_names:
@@ -190,15 +186,14 @@ class Disk:
         if self.draw_fault("sync"):
             file.fail_to_sync()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        if not self.draw_fault("skipped sync"):  # a fault of the store, not of the disk
-            file.sync()
+        file.sync()
 
 
 # -- files that are reached by system calls --------------------------------------------------------
 
 
 class SimulatedOs:
-    """The module `os` for the JSONL store: changes of files go through a `Disk`.
+    """The module `os` for the SQLite store: writes and syncs of `-wal` go through a `Disk`.
 
     Args:
         get_disk: the disk of now.
@@ -215,23 +210,10 @@ class SimulatedOs:
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
-    def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
-        """Open a file; a new one is noted."""
-        disk = self._get_disk()
-        if Path(path) == disk.folder or not flags & (os.O_RDWR | os.O_WRONLY):
-            return os.open(path, flags, mode)
-        name = os.path.basename(path)
-        is_new = name not in disk.names
-        if is_new and flags & os.O_CREAT:
-            disk.pass_moment("create")
-        handle = os.open(path, flags, mode)
-        if is_new:
-            disk.names[name] = _File()
-            disk.note_names()
-        self._files[handle] = disk.names[name]
-        self._seen_failures[handle] = disk.names[name].failures
-        if flags & os.O_TRUNC and not is_new:
-            disk.names[name].writes.append([0, None, _PENDING])
+    def open(self, path: Any, flags: int) -> int:
+        """Open a file."""
+        handle, file = os.open(path, flags), self._get_disk().names[os.path.basename(path)]
+        self._files[handle], self._seen_failures[handle] = file, file.failures
         self._set_time(handle)
         return handle
 
@@ -248,54 +230,23 @@ class SimulatedOs:
         finally:
             self._set_time(handle)
 
-    def ftruncate(self, handle: int, length: int) -> None:
-        """Cut a file."""
-        self._get_disk().cut(self._files[handle], length, lambda: os.ftruncate(handle, length))
-        self._set_time(handle)
-
     def fsync(self, handle: int) -> None:
-        """Sync a file, or the folder."""
-        disk = self._get_disk()
-        if handle in self._files:
-            file = self._files[handle]
-            try:
-                disk.sync(file)
-            except OSError:
-                self._seen_failures[handle] = file.failures
-                raise
-            if (
-                self._seen_failures[handle] != file.failures
-            ):  # the system tells each handle of a failure, once
-                self._seen_failures[handle] = file.failures
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            return
-        disk.pass_moment("sync")
-        if not disk.draw_fault("skipped sync"):
-            disk.sync_names()
-
-    fdatasync = fsync
+        """Sync a file."""
+        disk, file = self._get_disk(), self._files[handle]
+        try:
+            disk.sync(file)
+        except OSError:
+            self._seen_failures[handle] = file.failures
+            raise
+        if self._seen_failures[handle] != file.failures:  # the system tells each handle of a failure, once
+            self._seen_failures[handle] = file.failures
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def close(self, handle: int) -> None:
         """Close a file; a dead process does too."""
         self._files.pop(handle, None)
         self._seen_failures.pop(handle, None)
         os.close(handle)
-
-
-def rename(disk: Disk, source: Path, target: Path) -> None:
-    """Put a file in the place of another one."""
-    disk.pass_moment("rename")
-    os.replace(source, target)
-    disk.names[target.name] = disk.names.pop(source.name)
-    disk.note_names()
-
-
-def unlink(disk: Disk, path: Path) -> None:
-    """Delete a file."""
-    disk.pass_moment("delete")
-    os.unlink(path)
-    disk.names.pop(path.name, None)
-    disk.note_names()
 
 
 # -- files of SQLite -------------------------------------------------------------------------------

@@ -16,16 +16,8 @@ Three things are not as in a textbook:
 - After a loss of power the log is as it was after some beginning of the order, in which everything is that
   was acknowledged as durable. Leases and checkpoints are not synced: any earlier one may be back.
 
-A fourth is of the JSONL store alone, whose files everybody can read while a commit waits for the disk
-(`Rules.shows_unsynced`):
-
-- Readers see a change from its write on, before it is durable. Where its sync fails it is cut off again, and
-  until then nobody else writes. Who has died in between has left it: it stands until the power is lost,
-  unless somebody has synced the same file since. And where the disk refuses the cut too, it may be back after
-  a loss of power, under whatever lease there is by then.
-
-And one is of SQLite (`Rules.recovers`): what a worker wrote whole before it died counts from the next opening
-of the log on, where no later commit has been written over it.
+A fourth is of SQLite (`Rules.recovers`): what a worker wrote whole before it died counts from the next
+opening of the log on, where no later commit has been written over it.
 
 Every answer of a lease carries its token, and its times say which clock was read, so the order is found fast.
 """
@@ -89,18 +81,6 @@ class LeaseState(msgspec.Struct, frozen=True):
     """When one that was given back would have ended: who keeps it after all has it until then."""
 
 
-class Unsynced(msgspec.Struct, frozen=True):
-    """A change that a loss of power may take back."""
-
-    name: str = ""
-    """The conversation whose file of records it stands in; empty where it is one of the inbox alone."""
-    records: tuple[int, ...] = ()
-    added: tuple[str, ...] = ()
-    """Entries that it has added."""
-    taken: tuple[str, ...] = ()
-    """Entries that it has taken."""
-
-
 class State(msgspec.Struct, frozen=True):
     """A conversation with its children, as the sequential store has it."""
 
@@ -111,10 +91,6 @@ class State(msgspec.Struct, frozen=True):
     """Key and fate of each entry, in order: `waits`, `taken` by a record, or `dropped`."""
     checkpoints: tuple[tuple[int, int], ...] = ()
     """Record and mark of each checkpoint of the root, the earliest first."""
-    shown: State | None = None
-    """What readers see while a change is written that will be cut off again; None where none is."""
-    unsynced: tuple[Unsynced, ...] = ()
-    """What dead workers have written and nobody has synced."""
     changed: int = 0
     """When the latest operation began that has changed something."""
 
@@ -132,9 +108,6 @@ START = State()
 DONE = -1
 """The phase of an operation after its last step."""
 
-SHOWN, CUT_OFF = 11, 12
-"""The phases of a change that readers see although it fails, and of one that was cut off again."""
-
 
 class Rules(msgspec.Struct, frozen=True):
     """What a sequential store answers.
@@ -145,7 +118,6 @@ class Rules(msgspec.Struct, frozen=True):
             time may have been done: then a lease has skipped a token, and an entry or a record that it is
             refused may be its own.
         knows_clocks: whether the operations have the times that were read.
-        shows_unsynced: whether readers see what is not durable yet.
         recovers: whether what a dead worker has written takes effect when the log is opened next, as in
             SQLite: unless a later commit has taken its place.
     """
@@ -153,7 +125,6 @@ class Rules(msgspec.Struct, frozen=True):
     dead_at: dict[str, int] = {}
     may_repeat: bool = False
     knows_clocks: bool = True
-    shows_unsynced: bool = False
     recovers: bool = False
 
     def list_steps(self, state: State, op: Operation, phase: int) -> Iterator[tuple[State, int]]:
@@ -163,84 +134,13 @@ class Rules(msgspec.Struct, frozen=True):
             for after, new in step(state, op, phase):
                 changed = max(state.changed, op.began) if after != state else state.changed
                 yield replace(after, changed=changed), new
-        elif not self.shows_unsynced:
+        else:
             yield from step(state, op, phase)
-        elif phase == SHOWN:
-            yield replace(state, shown=None), CUT_OFF
-        elif state.shown is not None:
-            # The lock of the folder is held: whoever looks sees what is written, and nobody changes anything.
-            if op.kind in _LOOKING:
-                yield from (
-                    (state, new) for after, new in step(state.shown, op, phase) if after == state.shown
-                )
-            elif op.kind != "post":
-                own = replace(state, shown=None)
-                yield from ((state, new) for after, new in step(own, op, phase) if after == own)
-        elif phase != CUT_OFF:
-            for after, new in step(state, op, phase):
-                yield self._note_sync(state, after, op), new
-                if op.is_durable and op.told != NEVER and new == DONE and after != state:
-                    yield replace(state, shown=after), SHOWN
 
     def may_come(self, state: State, op: Operation, latest: int) -> bool:
         """Whether an operation may take effect after a moment."""
         has_died = op.is_unknown and op.told == NEVER
         return op.ended >= latest or (self.recovers and has_died and state.changed <= op.ended)
-
-    def _note_sync(self, state: State, after: State, op: Operation) -> State:
-        """A state after an operation, with what is not durable of it."""
-        if not op.is_durable:
-            return after
-        name = op.arguments.get("name", "")
-        keys = tuple(op.arguments.get("taken", op.arguments.get("keys", ())))
-        if op.is_unknown and op.told == NEVER:  # its worker has died
-            added = (op.arguments["key"],) if op.kind == "post" else ()
-            taken = tuple(key for key in keys if dict(state.inbox).get(key) == "waits")
-            own = Unsynced(name, tuple(op.arguments.get("records", ())), added, taken)
-            return after if after == state else replace(after, unsynced=(*state.unsynced, own))
-        if op.kind == "append" and op.result is not None and not op.is_unknown:
-            return after  # it was refused
-        writes_inbox = op.kind != "append" or bool(keys)
-        left = tuple(
-            change
-            for change in state.unsynced
-            if not (change.name == name and name)
-            and not (writes_inbox and (not change.name or change.taken or change.added))
-        )
-        return replace(after, unsynced=left)
-
-    def list_survivors(self, state: State) -> Iterator[State]:
-        """What a loss of power may leave of a state: of what is not synced, any part."""
-        yield state
-        for place, change in enumerate(state.unsynced):
-            lines = dict(state.lines)
-            if change.name:
-                whole = lines.get(change.name, ())
-                start = len(whole) - len(change.records)
-                if whole[start:] != change.records:
-                    continue
-                lines[change.name] = whole[:start]
-            inbox = tuple(
-                (key, "waits" if key in change.taken else fate)
-                for key, fate in state.inbox
-                if key not in change.added
-            )
-            left = (*state.unsynced[:place], *state.unsynced[place + 1 :])
-            rest = tuple((name, records) for name, records in sorted(lines.items()) if records)
-            yield from self.list_survivors(replace(state, lines=rest, inbox=inbox, unsynced=left))
-
-    def list_returns(self, state: State, op: Operation, phase: int) -> Iterator[State]:
-        """What a loss of power may leave where a change is back that had failed."""
-        if not (self.shows_unsynced and op.is_durable and op.told != NEVER and phase in (0, CUT_OFF)):
-            return
-        if op.kind == "append":
-            if len(state.get_lines(op.arguments["name"])) == op.arguments["seq"]:
-                for after, _ in self._append_records(
-                    state, op, op.arguments["name"], op.arguments["records"]
-                ):
-                    yield after
-        else:
-            yield from (after for after, _ in getattr(self, f"_{op.kind}")(state, op, 0))
 
     def _is_free(self, lease: LeaseState | None, worker: str, now: float, op: Operation) -> bool:
         if lease is None or lease.worker in ("", worker) or lease.expires <= now or not self.knows_clocks:
@@ -406,10 +306,6 @@ def _is_own(lease: LeaseState | None, op: Operation) -> bool:
     return lease is not None and (lease.token, lease.worker) == op.arguments["lease"]
 
 
-_LOOKING = ("read", "read_inbox", "read_checkpoint", "find_lease", "release")
-"""Kinds of operations that look at values without the lock of the folder, and answer what they see."""
-
-
 class Order(msgspec.Struct):
     """What a search has found."""
 
@@ -487,22 +383,17 @@ class _Search:
 
     def _fits_end(self, state: State) -> bool:
         if self._end is None:
-            return state.shown is None
-        return any(self._is_equal(survivor, self._end) for survivor in self._rules.list_survivors(state))
-
-    @staticmethod
-    def _is_equal(state: State, end: State) -> bool:
-        keys, end_keys = ({key for key, _ in place.inbox} for place in (state, end))
-        return (state.lines, state.list_waiting(), keys) == (end.lines, end.list_waiting(), end_keys)
+            return True
+        keys, end_keys = ({key for key, _ in one.inbox} for one in (state, self._end))
+        return (state.lines, state.list_waiting(), keys) == (
+            self._end.lines,
+            self._end.list_waiting(),
+            end_keys,
+        )
 
     def _list_next(self, place: _Place) -> Iterator[tuple[Operation | None, _Place]]:
         open_ops = [(index, op) for index, op in enumerate(self._ops) if place.phases[index] != DONE]
-        ends = (
-            op.told if place.phases[index] == SHOWN else op.ended
-            for index, op in open_ops
-            if not op.is_unknown or place.phases[index] == SHOWN
-        )
-        earliest_end = min(ends, default=NEVER)
+        earliest_end = min((op.ended for _, op in open_ops if not op.is_unknown), default=NEVER)
         candidates = []
         for index, op in open_ops:
             if op.began > earliest_end:
@@ -513,8 +404,6 @@ class _Search:
             if place.is_cut and op.is_durable and not op.is_unknown:
                 continue
             for state, phase in self._rules.list_steps(place.state, op, place.phases[index]):
-                if phase == SHOWN and op.told < place.latest:
-                    continue
                 phases = (*place.phases[:index], phase, *place.phases[index + 1 :])
                 yield op, _Place(phases, max(place.latest, op.began), state, place.is_cut)
         if self._end is None or any(op.is_durable and not op.is_unknown for _, op in open_ops):
@@ -523,8 +412,3 @@ class _Search:
             return
         if self._fits_end(place.state):
             yield None, _Place(place.phases, place.latest, place.state, is_cut=True)
-        for index, op in open_ops:
-            for state in self._rules.list_returns(place.state, op, place.phases[index]):
-                if self._fits_end(state):
-                    phases = (*place.phases[:index], DONE, *place.phases[index + 1 :])
-                    yield op, _Place(phases, place.latest, state, is_cut=True)

@@ -28,14 +28,13 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from faulty_disk import Dead, Disk, SimulatedOs, SqliteDisk, find_sqlite, rename, unlink
+from faulty_disk import Dead, Disk, SimulatedOs, SqliteDisk, find_sqlite
 from faulty_network import Proxy
 from store_histories import NEVER, LeaseState, Operation, Order, Rules, State, Unknown, find_order
 
 from toolchart.engine.log import leases
-from toolchart.engine.log.stores import base, jsonl, jsonl_files, replaced_files, sqlite
+from toolchart.engine.log.stores import base, replaced_files, sqlite
 from toolchart.engine.log.stores.base import INBOX, StoreBase
-from toolchart.engine.log.stores.jsonl import JsonlStore
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.states.errors import LeaseHeld, LogBusy, LogConflict, LogUnavailable, ToolchartError
@@ -72,7 +71,7 @@ def choose_profile(seed: int, kinds: tuple[str, ...]) -> Profile:
     faults = {"pause": 0.02, "kill": 0.006, "power": 0.003, "full": 0.01, "sync": 0.02, "jump": 0.02}
     chances = {name: chance * rng.choice([0.0, 1.0, 1.0, 3.0]) for name, chance in faults.items()}
     chances |= {"torn": 0.5, "short": 0.02, "switch": rng.choice([0.1, 0.3, 0.6])}
-    if kind == "memory" or (kind == "jsonl" and not is_durable):
+    if kind == "memory":
         chances["power"] = 0.0  # nothing is promised
     return Profile(kind, is_durable, rng.randint(2, MAX_WORKERS), rng.randint(12, 40), chances)
 
@@ -95,45 +94,6 @@ class SimulatedTime:
         """Let the others work for a while; for a whole one, so that who waits for a lock does not ask for it
         thousands of times."""
         self._world.wait(max(seconds, 0.5))
-
-
-class InlinePool:
-    """A pool of threads that has none: the order of syncs follows from the seed."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def map(self, work: Callable[[Any], Any], values: Any) -> list[Any]:
-        """Do the work now."""
-        return [work(value) for value in values]
-
-    def shutdown(self) -> None:
-        """Nothing to end."""
-
-
-class SimulatedLocks:
-    """The module `fcntl`: locks of folders between workers that are threads of one process."""
-
-    LOCK_EX, LOCK_NB, LOCK_UN = 2, 4, 8
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._holder: int | None = None
-
-    def flock(self, handle: int, flags: int) -> None:
-        """Take the lock, or give it back."""
-        if flags & self.LOCK_UN:
-            if self._holder == handle:
-                self._holder = None
-            return
-        self._world.pass_moment("lock")
-        pause_s = 0.001
-        while self._holder is not None:
-            if flags & self.LOCK_NB:
-                raise BlockingIOError
-            self._world.wait(pause_s)
-            pause_s *= 2
-        self._holder = handle
 
 
 class Worker:
@@ -518,8 +478,7 @@ class World:
         self.alive: set[int] = set()
         """Ids of the processes that live."""
         self.dead_at: dict[str, int] = {}
-        shows_unsynced = profile.kind == "jsonl" and profile.is_durable
-        self._rules = Rules(self.dead_at, shows_unsynced=shows_unsynced, recovers=profile.kind == "sqlite")
+        self._rules = Rules(self.dead_at, recovers=profile.kind == "sqlite")
         self.faults: set[str] = set()
         """Kinds of faults that struck."""
         self._skews = [self.rng.choice([0.0, 0.0, 1.0, -1.0, 5.0, -20.0]) for _ in range(2)]
@@ -671,11 +630,7 @@ class World:
         """The store of one worker."""
         if self._memory is not None:
             return self._memory
-        store: StoreBase
-        if self.profile.kind == "jsonl":
-            store = JsonlStore(self.folder, durable=self.profile.is_durable)
-        else:
-            store = SqliteStore(self.folder / "log.db", durable=self.profile.is_durable)
+        store = SqliteStore(self.folder / "log.db", durable=self.profile.is_durable)
         self._watch(store)
         return store
 
@@ -897,7 +852,7 @@ def run_served_history(seed: int, kind: str, server: int | str, open_at: Callabl
 
 # -- one seed ----------------------------------------------------------------------------------------
 
-KINDS = ("memory", "jsonl", "sqlite") if find_sqlite() is not None else ("memory", "jsonl")
+KINDS = ("memory", "sqlite") if find_sqlite() is not None else ("memory",)
 """Kinds of stores that can be simulated here: SQLite can where its functions can be reached."""
 
 TEMPORARY = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -922,41 +877,17 @@ def _read_start_time(pid: int) -> str | None:
     return str(pid) if pid in _current[-1].alive else None
 
 
-_replace, _unlink = Path.replace, Path.unlink
-
-
-def _replace_path(self: Path, target: Path) -> Path:
-    disk = _get_disk()
-    if self.parent != disk.folder:
-        return _replace(self, target)
-    rename(disk, self, target)
-    return target
-
-
-def _unlink_path(self: Path, missing_ok: bool = False) -> None:
-    disk = _get_disk()
-    if self.parent != disk.folder or not self.exists():
-        _unlink(self, missing_ok)
-    else:
-        unlink(disk, self)
-
-
 @contextlib.contextmanager
 def _simulate(world: World, sqlite_disk: SqliteDisk | None) -> Iterator[None]:
-    """Put the world in the place of the clock, the disk, the locks and the processes."""
-    clock, locks = SimulatedTime(world), SimulatedLocks(world)
+    """Put the world in the place of the clock, the disk and the processes."""
+    clock = SimulatedTime(world)
     files = SimulatedOs(_get_disk, lambda: int((CLOCK_START + world.now_s) * 250) * 4_000_000)
     with contextlib.ExitStack() as stack:
-        for module in (base, jsonl, sqlite, replaced_files):
+        for module in (base, sqlite, replaced_files):
             stack.enter_context(patch.object(module, "time", clock))
-        for module in (jsonl, jsonl_files, sqlite):
-            stack.enter_context(patch.object(module, "os", files))
-        stack.enter_context(patch.object(jsonl_files, "fcntl", locks))
-        stack.enter_context(patch.object(jsonl, "ThreadPoolExecutor", InlinePool))
+        stack.enter_context(patch.object(sqlite, "os", files))
         stack.enter_context(patch.object(leases, "_read_machine", _read_machine))
         stack.enter_context(patch.object(leases, "_read_start_time", _read_start_time))
-        stack.enter_context(patch.object(Path, "replace", _replace_path))
-        stack.enter_context(patch.object(Path, "unlink", _unlink_path))
         if sqlite_disk is not None:
             stack.enter_context(sqlite_disk.in_use())
         _current.append(world)

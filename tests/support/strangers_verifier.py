@@ -2,7 +2,7 @@
 
     python strangers_verifier.py FILE
 
-FILE is an export of records. What is wrong raises `ValueError`.
+FILE is what `toolchart export --format jsonl` wrote. What is wrong raises `ValueError`.
 """
 
 import base64
@@ -120,9 +120,16 @@ def check_seal(line, logs, key=None):
 
 
 def check_file(path):
+    """A file of conversations, each behind a line with its number of records and its newest hash."""
     with open(path, "rb") as file:
-        data = file.read()
-    check_records(data.splitlines())
+        lines = file.read().splitlines()
+    require(lines, "no conversation")
+    while lines:
+        heading = json.loads(lines[0])
+        records, lines = lines[1 : heading["records"] + 1], lines[heading["records"] + 1 :]
+        check_records(records)
+        newest = len(records), json.loads(records[-1])["hash"]
+        require(newest == (heading["records"], heading["head"]), "records are missing")
 
 
 if __name__ == "__main__":

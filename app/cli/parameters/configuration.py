@@ -1,6 +1,6 @@
 """Defaults of options from configuration files: one of the user, and one of the folder.
 
-    log = "logs/"                 # every command that has the option
+    log = "runs.db"               # every command that has the option
     [run]
     quiet = true                  # only `toolchart run`
 

@@ -47,6 +47,7 @@ has the tests that every store passes.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -149,16 +150,6 @@ _BUILTIN_STORES = (
         is_path=True,
     ),
     StoreDescriptor(
-        name="folder",
-        address="FOLDER/",
-        summary="a folder of JSON Lines files",
-        open=f"{_FOLDER}.jsonl:JsonlStore",
-        open_for_reading=f"{_FOLDER}.jsonl:open_jsonl_for_reading",
-        accepts=lambda address: address.endswith("/") or Path(address).is_dir(),
-        is_durable=True,
-        is_path=True,
-    ),
-    StoreDescriptor(
         name="sqlite",
         address="FILE",
         summary="a SQLite file",
@@ -178,10 +169,13 @@ def find_store(address: str) -> StoreDescriptor:
     """The kind of store that an address names.
 
     Raises:
-        SpecError: no store has the scheme of the address, or its row is incomplete.
+        SpecError: no store has the scheme of the address, its row is incomplete, or it names a folder.
     """
     scheme, separator, _ = address.partition("://")
     if not separator:
+        if address.endswith(("/", os.sep)) or Path(address).is_dir():
+            file = Path(address, "log.db")
+            raise SpecError(f"{address} is a folder, and a log is a file or a database", hint=f"write {file}")
         return next(row for row in STORES.builtin_rows if row.accepts and row.accepts(address))
     aliases = {alias: row.name for row in STORES.builtin_rows for alias in row.schemes}
     row = STORES.find(aliases.get(scheme, scheme), "log")
@@ -195,7 +189,6 @@ def open_store(address: str | Path | None, *, create: bool = True, durable: bool
 
     - `memory`: in memory, until the process ends;
     - `postgresql://...`: a PostgreSQL database (extra `postgres`);
-    - a folder, or a path that ends in `/`: one JSON Lines file per conversation in it;
     - `NAME://...`: a store that another package adds;
     - any other path: a SQLite file.
 

@@ -38,7 +38,7 @@ from toolchart.engine.log.leases import (
     is_held,
     is_unfinished,
 )
-from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable, ToolchartError
+from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
 LEASE, INBOX, CHECKPOINT, TURN = "lease", "inbox", "checkpoint", "turn"
@@ -136,13 +136,13 @@ class StoreBase(ABC):
     @abstractmethod
     def commit(
         self, changes: Sequence[Change], *, wait: bool = True, sync: bool = True
-    ) -> Sequence[LogConflict | LogUnavailable | None]:
+    ) -> Sequence[LogConflict | None]:
         """Make changes, each completely or not at all, in this order; of each, None or why it was not made.
 
         `ValueConflict` where the check of a change fails, else `LogConflict` where the conversation has
-        another number of records than `first_seq`; `LogUnavailable` where a change alone cannot be written. A
-        refused change leaves nothing and does not stop the others. Checks and writes of a change are one
-        step: what others commit comes before all of it or after all of it.
+        another number of records than `first_seq`. A refused change leaves nothing and does not stop the
+        others. Checks and writes of a change are one step: what others commit comes before all of it or after
+        all of it.
 
         Args:
             wait: false raises `LogBusy`, with nothing written, where another writer is at work.
@@ -369,7 +369,7 @@ class StoreBase(ABC):
         refused = [
             change.conversation
             for change, conflict in zip(changes, self.commit(changes), strict=True)
-            if not _was_made(conflict)
+            if conflict is not None
         ]
         if refused:
             self.delete_many(refused)  # the lease was taken or given back meanwhile
@@ -410,7 +410,7 @@ class StoreBase(ABC):
     def _swap_lease(self, stored: bytes | None, lease: Lease, *, wait: bool = True) -> bool:
         """Write a lease in place of one that was read; false where it is another one by now."""
         (fault,) = self.commit([_build_swap(stored, lease)], wait=wait, sync=False)
-        return _was_made(fault)
+        return fault is None
 
     def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
         """Take the lease of a conversation, which need not exist yet.
@@ -443,7 +443,7 @@ class StoreBase(ABC):
                     changes.append(_build_swap(stored, replace(newest, expires=now + seconds)))
             conflicts = self.commit(changes, sync=False) if changes else ()
             for place, conflict in zip(places, conflicts, strict=True):
-                answers[place] = _was_made(conflict)
+                answers[place] = conflict is None
             open_places = [place for place in places if not answers[place]]
         return answers
 
@@ -520,7 +520,7 @@ class StoreBase(ABC):
         entry = ValueWrite(conversation, INBOX, key, data, is_listed=True)
         check = ValueCheck(conversation, INBOX, key, None)
         (fault,) = self.commit([Change(conversation, check=check, values=[entry])])
-        return _was_made(fault)
+        return fault is None
 
     def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
         """The entries of these conversations that are not taken yet, the oldest first."""
@@ -545,18 +545,7 @@ class StoreBase(ABC):
         _require_success(self.commit([Change(conversation, values=values)]))
 
 
-def _was_made(fault: LogConflict | LogUnavailable | None) -> bool:
-    """Whether a change was made, and not refused by what it is compared with.
-
-    Raises:
-        LogUnavailable: it cannot be written.
-    """
-    if isinstance(fault, LogUnavailable):
-        raise fault
-    return fault is None
-
-
-def _require_success(faults: Sequence[LogConflict | LogUnavailable | None]) -> None:
+def _require_success(faults: Sequence[LogConflict | None]) -> None:
     for fault in faults:
         if fault is not None:
             raise fault

@@ -33,7 +33,7 @@ def _describe_file(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def get_identity(status: os.stat_result) -> Identity:
+def _get_identity(status: os.stat_result) -> Identity:
     """The identity of a file."""
     return status.st_dev, status.st_ino
 
@@ -48,7 +48,7 @@ class ReplacementNotice:
 
     __slots__ = ("_companions", "_path", "problem")
 
-    def __init__(self, path: Path, companions: str = "") -> None:
+    def __init__(self, path: Path, companions: str) -> None:
         self._path = path
         self._companions = companions
         self.problem = ""
@@ -110,7 +110,7 @@ class SqliteWatch:
         self._state = _describe_file(os.stat(self._path))
         self._wal_identity: Identity | None = None
         with contextlib.suppress(FileNotFoundError):
-            self._wal_identity = get_identity(os.stat(self._wal_path))
+            self._wal_identity = _get_identity(os.stat(self._wal_path))
         self._due = 0.0
 
     def look(self) -> None:
@@ -155,7 +155,7 @@ class SqliteWatch:
 
     def _look_at_wal(self) -> None:
         try:
-            identity = get_identity(os.stat(self._wal_path)) if self._wal_identity is not None else None
+            identity = _get_identity(os.stat(self._wal_path)) if self._wal_identity is not None else None
         except FileNotFoundError:
             identity = (0, 0)
         if identity != self._wal_identity:
@@ -192,12 +192,12 @@ def _find_open_file(path: str) -> int | None:
     it (POSIX), those of SQLite too.
     """
     try:
-        identity = get_identity(os.stat(path))
+        identity = _get_identity(os.stat(path))
         names = os.listdir("/dev/fd")
     except OSError:
         return None
     for name in names:
         with contextlib.suppress(OSError, ValueError):
-            if get_identity(os.fstat(int(name))) == identity:
+            if _get_identity(os.fstat(int(name))) == identity:
                 return int(name)
     return None

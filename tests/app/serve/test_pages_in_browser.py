@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +161,8 @@ async def test_approvals_of_all_conversations_are_decided_on_one_page(tmp_path: 
 async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) -> None:
     """Keys move through the records, the chart marks where the run is, the guards of a step are shown; a
     record that somebody changed turns the badge red, and the page still opens."""
-    log = tmp_path / "log"
-    engine = make_engine([ask_for("a"), "done"], log=f"{log}/")
+    log = tmp_path / "runs.db"
+    engine = make_engine([ask_for("a"), "done"], log=log)
     await engine.arun("hi", conversation="c1")
     with serve(make_served(engine, tmp_path)) as url:
         async with open_browser() as context:
@@ -177,8 +179,9 @@ async def test_a_finished_run_is_stepped_and_damage_turns_red(tmp_path: Path) ->
             await expect(page.locator("#timeline [aria-current] button")).to_have_text("0 configured")
             await page.get_by_text("1 turn, ").wait_for()
             await expect(page.locator("#diagram .visited")).to_have_count(0)
-            (file,) = log.glob("*.jsonl")
-            file.write_bytes(file.read_bytes().replace(b'"message":"hi"', b'"message":"ho"'))
+            with contextlib.closing(sqlite3.connect(log)) as database, database:
+                change = """UPDATE records SET line = replace(line, '"message":"hi"', '"message":"ho"')"""
+                database.execute(change)
             await page.reload()
             await page.wait_for_selector("#verified.bad")
             await expect(page.locator("#damage")).to_contain_text("record 1")

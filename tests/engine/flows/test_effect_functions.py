@@ -205,12 +205,13 @@ async def test_after_a_crash_only_an_idempotent_function_runs_again(
             await asyncio.sleep(30)
         return Stats(words=3, first=text)
 
-    path = tmp_path / "log.jsonl"
+    path = tmp_path / "log.db"
     first = make_engine(work, {"text": "x"}, log=str(path))
     task = asyncio.ensure_future(first.arun("x", conversation="c"))
     await has_begun.wait()
-    copy = tmp_path / "copy.jsonl"  # the log as a crash at this instant leaves it
-    shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
+    copy = tmp_path / "copy.db"  # the log as a crash at this instant leaves it
+    for file in tmp_path.glob("log.db*"):
+        shutil.copy(file, file.with_name(file.name.replace("log", "copy")))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
