@@ -22,9 +22,9 @@ from typing import Any
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from toolchart.specs.document_files import read_document
 from toolchart.specs.models import AgentSpec
-from toolchart.specs.yaml_document import Document, read_document
-from toolchart.states.chart.source_positions import format_key_path
+from toolchart.states.chart.yaml_document import Document, format_key_path
 from toolchart.states.content import ContentPart, HostCallPart
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Reply, Request, Usage

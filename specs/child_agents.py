@@ -13,9 +13,9 @@ from typing import Any
 
 from toolchart.specs.charts import list_shipped_charts, load_spec_chart
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.document_files import find_spec_line
 from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.specs.models import AgentSpec
-from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.document import Chart
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import SpecError

@@ -9,11 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from toolchart.specs.document_files import find_spec_line
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.own_modules import explain_own_fault, load_own_reference
-from toolchart.specs.yaml_document import find_spec_line
-from toolchart.states.chart.source_positions import SourceLines
-from toolchart.states.chart.yaml_reading import copy_plain_data
+from toolchart.states.chart.yaml_document import Document, copy_plain_data
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.flows.parameters import USER_PARTS
@@ -73,7 +72,7 @@ class EffectResolver:
         Raises:
             SpecError: the spec declares something else than plain data.
         """
-        own_effects = copy_plain_data(self._spec.effects or {}, SourceLines(source=self._spec.source))
+        own_effects = copy_plain_data(self._spec.effects or {}, Document(source=self._spec.source))
         return _merge_declarations(dict(declared), own_effects)
 
     def _resolve_effect(self, name: str, body: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from toolchart.specs.document_files import check_nesting, read_document
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.foreign_keys import translate_section
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry
@@ -20,8 +21,7 @@ from toolchart.specs.secrets import hide_secrets
 from toolchart.specs.sections.base import IS_CHECKED, Section, find_misspelt_key
 from toolchart.specs.sections.context import ModelChoice
 from toolchart.specs.turn_plan import compile_pattern
-from toolchart.specs.yaml_document import Document, check_nesting, parse_document, read_document
-from toolchart.states.chart.source_positions import SourcePosition, format_key_path
+from toolchart.states.chart.yaml_document import Document, SourcePosition, format_key_path, parse_document
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.response_format import find_format_problem
 

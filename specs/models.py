@@ -17,7 +17,7 @@ from toolchart.specs.sections.context import IntentConfig, ModelChoice, RagServi
 from toolchart.specs.sections.debug import DebugConfig
 from toolchart.specs.sections.keeping import RedactConfig
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
-from toolchart.states.chart.source_positions import SourcePosition
+from toolchart.states.chart.yaml_document import SourcePosition
 from toolchart.states.descriptors import find_registry
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import LEASE_S

@@ -13,11 +13,11 @@ from typing import Any
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
 from toolchart.specs.child_agents import check_child_agents
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.document_files import find_spec_line
 from toolchart.specs.loader import merge_problems
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.sections.base import Section
 from toolchart.specs.sections.context_limits import find_context_limit
-from toolchart.specs.yaml_document import find_spec_line
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards import find_guard_names
 from toolchart.states.errors import SpecError

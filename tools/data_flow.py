@@ -29,12 +29,13 @@ from toolchart.specs.agent_costs import build_cost_finder, find_widest_limits
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
+from toolchart.specs.document_files import read_document
 from toolchart.specs.models import AgentSpec, Handler, ToolEntry
 from toolchart.specs.own_modules import load_own_reference
 from toolchart.specs.turn_plan import needs_preparation, select_tools
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.specs.yaml_document import Document, parse_key_path, read_document
 from toolchart.states.chart.document import Chart, walk_states
+from toolchart.states.chart.yaml_document import Document, parse_key_path
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import list_template_variables

@@ -11,8 +11,8 @@ import msgspec
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
+from toolchart.specs.document_files import read_document, read_text
 from toolchart.specs.loader import list_shipped_agents, read_shipped_agent
-from toolchart.specs.yaml_document import read_document, read_text
 from toolchart.states.errors import SpecError
 
 

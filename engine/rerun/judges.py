@@ -15,7 +15,7 @@ import msgspec
 
 from toolchart.engine.rerun.comparison import FirstDifference
 from toolchart.engine.runtime.engine import Engine
-from toolchart.specs.yaml_document import read_document
+from toolchart.specs.document_files import read_document
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name

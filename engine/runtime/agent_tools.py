@@ -11,9 +11,9 @@ import msgspec
 
 from toolchart.engine.runtime.model_hosts import build_embedder_factory
 from toolchart.providers.shared.requests import parse_tool_choice
+from toolchart.specs.document_files import locate_errors
 from toolchart.specs.models import AgentSpec, Handler, HandlerTools, ToolsConfig
 from toolchart.specs.turn_plan import apply_tool_cap, select_tools
-from toolchart.specs.yaml_document import locate_errors
 from toolchart.states.chart.document import Chart
 from toolchart.states.errors import ProviderError, SpecError, suggest_name
 from toolchart.states.events import Versions

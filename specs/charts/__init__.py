@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from toolchart.specs.document_files import find_spec_line, read_text
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
-from toolchart.specs.yaml_document import find_spec_line, parse_document, read_text
 from toolchart.states.chart.loading import (
     Chart,
     ChartResolver,
@@ -21,7 +21,7 @@ from toolchart.states.chart.loading import (
     parse_chart,
     read_chart_document,
 )
-from toolchart.states.chart.source_positions import shorten
+from toolchart.states.chart.yaml_document import parse_document, shorten
 from toolchart.states.errors import SpecError, suggest_name
 
 if TYPE_CHECKING:

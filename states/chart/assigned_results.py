@@ -23,9 +23,9 @@ import msgspec
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards import find_fact_name
-from toolchart.states.chart.source_positions import SourcePosition, raise_error
 from toolchart.states.chart.structure import iterate_rows, list_targets
 from toolchart.states.chart.vocabulary import Vocabulary
+from toolchart.states.chart.yaml_document import SourcePosition, raise_error
 from toolchart.states.flows.facts_of_schema import VALUE_FACTS
 from toolchart.states.vocabulary import Fact
 

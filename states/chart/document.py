@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.chart.source_positions import SourcePosition, find_nearest_line
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
+from toolchart.states.chart.yaml_document import SourcePosition, find_nearest_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from itertools import combinations
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.source_positions import SourcePosition, locate_plugin_fault, raise_error
 from toolchart.states.chart.structure import iterate_rows
+from toolchart.states.chart.yaml_document import SourcePosition, locate_plugin_fault, raise_error
 from toolchart.states.vocabulary import EVENTS, list_chart_events
 
 _Ask = tuple[str, str, SourcePosition]

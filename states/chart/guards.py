@@ -18,8 +18,8 @@ from typing import Literal, NoReturn
 
 import msgspec
 
-from toolchart.states.chart.source_positions import shorten
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
+from toolchart.states.chart.yaml_document import shorten
 from toolchart.states.errors import suggest_name
 
 MAX_CHARACTERS = 1_000

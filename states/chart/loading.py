@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,15 +18,17 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.rules import check_rules
 from toolchart.states.chart.shape import check_shape, normalise_flags
-from toolchart.states.chart.source_positions import (
+from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary, read_declarations
+from toolchart.states.chart.yaml_document import (
+    CHART_LIMITS,
+    Document,
     LocatedDocument,
-    SourceLines,
     SourcePosition,
+    copy_plain_data,
     format_key_path,
     raise_error,
+    read_yaml,
 )
-from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary, read_declarations
-from toolchart.states.chart.yaml_reading import CHART_LIMITS, copy_plain_data, read_yaml
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.times import TIME_HINT, is_time
 
@@ -64,8 +67,7 @@ def parse_chart(
     Raises:
         SpecError: the text is not YAML, not a chart, or breaks a rule; with file and line.
     """
-    document, located = _read_document(text, source)
-    return _build_chart(document, located, resolve, effects)
+    return _build_chart(_read_document(text, source), resolve, effects)
 
 
 def parse_recorded_chart(text: str, effects: Mapping[str, Any] | None = None) -> Chart:
@@ -77,24 +79,24 @@ def parse_recorded_chart(text: str, effects: Mapping[str, Any] | None = None) ->
     Raises:
         SpecError: the text is not a chart at all.
     """
-    document, located = _read_document(text, "the log's chart")
-    if not isinstance(document.get("states"), dict):
-        raise SpecError("a chart is a mapping with the key `states`", file="the log's chart")
+    document = _read_document(text, "the log's chart")
+    if not isinstance(document.data.get("states"), dict):
+        raise SpecError("a chart is a mapping with the key `states`", file=document.source)
     return Chart(
-        name=str(document.get("name") or "chart"),
-        document=document,
-        source="the log's chart",
-        lines=located.lines,
-        digest=_compute_digest(document, effects or {}),
+        name=str(document.data.get("name") or "chart"),
+        document=document.data,
+        source=document.source,
+        lines=document.lines,
+        digest=_compute_digest(document.data, effects or {}),
         effects=effects or {},
-        vocabulary=_read_recorded_vocabulary(effects, located),
+        vocabulary=_read_recorded_vocabulary(effects, document),
     )
 
 
-def _read_recorded_vocabulary(effects: Mapping[str, Any] | None, located: SourceLines) -> Vocabulary:
+def _read_recorded_vocabulary(effects: Mapping[str, Any] | None, document: Document) -> Vocabulary:
     """The vocabulary of a recorded chart; that of no chart where this release does not know its effects."""
     try:
-        return read_declarations(effects, located)
+        return read_declarations(effects, document)
     except SpecError:
         return GENERAL_VOCABULARY
 
@@ -110,12 +112,8 @@ def read_chart_document(
     Raises:
         SpecError: it is no mapping of plain data, or extends a chart that there is not.
     """
-    if isinstance(chart, str):
-        document, located = _read_document(chart, source)
-    else:
-        located = SourceLines(source=source, lines={})
-        document = copy_plain_data(chart, located)
-    return _resolve_extends(document, located, resolve, 0)
+    document = _read_document(chart, source) if isinstance(chart, str) else _copy_document(chart, source)
+    return _resolve_extends(document, resolve, 0)
 
 
 def make_chart(
@@ -134,33 +132,29 @@ def make_chart(
     Raises:
         SpecError: the document is not a chart or breaks a rule.
     """
-    located = SourceLines(source=source, lines=lines or {})
-    return _build_chart(copy_plain_data(document, located), located, resolve, effects)
+    return _build_chart(_copy_document(document, source, lines), resolve, effects)
 
 
 def _build_chart(
-    document: dict[str, Any],
-    located: SourceLines,
-    resolve: ChartResolver | None,
-    declare: EffectDeclarations | None,
+    document: Document, resolve: ChartResolver | None, declare: EffectDeclarations | None
 ) -> Chart:
-    resolved_document = _resolve_extends(document, located, resolve, 0)
-    lines = _map_resolved_lines(document, resolved_document, located.lines)
-    resolved_lines = SourceLines(source=located.source, lines=lines)
-    native_document = {key: item for key, item in resolved_document.items() if key != "effects"}
-    declared = resolved_document.get("effects") or {}
+    data = _resolve_extends(document, resolve, 0)
+    lines = _map_resolved_lines(document.data, data, document.lines)
+    resolved_document = Document(data=data, source=document.source, lines=lines)
+    native_document = {key: item for key, item in data.items() if key != "effects"}
+    declared = data.get("effects") or {}
     if not isinstance(declared, dict):
-        raise_error(resolved_lines, ("effects",), "`effects` is a mapping of names to declarations")
-    native_document, effects = expand_deadlines(native_document, declared, resolved_lines)
+        raise_error(resolved_document, ("effects",), "`effects` is a mapping of names to declarations")
+    native_document, effects = expand_deadlines(native_document, declared, resolved_document)
     if declare is not None:
         effects = declare(effects)
-    vocabulary = read_declarations(effects, resolved_lines)
-    check_shape(native_document, resolved_lines, vocabulary)
+    vocabulary = read_declarations(effects, resolved_document)
+    check_shape(native_document, resolved_document, vocabulary)
     normalise_flags(native_document)
     chart = Chart(
-        name=native_document.get("name") or located.source or "chart",
+        name=native_document.get("name") or document.source or "chart",
         document=native_document,
-        source=located.source,
+        source=document.source,
         lines=lines,
         digest=_compute_digest(native_document, effects),
         effects=effects,
@@ -181,43 +175,53 @@ def _compute_digest(document: Mapping[str, Any], effects: Mapping[str, Any]) -> 
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _read_document(text: str, source: str | None) -> tuple[dict[str, Any], SourceLines]:
-    data, lines = read_yaml(text, source, limits=CHART_LIMITS, is_chart=True)
-    if not isinstance(data, dict):
+def _read_document(text: str, source: str | None) -> Document:
+    document = read_yaml(text, source, limits=CHART_LIMITS, is_chart=True)
+    if not isinstance(document.data, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`",
             file=source,
             line=1,
             hint="start from a shipped chart: toolchart draw tool_loop --format yaml",
         )
-    located = SourceLines(source=source, lines=lines)
-    return copy_plain_data(data, located), located
+    return _copy_document(document.data, source, document.lines)
+
+
+def _copy_document(
+    data: Any, source: str | None, lines: Mapping[SourcePosition, int] | None = None
+) -> Document:
+    """A document of plain data that nobody else has.
+
+    Raises:
+        SpecError: it is more, or something else, than a chart may hold.
+    """
+    document = Document(data=data, source=source, lines=lines or {})
+    return replace(document, data=copy_plain_data(data, document))
 
 
 # -- extending -----------------------------------------------------------------------------------
 
 
-def _resolve_extends(
-    document: dict[str, Any], located: SourceLines, resolve: ChartResolver | None, depth: int
-) -> dict[str, Any]:
-    """The document merged into the chart that it extends, recursively."""
-    if "extends" not in document:
-        return document
-    base_name = document["extends"]
+def _resolve_extends(document: Document, resolve: ChartResolver | None, depth: int) -> dict[str, Any]:
+    """The data of the document merged into the chart that it extends, recursively."""
+    data: dict[str, Any] = document.data
+    if "extends" not in data:
+        return data
+    base_name = data["extends"]
     if not isinstance(base_name, str) or resolve is None:
-        raise_error(located, ("extends",), "`extends` takes the name or path of one chart")
+        raise_error(document, ("extends",), "`extends` takes the name or path of one chart")
     if depth >= _MAX_EXTENSION_DEPTH:
-        raise_error(located, ("extends",), "charts extend each other in a circle or too deeply")
-    base = _resolve_extends(*_read_base(base_name, located, resolve), resolve, depth + 1)
-    return _merge_mappings(base, {key: item for key, item in document.items() if key != "extends"})
+        raise_error(document, ("extends",), "charts extend each other in a circle or too deeply")
+    base = _resolve_extends(_read_base(base_name, document, resolve), resolve, depth + 1)
+    return _merge_mappings(base, {key: item for key, item in data.items() if key != "extends"})
 
 
-def _read_base(name: str, located: SourceLines, resolve: ChartResolver) -> tuple[dict[str, Any], SourceLines]:
+def _read_base(name: str, document: Document, resolve: ChartResolver) -> Document:
     """The chart that `extends` names; if there is none, the error names the line of `extends`."""
     try:
         text = resolve(name)
     except SpecError as error:
-        raise_error(located, ("extends",), error.message, error.hint)
+        raise_error(document, ("extends",), error.message, error.hint)
     return _read_document(text, name)
 
 

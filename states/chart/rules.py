@@ -23,8 +23,8 @@ from toolchart.states.chart.assigned_results import check_assigned_results
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.effect_rules import check_effect_rules
 from toolchart.states.chart.guards import GuardProblem, check_guard
-from toolchart.states.chart.source_positions import SourcePosition, locate_plugin_fault, raise_error, shorten
 from toolchart.states.chart.structure import check_structure, iterate_rows, list_targets, map_state_positions
+from toolchart.states.chart.yaml_document import SourcePosition, locate_plugin_fault, raise_error, shorten
 from toolchart.states.errors import suggest_name
 from toolchart.states.vocabulary import EFFECTS, EVENTS, list_chart_events
 

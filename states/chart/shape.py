@@ -11,9 +11,14 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, NoReturn
 
-from toolchart.states.chart.source_positions import LocatedDocument, SourcePosition, raise_error, shorten
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
-from toolchart.states.chart.yaml_reading import WORDS_HINT
+from toolchart.states.chart.yaml_document import (
+    WORDS_HINT,
+    LocatedDocument,
+    SourcePosition,
+    raise_error,
+    shorten,
+)
 from toolchart.states.errors import suggest_name
 
 _TRUE_WORDS = ("true", "yes", "on")

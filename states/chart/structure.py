@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.chart.source_positions import SourcePosition, raise_error
+from toolchart.states.chart.yaml_document import SourcePosition, raise_error
 
 
 def check_structure(chart: Chart) -> None:

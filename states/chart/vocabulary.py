@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.chart.source_positions import LocatedDocument, locate_plugin_fault, raise_error, shorten
+from toolchart.states.chart.yaml_document import LocatedDocument, locate_plugin_fault, raise_error, shorten
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import suggest_name
 from toolchart.states.flows.parameters import DeclarationProblem

@@ -23,7 +23,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import list_shipped_agents
-from toolchart.specs.yaml_document import parse_document
+from toolchart.states.chart.yaml_document import parse_document
 from toolchart.states.vocabulary import EVENTS
 
 RunCli = Callable[..., Any]

@@ -9,8 +9,8 @@ import pytest
 
 from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import parse_spec
-from toolchart.specs.yaml_document import parse_document
 from toolchart.states.chart.loading import parse_chart
+from toolchart.states.chart.yaml_document import parse_document
 from toolchart.states.diagram import draw
 
 ROOT = Path(__file__).resolve().parents[2]

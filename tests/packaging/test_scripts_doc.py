@@ -10,7 +10,7 @@ import pytest
 from toolchart.engine.runtime.model_hosts import create_model_provider
 from toolchart.providers.prices import load_price_table
 from toolchart.specs.loader import parse_spec
-from toolchart.specs.yaml_document import parse_document
+from toolchart.states.chart.yaml_document import parse_document
 
 DOC = (Path(__file__).resolve().parents[2] / "docs" / "scripts.md").read_text("utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", DOC, re.DOTALL)

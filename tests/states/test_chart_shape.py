@@ -20,8 +20,7 @@ from toolchart.specs.charts import load_chart, load_spec_chart
 from toolchart.specs.loader import load_spec
 from toolchart.states.chart.loading import make_chart, parse_chart
 from toolchart.states.chart.shape import check_shape
-from toolchart.states.chart.source_positions import SourceLines
-from toolchart.states.chart.yaml_reading import copy_plain_data
+from toolchart.states.chart.yaml_document import Document, copy_plain_data
 from toolchart.states.errors import SpecError
 
 SPEC = """
@@ -201,7 +200,7 @@ def test_the_shape_is_the_librarys_schema() -> None:
     for seed in range(choose_count(short=133, long=10_000)):
         random = Random(seed)
         mutant: Any = mutate_document(random, random.choice(documents))
-        located = SourceLines()
+        located = Document()
         try:
             document = copy_plain_data(mutant, located)
             check_shape(document, located)

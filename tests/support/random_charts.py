@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from toolchart.specs.yaml_document import parse_key_path
 from toolchart.states.chart.loading import make_chart
+from toolchart.states.chart.yaml_document import parse_key_path
 from toolchart.states.errors import SpecError
 
 EVENTS = ("replied", "failed", "elapsed", "cancelled")

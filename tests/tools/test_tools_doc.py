@@ -16,7 +16,7 @@ from toolchart.app.cli import cli
 from toolchart.engine.runtime.model_hosts import build_embedder_factory
 from toolchart.specs.loader import parse_spec
 from toolchart.specs.turn_plan import plan_turn
-from toolchart.specs.yaml_document import parse_document
+from toolchart.states.chart.yaml_document import parse_document
 from toolchart.states.errors import SpecError
 from toolchart.tools.approval import OPERATORS
 from toolchart.tools.builtin import BUILTIN_FACTORIES, BUILTINS

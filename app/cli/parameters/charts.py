@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_chart
-from toolchart.specs.yaml_document import read_document
+from toolchart.specs.document_files import read_document
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import Overlay
 from toolchart.states.errors import SpecError, suggest_name

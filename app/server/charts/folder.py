@@ -25,7 +25,7 @@ import msgspec
 from toolchart.app.server.answers import Refusal
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.chart.yaml_reading import CHART_LIMITS, read_yaml
+from toolchart.states.chart.yaml_document import CHART_LIMITS, read_yaml
 from toolchart.states.errors import SpecError
 
 MAX_FILE_BYTES = 4 * CHART_LIMITS.characters
@@ -297,7 +297,7 @@ def _looks_like_chart(data: bytes) -> bool:
 def _classify_document(data: bytes) -> Literal["chart", "agent", "other"]:
     """What a file is by its content: YAML has many spellings of one key, so the document is read."""
     try:
-        document, _ = read_yaml(data.decode("utf-8-sig"), None, limits=CHART_LIMITS, is_chart=True)
+        document = read_yaml(data.decode("utf-8-sig"), None, limits=CHART_LIMITS, is_chart=True).data
     except (UnicodeDecodeError, SpecError):
         return "other"
     if not isinstance(document, dict):

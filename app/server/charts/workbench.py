@@ -15,7 +15,7 @@ from toolchart.app.server.charts.work import EMPTY_REPORT, ChartText, Surroundin
 from toolchart.app.server.site import Site
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.chart.document import Chart
-from toolchart.states.chart.yaml_reading import CHART_LIMITS
+from toolchart.states.chart.yaml_document import CHART_LIMITS
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async

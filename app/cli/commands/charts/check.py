@@ -15,7 +15,7 @@ from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_text
 from toolchart.specs.charts import list_shipped_charts, load_chart
-from toolchart.specs.yaml_document import read_document
+from toolchart.specs.document_files import read_document
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError
 from toolchart.states.proofs.check import CheckReport, Finding, check

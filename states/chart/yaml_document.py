@@ -1,4 +1,4 @@
-"""Reads YAML within bounds: plain data, no deep nesting, no aliases that grow, and the line of every key.
+"""YAML and JSON texts as documents: plain data within bounds, and the line of every key, which errors name.
 
 A YAML text of a few lines can describe a billion entries (aliases of aliases), an entry that contains
 itself, or a nesting that exhausts the stack. Each is refused here with its line, so no later code meets it.
@@ -6,23 +6,18 @@ itself, or a nesting that exhausts the stack. Each is refused here with its line
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import yaml
 
-from toolchart.states.chart.source_positions import (
-    LocatedDocument,
-    SourcePosition,
-    convert_yaml_error,
-    map_source_lines,
-    raise_error,
-    shorten,
-)
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import PluginUnusable, SpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +35,26 @@ CHART_LIMITS = ReadingLimits(characters=200_000, entries=10_000, depth=40)
 SPEC_LIMITS = ReadingLimits(characters=5_000_000, entries=200_000, depth=100)
 
 
-def read_yaml(
-    text: str, source: str | None, *, limits: ReadingLimits, is_chart: bool = False
-) -> tuple[Any, dict[SourcePosition, int]]:
-    """The data of a YAML text, and the one-based line of each of its keys and entries.
+SourcePosition = tuple[str | int, ...]
+"""The keys and indexes that lead to an entry, for instance `("states", "prompting", "transitions", 0)`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The data of a text, and the line of each of its parts."""
+
+    data: Any = None
+    source: str | None = None
+    """File or name of the document."""
+    lines: Mapping[SourcePosition, int] = field(default_factory=dict, repr=False)
+
+    def find_line(self, position: SourcePosition) -> int | None:
+        """The one-based line of a position, or of the nearest entry that contains it."""
+        return find_nearest_line(self.lines, position)
+
+
+def read_yaml(text: str, source: str | None, *, limits: ReadingLimits, is_chart: bool = False) -> Document:
+    """The document of a YAML text.
 
     The words `on`, `off`, `yes` and `no` stay text where they are keys, in a chart also where they are
     values. An empty text gives None.
@@ -57,12 +68,56 @@ def read_yaml(
         loader = _build_loader_class(is_chart)(text, limits)
         node = loader.get_single_node()
         if node is None:
-            return None, {}
+            return Document(source=source)
         _NodeMeasure(limits).measure_node(node)
-        lines = map_source_lines(node, source)
-        return loader.construct_document(node), lines
+        lines = _map_lines(node, source)
+        return Document(data=loader.construct_document(node), source=source, lines=lines)
     except yaml.YAMLError as error:
-        raise convert_yaml_error(error, source, text) from None
+        raise _convert_yaml_error(error, source, text) from None
+
+
+def parse_document(
+    text: str, source: str | None, *, json_only: bool = False, expected_keys: str = "`llms` and `responses`"
+) -> Document:
+    """The document of a mapping: JSON if `json_only`, else YAML, which includes JSON.
+
+    Args:
+        expected_keys: the keys that it should have, for an error's words.
+
+    Raises:
+        SpecError: not a YAML or JSON mapping.
+    """
+    if json_only:
+        _check_json(text, source)
+        # YAML allows no tabs between JSON's tokens; JSON allows no raw tab inside a string.
+        text = text.replace("\t", " ")
+    try:
+        document = read_yaml(text, source, limits=SPEC_LIMITS)
+        data = json.loads(text) if json_only else document.data
+    except RecursionError:
+        raise SpecError("nested too deeply", file=source, line=1) from None
+    if data is None:
+        raise SpecError(
+            "the file is empty", file=source, line=1, hint=f"write a mapping with {expected_keys}"
+        )
+    if not isinstance(data, dict):
+        raise SpecError(
+            f"expected a mapping with {expected_keys}, found a {type(data).__name__}", file=source, line=1
+        )
+    return replace(document, data=data)
+
+
+def _check_json(text: str, source: str | None) -> None:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SpecError(
+            f"not valid JSON: {error.msg} (column {error.colno})", file=source, line=error.lineno
+        ) from None
+    except ValueError as error:
+        raise SpecError(f"not valid JSON: {error}", file=source, line=1) from None
+    except RecursionError:
+        raise SpecError("nested too deeply", file=source, line=1) from None
 
 
 class _BoundedLoader(yaml.SafeLoader):
@@ -168,6 +223,159 @@ def _list_children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+def _map_lines(node: yaml.Node, source: str | None) -> dict[SourcePosition, int]:
+    """The one-based line of every key and entry below a composed node.
+
+    Raises:
+        SpecError: a key is not a plain word, or occurs twice in one mapping. YAML readers accept the second
+            and keep the last one.
+    """
+    lines: dict[SourcePosition, int] = {}
+    _collect_lines(node, (), lines, source)
+    return lines
+
+
+def _collect_lines(
+    node: yaml.Node, position: SourcePosition, lines: dict[SourcePosition, int], source: str | None
+) -> None:
+    lines.setdefault(position, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        for index, entry in enumerate(node.value):
+            _collect_lines(entry, (*position, index), lines, source)
+    elif isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            _collect_key(key, position, lines, source)
+            _collect_lines(value, (*position, key.value), lines, source)
+
+
+def _collect_key(
+    key: yaml.Node, position: SourcePosition, lines: dict[SourcePosition, int], source: str | None
+) -> None:
+    line = key.start_mark.line + 1
+    path = format_key_path(position)
+    if not isinstance(key, yaml.ScalarNode):
+        raise SpecError("a key is a word, not a list or a mapping", file=source, line=line, path=path)
+    key_position = (*position, key.value)
+    if key_position in lines and key.value != "<<":
+        raise SpecError(
+            f"the key {key.value!r} occurs twice, first in line {lines[key_position]}",
+            file=source,
+            line=line,
+            path=path,
+            hint="keep one of them",
+        )
+    lines[key_position] = line
+
+
+def _convert_yaml_error(error: yaml.YAMLError, source: str | None, text: str) -> SpecError:
+    """A YAML parser's error as a `SpecError` with its line; `text` is what was parsed."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if isinstance(error, yaml.reader.ReaderError):
+        character = error.character if isinstance(error.character, int) else ord(error.character)
+        return SpecError(
+            f"not valid YAML: the character U+{character:04X} is not allowed",
+            file=source,
+            line=text.count("\n", 0, error.position) + 1,
+        )
+    problem = str(getattr(error, "problem", None) or error).split("\n")[0]
+    if problem.startswith("but "):
+        problem = f"{getattr(error, 'context', '')}, {problem}"
+    problem = shorten(problem)
+    hint = "indent with spaces, never with tabs" if "\\t" in problem else None
+    column = f" (column {mark.column + 1})" if mark else ""
+    line = mark.line + 1 if mark else None
+    return SpecError(f"not valid YAML: {problem}{column}", file=source, line=line, hint=hint)
+
+
+# -- places in errors ----------------------------------------------------------------------------
+
+_MAX_KEY_CHARACTERS = 60
+"""Characters of one key that a printed key path shows."""
+
+
+class LocatedDocument(Protocol):
+    """What an error needs to name a place: the source of a document and the lines of its entries."""
+
+    @property
+    def source(self) -> str | None:
+        """File or name of the document."""
+
+    def find_line(self, position: SourcePosition) -> int | None:
+        """The one-based line of a position, or of the nearest entry that contains it."""
+
+
+def raise_error(
+    document: LocatedDocument, position: SourcePosition, message: str, hint: str | None = None
+) -> NoReturn:
+    """Refuse an entry of a document.
+
+    Raises:
+        SpecError: always; with the file, the line and the key path of the entry.
+    """
+    raise SpecError(
+        message,
+        file=document.source,
+        line=document.find_line(position),
+        path=format_key_path(position),
+        hint=hint,
+    )
+
+
+@contextmanager
+def locate_plugin_fault(document: LocatedDocument, position: SourcePosition) -> Iterator[None]:
+    """Say where a word of another package stands, if that package cannot be loaded.
+
+    Raises:
+        SpecError: with the file, the line and the key path of the entry, and what is wrong with the package.
+    """
+    try:
+        yield
+    except PluginUnusable as error:
+        if error.file is not None or error.line is not None:
+            raise
+        raise PluginUnusable(
+            error.message,
+            file=document.source,
+            line=document.find_line(position),
+            path=format_key_path(position),
+            hint=error.hint,
+        ) from error
+
+
+def find_nearest_line(lines: Mapping[SourcePosition, int], position: SourcePosition) -> int | None:
+    """The line of a position, or of the nearest entry that contains it."""
+    for length in range(len(position), -1, -1):
+        if position[:length] in lines:
+            return lines[position[:length]]
+    return None
+
+
+def format_key_path(position: SourcePosition) -> str | None:
+    """A position as text, for instance `states.prompting.transitions[0]`; None for the whole document."""
+    key_path = ""
+    for part in position:
+        key = shorten(str(part), _MAX_KEY_CHARACTERS)
+        key_path += f"[{part}]" if isinstance(part, int) else f".{key}" if key_path else key
+    return key_path or None
+
+
+_STEP = re.compile(r"([\w-]+)|\[(\d+)\]")
+
+
+def parse_key_path(path: str) -> SourcePosition:
+    """Split a key path into keys and list positions.
+
+    >>> parse_key_path("approval[1].tools")
+    ('approval', 1, 'tools')
+    """
+    return tuple(int(number) if number else key for key, number in _STEP.findall(path))
+
+
+def shorten(text: str, most: int = 200) -> str:
+    """The text, cut where it has more than `most` characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 # -- plain data: what a document may consist of ------------------------------------------------------
