@@ -30,10 +30,10 @@ def test_a_killed_batch_answers_each_input_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_a_killed_economic_batch_answers_and_pays_each_input_once(provider: str, tmp_path: Path) -> None:
-    """50 inputs in batch jobs, of which some expire or are missing in the results, and two kills: each has
+    """20 inputs in batch jobs, of which some expire or are missing in the results, and two kills: each has
     one answer at half the price, is charged once, and replays equal; `tests/soak/economy.py` has 2,000."""
-    report = killed_economy.kill_and_finish(tmp_path, provider, count=50, kills=2)
-    assert (report["answered"], report["failed"], report["left"]) == (50, 0, 0)
+    report = killed_economy.kill_and_finish(tmp_path, provider, count=20, kills=2)
+    assert (report["answered"], report["failed"], report["left"]) == (20, 0, 0)
     assert report["kills"] == 2
 
 

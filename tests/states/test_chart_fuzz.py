@@ -34,8 +34,8 @@ SPEC = {
 }
 
 CHARTS = choose_count(short=500, long=40_000)
-CHECKED = choose_count(short=10, long=1_500)
-EXPLORED = choose_count(short=60, long=3_000)
+CHECKED = choose_count(short=4, long=1_500)
+EXPLORED = choose_count(short=30, long=3_000)
 
 
 def load_located(load: Callable[[], Chart], seed: int) -> Chart | None:

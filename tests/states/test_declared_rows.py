@@ -172,7 +172,7 @@ def run_world(chart: Chart, rng: random.Random) -> int:
     return world.compared
 
 
-@settings(max_examples=choose_count(short=60, long=3000), deadline=None)
+@settings(max_examples=choose_count(short=25, long=3000), deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_rows_hold_in_random_flows(flow: int, world: int) -> None:
     """In random flows and worlds, late answers included, every step does what the rows say."""

@@ -34,7 +34,7 @@ def write_agent(folder: Path, host: BatchHost, provider: str, count: int) -> Non
     entry: dict[str, Any] = {"provider": provider, "base_url": host.url, "model": "claude-haiku-4-5"}
     if provider == "openai":
         entry |= {"base_url": f"{host.url}/v1", "model": "gpt-4.1-mini", "batches": True}
-    entry |= {"api_key": "k-123456789", "batch_gather_s": 0.3, "batch_poll_s": 0.3}
+    entry |= {"api_key": "k-123456789", "batch_gather_s": 0.1, "batch_poll_s": 0.1}
     spec = {
         "llms": {"m": entry},
         "responses": [{"llm": "m", "prompt": "p", "max_tokens": 20}],

@@ -90,12 +90,17 @@ class Scope:
         """Whether the function, or one within, reads a variable; one of a file counts as read."""
         if isinstance(self.node, ast.Module):
             return True
+        return name in self._read_names
+
+    @cached_property
+    def _read_names(self) -> set[str]:
+        names: set[str] = set()
         for node in ast.walk(self.node):
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
-                return True
-            if isinstance(node, ast.Global | ast.Nonlocal) and name in node.names:
-                return True
-        return False
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                names.add(node.id)
+            elif isinstance(node, ast.Global | ast.Nonlocal):
+                names.update(node.names)
+        return names
 
 
 class LazyCalls:

@@ -28,7 +28,7 @@ QUICK = settings(
     suppress_health_check=list(HealthCheck),
 )
 THOROUGH = settings(
-    QUICK, max_examples=choose_count(short=25, long=150), phases=[Phase.generate], derandomize=True
+    QUICK, max_examples=choose_count(short=12, long=150), phases=[Phase.generate], derandomize=True
 )
 
 FAULT_FINDING = settings(THOROUGH, max_examples=300, report_multiple_bugs=False)

@@ -110,7 +110,7 @@ def test_clean_agents_stand_against_gullible_models() -> None:
     """What the analysis calls clean is: in random agents an order reaches no tool or function of high risk
     for which there is no finding. It reaches most of those for which there is one."""
     seen, findings = 0, 0
-    for seed in range(choose_count(short=24, long=1_000)):
+    for seed in range(choose_count(short=12, long=1_000)):
         agent = make_random_agent(seed)
         found = follow_data(agent, explore_chart(get_machine(agent.chart))).findings
         reached_sinks = set()
