@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_traffic import get_root, needs_recorded
 from web import serve_web
 
 RunCli = Callable[..., Any]
@@ -105,11 +104,7 @@ def test_a_limit_bounds_each_category(validate_model: Callable[..., Any]) -> Non
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [
-        (["--llm", "b"], "there is no llm 'b'"),
-        (["--suite", "basc"], "did you mean 'basic'"),
-        (["--suite", "bfcl"], "needs the benchmark's question files"),
-    ],
+    [(["--llm", "b"], "there is no llm 'b'"), (["--suite", "basc"], "did you mean 'basic'")],
 )
 def test_mistakes(validate_model: Callable[..., Any], words: list[str], message: str) -> None:
     """Wrong names end in one message and exit 2."""
@@ -148,19 +143,3 @@ def test_the_list_shows_badges(run_cli: RunCli, work_dir: Path) -> None:
     assert by_model["good"]["validated"]
     assert not by_model["poor"]["validated"]
     assert by_model["new"] is None
-
-
-@pytest.mark.parametrize(
-    ("corpus", "category_count"), [("own", 8), pytest.param("recorded", 17, marks=needs_recorded)]
-)
-def test_the_benchmark_runs_from_its_files(
-    validate_model: Callable[..., Any], corpus: str, category_count: int
-) -> None:
-    """S1.17: `--suite bfcl` runs every category of the benchmark's question files."""
-    folder = str(get_root(corpus) / "bfcl")
-    words = ("--suite", "bfcl", "--questions", folder, "--limit", "1", "--json")
-    report = json.loads(validate_model(["I cannot."] * 40, *words).out)
-    assert report["not_asked"] == 0
-    assert len(report["categories"]) == report["total"] == category_count
-    assert report["categories"]["irrelevance"] == [1, 1]
-    assert report["categories"]["parallel"] == report["categories"]["multi_turn_base"] == [0, 1]

@@ -133,77 +133,6 @@ SINGLE_TURN: dict[str, list[tuple[str, list[JsonObject], list[JsonObject] | None
 }
 """By category: the question, the offered functions, and the accepted calls."""
 
-WORLD_FUNCTIONS: dict[str, list[JsonObject]] = {
-    "math_api": [
-        _make_definition(
-            "fathoms_to_metres",
-            "Convert fathoms to metres.",
-            ["fathoms"],
-            fathoms={"type": "float"},
-            digits={"type": "integer", "default": 1},
-        ),
-        _make_definition(
-            "sum_loads",
-            "Add loads in kilograms.",
-            ["loads"],
-            loads={"type": "tuple", "items": {"type": "float"}},
-        ),
-    ],
-    "ticket_api": [
-        _make_definition(
-            "open_repair",
-            "Open a repair ticket.",
-            ["boat", "part"],
-            boat={"type": "string"},
-            part={"type": "string"},
-        ),
-        _make_definition("close_repair", "Close a repair ticket.", ["ticket"], ticket={"type": "integer"}),
-        _make_definition("list_repairs", "List open tickets.", [], boat={"type": "string", "default": None}),
-    ],
-}
-
-MULTI_TURN: dict[str, list[tuple[JsonObject, list[list[str]]]]] = {
-    "multi_turn_base": [
-        (
-            {
-                "question": [
-                    [
-                        _make_user_message(
-                            "The Petrel's rudder is broken: open a ticket, and list her tickets."
-                        )
-                    ],
-                    [_make_user_message("How many metres are 4 fathoms?")],
-                    [_make_user_message("Thank you, nothing more.")],
-                    [_make_user_message("Now close ticket 12, and add loads of 40 and 2.5 kilograms.")],
-                ],
-                "involved_classes": ["TicketAPI", "MathAPI"],
-            },
-            [
-                ["open_repair(boat='Petrel', part='rudder')", "list_repairs('Petrel')"],
-                ["fathoms_to_metres(fathoms=4.0)"],
-                [],
-                ["close_repair(ticket=12)", "sum_loads(loads=[40.0, 2.5])"],
-            ],
-        )
-    ],
-    "multi_turn_miss_func": [
-        (
-            {
-                "question": [
-                    [_make_user_message("Open a ticket for the mast of the Tern.")],
-                    [_make_user_message("Close ticket 3.")],
-                    [],
-                ],
-                "involved_classes": ["TicketAPI"],
-                "excluded_function": ["list_repairs"],
-                "missed_function": {"2": ["close_repair"]},
-            },
-            [["open_repair(boat='Tern', part='mast')"], [], ["close_repair(ticket=3)"]],
-        )
-    ],
-}
-"""By category: the question, and the accepted calls of each turn."""
-
 
 def build_question_files() -> dict[str, list[JsonObject]]:
     """The rows of each file in `bfcl`."""
@@ -222,12 +151,4 @@ def build_question_files() -> dict[str, list[JsonObject]]:
         ]
         if answers:
             files[f"bfcl/possible_answer/{name}"] = answers
-    for category, turn_rows in MULTI_TURN.items():
-        name = f"BFCL_own_{category}.jsonl"
-        files[f"bfcl/{name}"] = [{"id": f"{category}_901", **question} for question, _ in turn_rows]
-        files[f"bfcl/possible_answer/{name}"] = [
-            {"id": f"{category}_901", "ground_truth": calls} for _, calls in turn_rows
-        ]
-    for world, functions in WORLD_FUNCTIONS.items():
-        files[f"bfcl/multi_turn_func_doc/{world}.jsonl"] = functions
     return files

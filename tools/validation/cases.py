@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.messages import Message, ToolDefinition
+from toolchart.states.messages import ToolDefinition
 
 
 class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +32,3 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Whether any call is right, whatever its tool and arguments."""
     failing: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Error text by tool: the first calls fail with it, and the calls of the next reply are judged."""
-    earlier_messages: tuple[Message, ...] = ()
-    """The conversation before `messages`, including tool calls and their results."""
-    in_steps: bool = False
-    """Whether the calls may be spread over several replies, each call answered with "done".
-
-    Other calls are then allowed as well; the right ones must come in their order."""

@@ -12,15 +12,12 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall
 from toolchart.states.ports import Provider
-from toolchart.tools.validation.bfcl_turns import make_done_message
 from toolchart.tools.validation.cases import Case
 from toolchart.tools.validation.scoring import find_problem
 from toolchart.tools.validation.tracker import Entry, Tracker
 
 MAX_REPLIES = 3
 """Largest number of replies of one case; error recovery takes two."""
-MAX_STEPS = 20
-"""Largest number of replies of a case with `in_steps`. Source: the limit of steps per turn in BFCL."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,22 +80,18 @@ async def run_case(provider: Provider, model: str, case: Case, options: Mapping[
     """Run one case and judge its calls.
 
     A case with `failing` tools gets errors as the results of its first calls, and the calls of the next
-    reply are judged. In a case with `in_steps` every call gets the result "done", until a reply has no
-    calls; all calls are judged.
+    reply are judged.
     """
-    messages = [
-        *case.earlier_messages,
-        *(Message(role=role, content=text) for role, text in case.messages),  # type: ignore[arg-type]
-    ]
+    messages = [Message(role=role, content=text) for role, text in case.messages]  # type: ignore[arg-type]
     calls: tuple[ToolCall, ...] = ()
-    for step in range(MAX_STEPS if case.in_steps else MAX_REPLIES):
+    for step in range(MAX_REPLIES):
         request = Request(model=model, messages=tuple(messages), tools=case.tools, options=options)
         try:
             reply = await provider.complete(request)
         except ProviderError as error:
             return Outcome(case=case, passed=False, reason=str(error), error=True)
-        calls = (*calls, *reply.tool_calls) if case.in_steps else reply.tool_calls
-        if not reply.tool_calls or not (case.in_steps or (case.failing and step == 0)):
+        calls = reply.tool_calls
+        if not calls or not (case.failing and step == 0):
             break
         messages += _answer_calls(reply, case, step)
     reason = find_problem(case, calls)
@@ -116,10 +109,7 @@ def _answer_calls(reply: Reply, case: Case, step: int) -> list[Message]:
     reply_message = Message(
         role="assistant", content=reply.content, tool_calls=calls, provider_data=reply.provider_data
     )
-    return [
-        reply_message,
-        *(make_done_message(call) if case.in_steps else _make_error_message(call, case) for call in calls),
-    ]
+    return [reply_message, *(_make_error_message(call, case) for call in calls)]
 
 
 def _make_error_message(call: ToolCall, case: Case) -> Message:

@@ -9,7 +9,6 @@
   are compared item by item in order, objects key by key.
 - A value must be among the accepted ones. Texts are compared without case, white space and the
   characters `, . / - _ * ^ ' "`.
-- In a case with `in_steps` other calls may occur between the expected ones, which must come in order.
 - A parameter may be missing only if `""` is among its accepted values, or if it is optional and not
   among the expected ones.
 
@@ -37,8 +36,6 @@ def find_problem(case: Case, calls: Sequence[ToolCall]) -> str | None:
     """The reason why the calls are wrong, or None if they are right."""
     if case.any_call:
         return None if calls else "a call was expected, and none was made"
-    if case.in_steps:
-        return _find_missing_step(case, calls)
     if len(calls) != len(case.calls):
         call_names = ", ".join(call.name for call in calls) or "none"
         return f"{len(case.calls)} calls were expected, not {len(calls)} ({call_names})"
@@ -54,20 +51,6 @@ def find_problem(case: Case, calls: Sequence[ToolCall]) -> str | None:
     return (
         reason if len(calls) == 1 else f"no call is the {case.calls[unmatched_row].name} expected: {reason}"
     )
-
-
-def _find_missing_step(case: Case, calls: Sequence[ToolCall]) -> str | None:
-    """The reason for the first expected call that is missing after its predecessors, or None."""
-    tools = {tool.name: tool for tool in case.tools}
-    remaining_calls = list(calls)
-    for number, expected in enumerate(case.calls, 1):
-        reasons = [_find_call_problem(expected, call, tools.get(call.name)) for call in remaining_calls]
-        if None not in reasons:
-            detail = next((text for text in reasons if text and "instead of" not in text), None)
-            problem = f"call {number} of {len(case.calls)}, {expected.name}, does not come in its place"
-            return f"{problem}: {detail}" if detail else problem
-        remaining_calls = remaining_calls[reasons.index(None) + 1 :]
-    return None
 
 
 def _find_unmatched_row(fits: list[list[bool]]) -> int | None:

@@ -1,4 +1,4 @@
-"""Loads suites of test cases: the shipped `basic` suite, BFCL files, and a user's own YAML files."""
+"""Loads suites of test cases: the shipped `basic` suite, and a user's own YAML files."""
 
 from __future__ import annotations
 
@@ -11,50 +11,28 @@ import yaml
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.schemas.checks import check_schema
-from toolchart.tools.validation.bfcl import load_bfcl
-from toolchart.tools.validation.bfcl_turns import load_turns
 from toolchart.tools.validation.cases import Case, ExpectedCall
-
-SUITES = ("basic", "bfcl")
 
 _BASIC_SUITE = Path(__file__).with_name("basic_suite.yaml")
 
 
-def load_suite(name: str, *, bfcl: Path | None = None) -> list[Case]:
+def load_suite(name: str) -> list[Case]:
     """Load the cases of a suite.
 
     Args:
-        name: `basic`, `bfcl`, the path of a file of BFCL questions, or the path of a suite file.
-        bfcl: the folder of BFCL question files, for `bfcl`.
+        name: `basic`, or the path of a suite file.
 
     Raises:
         SpecError: there is no such suite, or a file cannot be used.
     """
     if name == "basic":
         return _load_suite_file(_BASIC_SUITE)
-    if name == "bfcl":
-        return _load_bfcl_folder(bfcl)
     path = Path(name)
     if not path.exists():
         raise SpecError(
-            f"there is no suite {name!r}", hint=f"{suggest_name(name, SUITES)}; or the path of a file"
+            f"there is no suite {name!r}", hint=f"{suggest_name(name, ['basic'])}; or the path of a file"
         )
-    return _load_bfcl_file(path) if path.suffix == ".jsonl" else _load_suite_file(path)
-
-
-def _load_bfcl_file(file: Path) -> list[Case]:
-    return load_turns(file) if "multi_turn" in file.name else load_bfcl(file)
-
-
-def _load_bfcl_folder(folder: Path | None) -> list[Case]:
-    """The cases of all BFCL files in a folder."""
-    files = sorted(folder.glob("BFCL_*.jsonl")) if folder is not None and folder.is_dir() else []
-    if not files:
-        raise SpecError(
-            "the suite bfcl needs the benchmark's question files",
-            hint="name their folder, or one of the files: --suite BFCL_v4_simple_python.jsonl",
-        )
-    return [case for file in files for case in _load_bfcl_file(file)]
+    return _load_suite_file(path)
 
 
 # -- suite files ---------------------------------------------------------------------------------

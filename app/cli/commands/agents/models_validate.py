@@ -46,23 +46,13 @@ results_option = click.option(
     default="basic",
     metavar="SUITE",
     show_default=True,
-    help="basic, bfcl (needs --questions), or a file with BFCL questions or your own cases.",
-)
-@click.option(
-    "--questions", type=click.Path(), metavar="FOLDER", help="Folder with the question files of BFCL."
+    help="basic, or a file with your own cases.",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of cases per category.")
 @results_option
 @json_option
 def validate_command(
-    spec: str,
-    llm: str | None,
-    model: str | None,
-    suite: str,
-    questions: str | None,
-    limit: int | None,
-    results: str,
-    as_json: bool,
+    spec: str, llm: str | None, model: str | None, suite: str, limit: int | None, results: str, as_json: bool
 ) -> int:
     """Send the questions of a suite to a model of the agent SPEC, and score the tool calls that it makes.
 
@@ -72,7 +62,7 @@ def validate_command(
 
     \b
     Example:  toolchart models validate ollama --model qwen3:8b
-              toolchart models validate agent.yaml --llm box --suite bfcl --questions bfcl --limit 20
+              toolchart models validate agent.yaml --llm box --limit 20
               toolchart models validate agent.yaml --suite cases.yaml --json | jq .rate
     """
     from toolchart.engine.runtime.model_hosts import create_model_provider
@@ -81,7 +71,7 @@ def validate_command(
     agent = load_spec(spec)
     entry, name = _find_llm(agent, llm), llm or next(iter(agent.llms))
     model_name = model or entry.model or _find_handler_model(agent, name)
-    cases = _limit_cases(load_suite(suite, bfcl=Path(questions) if questions else None), limit)
+    cases = _limit_cases(load_suite(suite), limit)
     folder = Path(agent.source).parent if agent.source else None
     provider = create_model_provider(entry, f"llms.{name}", beside=folder)
     tracker = Tracker(results)

@@ -1,24 +1,21 @@
-"""Tests of the BFCL loader: conversion of schemas, answers against schemas, and scoring."""
+"""The questions of a public benchmark: schemas for every provider, answers against schemas, and scoring."""
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
+from bfcl import iterate_accepted_arguments, load_bfcl
 from jsonschema import Draft202012Validator
 from recorded_traffic import CORPORA, get_root
 from tool_calls import build_tool, make_call, make_executor, run_calls
 
-from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall, ToolDefinition
 from toolchart.tools.formats import PORTABLE_NAME, convert_tools
 from toolchart.tools.schemas.checks import ArgumentCheck, check_schema
-from toolchart.tools.validation.bfcl import convert_schema, iterate_accepted_arguments, load_bfcl
 from toolchart.tools.validation.cases import Case
 from toolchart.tools.validation.scoring import find_problem
 
@@ -102,17 +99,9 @@ def load_cases(corpus: str) -> list[Case]:
 
 
 def iterate_definitions(corpus: str) -> Iterator[ToolDefinition]:
-    """Every function definition, including those of the multi-turn worlds."""
+    """Every function definition."""
     for case in load_cases(corpus):
         yield from case.tools
-    for file in sorted((get_root(corpus) / "bfcl" / "multi_turn_func_doc").glob("*.jsonl")):
-        for line in file.read_text().splitlines():
-            data = json.loads(line)
-            yield ToolDefinition(
-                name=data["name"],
-                description=data["description"],
-                parameters=convert_schema(data["parameters"]),
-            )
 
 
 def iterate_answers(corpus: str) -> Iterator[tuple[Case, ToolDefinition, dict[str, Any]]]:
@@ -142,7 +131,7 @@ def test_every_definition_converts_to_every_form(corpus: str) -> None:
             schema = next(inner[key] for key in KEYS if key in inner)
             assert PORTABLE_NAME.fullmatch(inner["name"])
             assert set(schema["properties"]) == set(tool.parameters["properties"])
-    assert count >= {"own": 18, "recorded": 4001}[corpus]
+    assert count >= {"own": 14, "recorded": 4001}[corpus]
 
 
 @pytest.mark.parametrize("corpus", CORPORA)
@@ -275,55 +264,3 @@ def test_wrong_calls_of_our_questions_score_as_wrong() -> None:
             assert find_problem(case, [*calls[:index], other_call, *calls[index + 1 :]])
             assert find_problem(case, [*calls, call])
     assert refused_count > 40
-
-
-def test_type_names_of_every_language_are_known() -> None:
-    """Issue 6: the benchmark's type names become JSON Schema types."""
-    schema = convert_schema(
-        {
-            "type": "dict",
-            "properties": {
-                "a": {"type": "float"},
-                "b": {"type": "tuple", "items": {"type": "String"}},
-                "c": {"type": "any"},
-                "d": {"type": "HashMap"},
-                "e": {"type": "string", "default": None},
-                "f": {"type": "array", "enum": ["x"], "items": {"type": "string"}},
-            },
-            "required": ["a", "gone"],
-        }
-    )
-    assert schema["required"] == ["a"]
-    assert schema["properties"] == {
-        "a": {"type": "number"},
-        "b": {"type": "array", "items": {"type": "string"}},
-        "c": {},
-        "d": {"type": "object"},
-        "e": {"type": ["string", "null"], "default": None},
-        "f": {"type": "array", "items": {"type": "string", "enum": ["x"]}},
-    }
-
-
-def test_a_foreign_file_is_an_error(tmp_path: Path) -> None:
-    """Issue 6: a damaged or foreign file is an error that names the file."""
-    file = tmp_path / "questions.jsonl"
-    for content, words in (('{"id": "x"}', "not a file of BFCL"), ("{", "not JSON")):
-        file.write_text(content)
-        with pytest.raises(SpecError, match=words):
-            load_bfcl(file)
-
-
-def test_an_inconsistent_question_is_left_out_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Issue 16: one question whose answer names another function is left out with a warning; the others
-    stay."""
-    function = {"name": "add", "description": "Add.", "parameters": {"type": "dict", "properties": {}}}
-    question = [[{"role": "user", "content": "1 + 1?"}]]
-    rows = [{"id": f"simple_{n}", "question": question, "function": [function]} for n in range(3)]
-    names = ("add", "subtract", "add")
-    answers = [{"id": f"simple_{n}", "ground_truth": [{name: {}}]} for n, name in enumerate(names)]
-    (tmp_path / "possible_answer").mkdir()
-    for file, data in (("BFCL_simple.jsonl", rows), ("possible_answer/BFCL_simple.jsonl", answers)):
-        (tmp_path / file).write_text("\n".join(json.dumps(row) for row in data), "utf-8")
-    cases = load_bfcl(tmp_path / "BFCL_simple.jsonl")
-    assert [case.id for case in cases] == ["simple_0", "simple_2"]
-    assert "question 2 is left out" in caplog.text

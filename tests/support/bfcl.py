@@ -1,4 +1,4 @@
-"""Loads questions and answers of the Berkeley Function-Calling Leaderboard (BFCL) as test cases.
+"""Loads questions and answers of the Berkeley Function-Calling Leaderboard (BFCL) as cases of a suite.
 
 The benchmark's tool definitions use type names of their own (`dict`, `float`, `tuple`, `any`, names of
 Java and JavaScript), which become JSON Schema here. Its answers list every accepted value of each
@@ -10,19 +10,15 @@ Source: github.com/ShishirPatil/gorilla, berkeley-function-call-leaderboard, ver
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.validation.cases import Case, ExpectedCall
 
-log = logging.getLogger("toolchart.tools")
-
-TYPES: dict[str, str | None] = {
+_TYPES: dict[str, str | None] = {
     "dict": "object",
     "object": "object",
     "hashmap": "object",
@@ -46,7 +42,7 @@ TYPES: dict[str, str | None] = {
 
 _COPIED_KEYWORDS = ("description", "enum", "default", "minItems", "maxItems", "format")
 
-OPTIONAL_MARK = ""
+_OPTIONAL_MARK = ""
 """This among the accepted values of an argument means that it may be left out."""
 
 
@@ -56,7 +52,7 @@ def convert_schema(data: Mapping[str, Any]) -> dict[str, Any]:
     A parameter whose default is null also accepts null. An `enum` of an array applies to its items.
     """
     schema: dict[str, Any] = {}
-    json_type = TYPES.get(str(data.get("type", "any")).lower())
+    json_type = _TYPES.get(str(data.get("type", "any")).lower())
     is_nullable = "default" in data and data["default"] is None
     if json_type is not None:
         schema["type"] = [json_type, "null"] if is_nullable else json_type
@@ -83,7 +79,7 @@ def convert_schema(data: Mapping[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def convert_definitions(
+def _convert_definitions(
     functions: Sequence[Mapping[str, Any]],
 ) -> tuple[tuple[ToolDefinition, ...], dict[str, str]]:
     """Convert the benchmark's functions to tool definitions with names that every provider accepts.
@@ -103,91 +99,40 @@ def convert_definitions(
     return tuple(definitions), names
 
 
-def parse_category(question_id: str) -> str:
+def _parse_category(question_id: str) -> str:
     """The category in the id of a question: `live_simple` for `live_simple_3-2-0`."""
     head, _, tail = question_id.rpartition("_")
     return head if tail[:1].isdigit() else question_id
 
 
-def load_bfcl(questions: Path, answers: Path | None = None) -> list[Case]:
-    """Load the cases of one file of single-turn questions.
+def load_bfcl(questions: Path) -> list[Case]:
+    """The cases of one file of single-turn questions.
 
-    Args:
-        answers: file of the accepted answers; by default the file of the same name in
-            `possible_answer`, beside the questions.
-
-    Raises:
-        SpecError: a file cannot be read, or it is not a file of BFCL.
+    The accepted answers are those of the file of the same name in `possible_answer`, beside the questions.
     """
-    if answers is None:
-        answers = questions.parent / "possible_answer" / questions.name
-    accepted_calls = (
-        {row["id"]: row["ground_truth"] for row in read_json_lines(answers)} if answers.exists() else {}
-    )
-
-    def make_cases(question: Mapping[str, Any]) -> list[Case]:
-        return [_make_case(question, accepted_calls.get(question["id"]))]
-
-    return make_cases_of_questions(questions, make_cases, "BFCL questions")
+    answers = questions.parent / "possible_answer" / questions.name
+    accepted = {row["id"]: row["ground_truth"] for row in _read_rows(answers)} if answers.exists() else {}
+    return [_make_case(question, accepted.get(question["id"], ())) for question in _read_rows(questions)]
 
 
-def make_cases_of_questions(
-    questions: Path, make_cases: Callable[[dict[str, Any]], list[Case]], kind: str
-) -> list[Case]:
-    """The cases of a file; a question that contradicts itself is left out, with a warning in the log.
-
-    Raises:
-        SpecError: the file cannot be read, or it has no usable question: it is not a file of that kind.
-    """
-    cases: list[Case] = []
-    problem = ""
-    for number, question in enumerate(read_json_lines(questions), 1):
-        try:
-            cases += make_cases(question)
-        except (KeyError, TypeError, IndexError, ValueError, SyntaxError) as error:
-            reason = f"{type(error).__name__} {error}"
-            problem = problem or reason
-            log.warning("%s: question %d is left out: %s", questions, number, reason)
-    if problem and not cases:
-        raise SpecError(f"this is not a file of {kind}: {problem}", file=str(questions))
-    return cases
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Read a JSON Lines file, one object per line.
-
-    Raises:
-        SpecError: the file cannot be read, or a line is not JSON.
-    """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"cannot be read: {error}", file=str(path)) from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                raise SpecError("is not JSON", file=str(path), line=number) from None
-
-
-def _make_case(question: Mapping[str, Any], accepted_calls: Any) -> Case:
-    definitions, names = convert_definitions(question["function"])
-    category = parse_category(question["id"])
-    turns = question["question"]
-    calls = None
-    if accepted_calls is not None:
-        calls = tuple(
-            ExpectedCall(name=names[name], arguments=dict(arguments))
-            for call in accepted_calls
-            for name, arguments in call.items()
-        )
+def _make_case(question: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]) -> Case:
+    definitions, names = _convert_definitions(question["function"])
+    category = _parse_category(question["id"])
+    calls = [
+        ExpectedCall(name=names[name], arguments=dict(arguments))
+        for call in accepted
+        for name, arguments in call.items()
+    ]
     return Case(
         id=question["id"],
         category=category,
-        messages=tuple((message["role"], message["content"]) for message in turns[0]),
+        messages=tuple((message["role"], message["content"]) for message in question["question"][0]),
         tools=definitions,
-        calls=calls if calls is not None else (),
+        calls=tuple(calls),
         any_call="relevance" in category and "irrelevance" not in category,
     )
 
@@ -202,13 +147,13 @@ def iterate_accepted_arguments(expected: ExpectedCall) -> Iterator[dict[str, Any
             name: values[index % len(values)] for name, values in zip(names, choices, strict=True) if values
         }
         yield {
-            name: pick_plain_value(value)
+            name: _pick_plain_value(value)
             for name, value in picked_values.items()
-            if not (isinstance(value, str) and value == OPTIONAL_MARK)
+            if not (isinstance(value, str) and value == _OPTIONAL_MARK)
         }
 
 
-def pick_plain_value(value: Any) -> Any:
+def _pick_plain_value(value: Any) -> Any:
     """One plain value of an accepted value, whose objects hold a list of alternatives for each key."""
     if isinstance(value, Mapping):
         plain_fields: dict[str, Any] = {}
@@ -216,10 +161,10 @@ def pick_plain_value(value: Any) -> Any:
             if not isinstance(options, list):
                 plain_fields[key] = options
                 continue
-            present_options = [item for item in options if item != OPTIONAL_MARK]
+            present_options = [item for item in options if item != _OPTIONAL_MARK]
             if present_options:
-                plain_fields[key] = pick_plain_value(present_options[0])
+                plain_fields[key] = _pick_plain_value(present_options[0])
         return plain_fields
     if isinstance(value, list):
-        return [pick_plain_value(item) for item in value]
+        return [_pick_plain_value(item) for item in value]
     return value
