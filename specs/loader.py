@@ -76,7 +76,7 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
             f"no agent spec {str(source)!r}: neither a file nor a shipped agent",
             hint=f"did you mean {close[0]!r}?"
             if close
-            else "name a file, or a shipped agent: `toolchart agents` lists them; "
+            else "name a file, or a shipped agent: `toolchart init --list` lists them; "
             f"`toolchart init {source}` writes {source}.yaml",
         )
     return parse_spec(read_document(path), source=str(path))

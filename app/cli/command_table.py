@@ -53,8 +53,6 @@ COMMAND_GROUPS = {
     },
     "Build": {
         "init": CommandRow("agents", "Write an agent, copied from one that ships."),
-        "agents": CommandRow("agents", "List the agents that ship, and those in this folder."),
-        "charts": CommandRow("charts", "List the charts that ship, and those in this folder."),
         "tools": CommandRow("agents", "List the tools of an agent, or run one of them."),
         "models": CommandRow("agents", "List the models of a host, or test one."),
         "schema": CommandRow("charts", "Print a JSON Schema."),

@@ -21,45 +21,50 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """Its name, as commands take it: that of a shipped one, or a path."""
+    kind: str
+    """`agent` or `chart`."""
     summary: str
     """The first sentence of its first comment."""
     is_shipped: bool
 
 
-def list_agents() -> Iterator[ListedFile]:
-    """The agents that ship, then the files of the present folder that have `llms`."""
-    for name in list_shipped_agents():
-        yield ListedFile(name=name, summary=_read_summary(read_shipped_agent(name)), is_shipped=True)
-    yield from _list_own_files("llms")
+def list_files() -> Iterator[ListedFile]:
+    """The agents that ship and the files of this folder that have `llms`; then the charts that ship and the
+    files that have `states`."""
+    for kind, key, names, read in (
+        ("agent", "llms", list_shipped_agents(), read_shipped_agent),
+        ("chart", "states", list_shipped_charts(), read_shipped_chart),
+    ):
+        for name in names:
+            yield ListedFile(name=name, kind=kind, summary=_read_summary(read(name)), is_shipped=True)
+        for path in _list_own_files(key):
+            summary = _read_summary(read_text(path))
+            yield ListedFile(name=str(path), kind=kind, summary=summary, is_shipped=False)
 
 
-def list_charts() -> Iterator[ListedFile]:
-    """The charts that ship, then the files of the present folder that have `states`."""
-    for name in list_shipped_charts():
-        yield ListedFile(name=name, summary=_read_summary(read_shipped_chart(name)), is_shipped=True)
-    yield from _list_own_files("states")
-
-
-def print_listing(files: Iterator[ListedFile], *, as_json: bool) -> None:
-    """Print one line for each."""
-    rows = list(files)
+def print_listing(*, as_json: bool) -> None:
+    """Print one line for each agent and chart."""
+    rows = list(list_files())
     if as_json:
         for row in rows:
             print_json(msgspec.to_builtins(row), lines=True)
         return
-    width = max((len(row.name) for row in rows), default=0)
-    for row in rows:
-        click.echo(escape_controls(f"{row.name:<{width}}  {row.summary}".rstrip()))
+    width = max(len(row.name) for row in rows)
+    for kind in ("agent", "chart"):
+        click.echo(f"{kind}s:")
+        for row in rows:
+            if row.kind == kind:
+                click.echo(escape_controls(f"  {row.name:<{width}}  {row.summary}".rstrip()))
 
 
-def _list_own_files(key: str) -> Iterator[ListedFile]:
+def _list_own_files(key: str) -> Iterator[Path]:
     """The YAML and JSON files of the present folder that have a key at the top."""
     for path in sorted(Path().iterdir()):
         if path.suffix not in (".yaml", ".yml", ".json") or not path.is_file():
             continue
         try:
             if key in read_document(path).data:
-                yield ListedFile(name=str(path), summary=_read_summary(read_text(path)), is_shipped=False)
+                yield path
         except SpecError:
             continue  # some other file
 

@@ -61,17 +61,22 @@ def test_continue_goes_on_with_the_newest_conversation(run_cli: RunCli) -> None:
 
 
 def test_agents_and_charts_are_listed(run_cli: RunCli) -> None:
-    """Issue 16: the listings name what ships, and the files of the folder."""
-    agents = {row["name"]: row for row in map(json.loads, run_cli("agents", "--json").out.splitlines())}
-    assert agents["agent.yaml"]["is_shipped"] is False
-    assert agents["quickstart"]["is_shipped"] is True
-    assert "tool_loop" in run_cli("charts").out
+    """Issue 16: `init --list` names what ships, and the files of the folder, by their kinds."""
+    rows = [json.loads(line) for line in run_cli("init", "--list", "--json").out.splitlines()]
+    is_shipped = {(row["kind"], row["name"]): row["is_shipped"] for row in rows}
+    assert is_shipped["agent", "agent.yaml"] is False
+    assert is_shipped["agent", "quickstart"]
+    assert is_shipped["chart", "tool_loop"]
+    agents, _, charts = run_cli("init", "--list").out.partition("\ncharts:\n")
+    assert "\n  agent.yaml" in agents
+    assert "\n  tool_loop " in charts
+    assert "use --list" in run_cli("init").err
 
 
 def test_an_unknown_agent_suggests_only_what_is_near(run_cli: RunCli) -> None:
     """Issue 16: `run nope` does not suggest `openai`; `run quikstart` suggests `quickstart`."""
     assert "openai" not in run_cli("run", "nope", "hi").err
-    assert "toolchart agents" in run_cli("run", "nope", "hi").err
+    assert "toolchart init --list" in run_cli("run", "nope", "hi").err
     assert "did you mean 'quickstart'?" in run_cli("run", "quikstart", "hi").err
 
 

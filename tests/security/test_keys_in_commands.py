@@ -30,7 +30,6 @@ from toolchart.engine.log.stores import open_store
 from toolchart.states.core.encoding import read_json
 
 WITHOUT_KEY = {
-    "init": "writes a shipped agent",
     "keys new": "makes a key of its own",
     "keys show": "reads no file but the key that it is given, and prints its public half",
     "keys log": "makes a key of its own",
