@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from toolchart.engine.log.reading.summaries import ConversationPage as ConversationPage
     from toolchart.engine.log.reading.summaries import ConversationSummary as ConversationSummary
     from toolchart.engine.log.reading.summaries import UnreadableConversation as UnreadableConversation
-    from toolchart.engine.log.secrecy.erasing import ContentElsewhere as ContentElsewhere
-    from toolchart.engine.log.secrecy.erasing import ErasedConversation as ErasedConversation
-    from toolchart.engine.log.secrecy.erasing import ErasureChoice as ErasureChoice
-    from toolchart.engine.log.secrecy.erasing import erase_content as erase_content
-    from toolchart.engine.log.secrecy.erasing import find_content_elsewhere as find_content_elsewhere
     from toolchart.engine.log.stores import open_store as open_store
     from toolchart.engine.rerun.campaign import arerun as arerun
     from toolchart.engine.rerun.campaign import rerun as rerun
@@ -117,7 +112,6 @@ if TYPE_CHECKING:
     from toolchart.states.events import Counted as Counted
     from toolchart.states.events import Decided as Decided
     from toolchart.states.events import Elapsed as Elapsed
-    from toolchart.states.events import Erased as Erased
     from toolchart.states.events import Event as Event
     from toolchart.states.events import Failed as Failed
     from toolchart.states.events import Forked as Forked
@@ -229,13 +223,6 @@ if not TYPE_CHECKING:
                 "make_result_message",
             ),
             "toolchart.engine.log.stores": ("open_store",),
-            "toolchart.engine.log.secrecy.erasing": (
-                "erase_content",
-                "ErasureChoice",
-                "ErasedConversation",
-                "find_content_elsewhere",
-                "ContentElsewhere",
-            ),
             "toolchart.states.ports": ("Store", "Provider", "StreamingProvider"),
             "toolchart.states.messages": (
                 "Message",
@@ -284,7 +271,6 @@ if not TYPE_CHECKING:
                 "Limits",
                 "Verdict",
                 "Migrated",
-                "Erased",
                 "Returned",
                 "Answered",
                 "Counted",

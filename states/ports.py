@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
@@ -256,15 +256,6 @@ class Store(RecordReader, Protocol):
 
         Raises:
             LogUnavailable: the store cannot be written; no batch was appended.
-        """
-        ...
-
-    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
-        """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
-
-        Raises:
-            LogConflict: another writer was faster, or has the lease; nothing was written.
-            LogUnavailable: the store cannot be written; nothing was written.
         """
         ...
 

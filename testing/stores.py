@@ -438,33 +438,6 @@ class StoreConformance:
         assert list(other.read_checkpoints("nobody")) == []
         assert list(other.read_lines("c", 29)) == build_lines(2, 29)[:1] + list(other.read_lines("c", 30))
 
-    # -- erasing ---------------------------------------------------------------------------------------
-
-    def test_what_was_erased_is_gone(self, tmp_path: Path, open_log: Callable[..., StoreBase]) -> None:
-        """Replaced lines, checkpoints and entries that were taken leave no byte in the files of the store;
-        the other lines stay."""
-        store, words = open_log(), b"the secret word"
-        lease = store.acquire_lease("c", _ALIVE, LONG_S)
-        lines = build_lines(4)
-        lines[1] = b'{"seq":1,"text":"%b","hash":"%064x"}' % (words, 1)
-        store.post("c", "key", words)
-        (entry,) = store.read_inbox(["c"])
-        batch = RecordBatch("c", 0, lines[:3], lease, (2, words), [entry.key])
-        assert list(store.append_many([batch])) == [None]
-        stand_in = b'{"seq":1,"hash":"%064x"}' % 1
-        with pytest.raises(LogConflict):
-            store.rewrite_lines(RecordBatch("c", 9, lines[3:], lease), {1: stand_in})
-        assert list(store.read_lines("c")) == lines[:3]
-        store.rewrite_lines(RecordBatch("c", 3, lines[3:], lease), {1: stand_in})
-        assert list(store.read_lines("c")) == [lines[0], stand_in, *lines[2:]]
-        assert list(store.read_checkpoints("c")) == []
-        assert list(store.read_inbox(["c"])) == []
-        assert not store.post("c", "key", b"again")
-        store.close()
-        if self.keeps_files:
-            files = [path for path in tmp_path.rglob("*") if path.is_file()]
-            assert [path.name for path in files if words in path.read_bytes()] == []
-
     # -- lifetime --------------------------------------------------------------------------------------
 
     def test_closing_twice_is_no_error(self, open_log: Callable[..., StoreBase]) -> None:

@@ -44,7 +44,6 @@ SignatureFinding = Literal[
     "revoked",
     "other_call",
     "other_question",
-    "erased",
     "wrong",
 ]
 """What the signature of a decision proves:
@@ -57,7 +56,6 @@ SignatureFinding = Literal[
   they may be hidden.
 - `other_question`: signed by the key, but for a question that this log did not ask: it is of another log, of
   another run, or of an earlier question.
-- `erased`: signed by the key, for arguments that were erased since.
 - `wrong`: the key did not sign this."""
 
 _DOMAIN = b"toolchart decision 3\n"

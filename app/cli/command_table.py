@@ -49,7 +49,6 @@ COMMAND_GROUPS = {
         "export": CommandRow("keeping", "Print a conversation in another format."),
         "import": CommandRow("keeping", "Import conversations into a log."),
         "prune": CommandRow("keeping", "Delete old conversations."),
-        "erase": CommandRow("keeping", "Erase what somebody said inside a kept conversation."),
     },
     "Build": {
         "init": CommandRow("agents", "Write an agent, copied from one that ships."),

@@ -50,7 +50,7 @@ def import_messages(data: Any, conversation: str, at: str, source: str | None = 
 
     A list that its events do not give back as it came is kept beside them, in the first turn's `variables` as
     `imported`; the export gives it back. A turn that the list leaves open ends as cancelled: no agent could
-    go on with it, and the conversation could be neither erased nor pruned.
+    go on with it, and the conversation could not be pruned.
 
     Args:
         at: time of all records: RFC 3339, UTC.

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
-from toolchart.engine.log.record import parse_record
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
+from toolchart.engine.log.record import compute_line_hash, parse_record
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
@@ -214,38 +213,16 @@ def list_relatives(store: Store, conversation: str) -> list[str]:
     return names
 
 
-# -- relations -------------------------------------------------------------------------------------
-
-
-class Relations(msgspec.Struct, frozen=True, kw_only=True):
-    """Which conversations of a log hold words of which, by the first record of each."""
-
-    names: frozenset[str]
-    """All conversations."""
-    children: Mapping[str, list[tuple[str, int]]]
-    """By parent: each child, and the effect that asked for it."""
-    forks: Mapping[str, list[tuple[str, int]]]
-    """By parent: each fork, and the number of the newest record that both share."""
-
-    def find_context(self, conversation: str) -> str | None:
-        """The conversation in which the context of another one's turns is found; None where there is none."""
-        name = name_context(conversation)
-        return name if name in self.names else None
-
-    def find_subject(self, conversation: str) -> str | None:
-        """The conversation for whose turns this one finds the context; None where it does so for none."""
-        name = conversation.removesuffix(_CONTEXT)
-        return name if name != conversation and name in self.names else None
+# -- forks -----------------------------------------------------------------------------------------
 
 
 class _HeaderEvent(msgspec.Struct):
     type: str = ""
     parent: Any = None
-    seq: int = 0
 
 
 class _Header(msgspec.Struct):
-    """What tells children and forks from other conversations, in record 0."""
+    """What tells forks from other conversations, in record 0."""
 
     event: _HeaderEvent
 
@@ -253,24 +230,17 @@ class _Header(msgspec.Struct):
 _decode_header = msgspec.json.Decoder(_Header).decode
 
 
-def read_relations(store: Store) -> Relations:
-    """The relations of all conversations of a log. One whose first record cannot be read has none."""
-    names: list[str] = []
-    children: dict[str, list[tuple[str, int]]] = {}
-    forks: dict[str, list[tuple[str, int]]] = {}
+def read_forks(store: Store) -> Mapping[str, list[str]]:
+    """The forks of each conversation of a log that has some; what cannot be read is left out."""
+    forks: dict[str, list[str]] = {}
     for name, first, _, _ in store.read_ends():
-        names.append(name)
         try:
             event = _decode_header(first).event  # large parts of the line are left out
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             continue  # damage, which `verify` reports
         if event.type == Forked.TYPE:
-            forks.setdefault(str(event.parent), []).append((name, event.seq))
-        elif isinstance(event.parent, dict) and "conversation" in event.parent:
-            effect = event.parent.get("effect")
-            child = (name, effect if isinstance(effect, int) else 0)
-            children.setdefault(str(event.parent["conversation"]), []).append(child)
-    return Relations(names=frozenset(names), children=children, forks=forks)
+            forks.setdefault(str(event.parent), []).append(name)
+    return forks
 
 
 # -- verification ----------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode, encode
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import ReplayMismatch, SettingsWidened, SpecError, suggest_name
-from toolchart.states.events import Erased, Forked, Limits, Settings, ToolFinished, TurnStarted
+from toolchart.states.errors import SettingsWidened, SpecError, suggest_name
+from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
@@ -70,8 +70,6 @@ class ForkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Record 0 of the fork."""
     replacements: tuple[ToolFinished, ...]
     """Outcomes of tool calls that replace the recorded ones."""
-    newest: int
-    """Number of the newest record of the parent when the fork was planned."""
 
 
 def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: ForkChanges) -> ForkPlan:
@@ -88,7 +86,6 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
     """
     if store.read_last_line(name) is not None:
         raise SpecError(f"there is a conversation {name!r} already", hint="choose another name")
-    newest, _ = store.read_last_line(parent) or (-1, b"")
     seq = _find_fork_record(store, parent, at, changes)
     loaded_conversation = load_conversation(store, parent, seq)
     if loaded_conversation is None or loaded_conversation.next_seq != seq + 1:
@@ -110,38 +107,7 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         _build_replacement(loaded_conversation.snapshot, call_id, result)
         for call_id, result in changes.results.items()
     )
-    return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements, newest=newest)
-
-
-def is_overtaken(store: Store, plan: ForkPlan) -> bool:
-    """Whether content was erased after a fork was planned: its snapshot may have it, or the recorded answers
-    that it takes over.
-
-    Asked after record 0 of the fork is durable and before anything is sent. Erasing looks for new forks after
-    it has written: so one of both sees the other.
-    """
-    try:
-        parent = load_conversation(store, plan.event.parent, plan.event.seq)
-    except ReplayMismatch:
-        return True
-    if parent is None:
-        return True
-    name, start = plan.event.parent, plan.newest + 1
-    added = (parse_record(line, seq, name) for seq, line in enumerate(store.read_lines(name, start), start))
-    if any(record.event["type"] == Erased.TYPE for record in added):
-        return True
-    # In a fork of a fork, content of an ancestor may have gone: then the messages are others.
-    planned, present = plan.parent.snapshot, parent.snapshot
-    planned_values = (planned.messages.digest, planned.results, planned.variables)
-    return planned_values != (present.messages.digest, present.results, present.variables)
-
-
-def build_overtaken_error(plan: ForkPlan) -> SpecError:
-    """The error for a fork that was given up because its parent was rewritten meanwhile."""
-    return SpecError(
-        f"content of conversation {plan.event.parent!r} was erased while it was forked; nothing was kept",
-        hint="fork it again",
-    )
+    return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements)
 
 
 def _refuse_shared_child(snapshot: Snapshot, parent: str) -> None:

@@ -30,7 +30,6 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
@@ -118,9 +117,8 @@ class RecordedAsk(
     """Its name in the chart."""
     state: str = ""
     """The state that it belongs to; empty where it is the record's `target`."""
-    digest: str = ""
-    """Digest of everything that the effect hands to its performer (`compute_effect_digest`); empty where its
-    content was erased."""
+    digest: str
+    """Digest of everything that the effect hands to its performer (`compute_effect_digest`)."""
     messages: int | None = None
     """`call_model`: how many messages the request has, the system message included."""
     sent: str = ""
@@ -183,13 +181,11 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     checkpoint: str = ""
     """Digest of the newest checkpoint; only in the record right after it was written."""
     salt: str = ""
-    """Random, so that nobody can guess content from the hash after it was erased."""
+    """Random, so that nobody can guess content from the hash."""
     prev: str
     """Hash of the record before; zeros in record 0."""
-    digest: str = ""
-    """Of a stand-in, whose content was erased: SHA-256 of the line without this key."""
     hash: str
-    """SHA-256 of the line without this key; of a stand-in, that of the record as it was first written."""
+    """SHA-256 of the line without this key."""
 
 
 class Record(RecordLine, frozen=True, kw_only=True):
@@ -283,7 +279,7 @@ def encode_record(
         prev: hash of the record before.
         checkpoint: digest of the checkpoint that was written after the record before, if one was.
         sent: keyed digests of requests by effect id, where the log is redacted.
-        salt: random, so that what is erased later cannot be guessed from the hash.
+        salt: random, so that nobody can guess content from the hash.
     """
     snapshot = step.snapshot
     asks = []
@@ -480,7 +476,7 @@ _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {
 # Checkpoints name the record that configured the conversation, and the one that named versions last. The
 # journal gets an event as JSON, whose first key is `type`, so the first bytes tell which events these are.
 _CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
-# A start mark has no content that could be erased, and so nothing that a salt would hide.
+# A start mark has no content, and so nothing that a salt would hide.
 _START_MARK = b'{"type":"%b"' % CallsStarted.TYPE.encode()
 _WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
 
@@ -634,9 +630,8 @@ class Journal:
 
 # -- salts ---------------------------------------------------------------------------------------
 #
-# A record's hash stays in the log after its content was erased: the records after it cover it. Somebody who
-# guesses the content could check the guess against that hash. The salt is a part of what the hash covers and
-# is erased with the content, so a guess would need 132 random bits too.
+# Hashes go where the log does not, into seals for instance. Whoever has only a hash could check a guess of
+# the content against it. The salt is a part of what the hash covers, so a guess would need 132 random bits.
 
 SALT_CHARACTERS = 22
 """132 random bits."""
@@ -661,11 +656,21 @@ def generate_salt() -> str:
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child would give its records the salts of its parent's, and erasing one side would not help.
+    # A forked child would give its records the salts of its parent's, which its reader may know.
     os.register_at_fork(after_in_child=_ready_salts.clear)
 
 
 # -- reading -------------------------------------------------------------------------------------
+
+
+def compute_line_hash(line: bytes) -> str:
+    """The hash of a stored line, computed from its content."""
+    return hashlib.sha256(line[:-_HASH_TAIL] + b"}").hexdigest()
+
+
+def read_hash(line: bytes) -> str:
+    """The hash at the end of a line."""
+    return line[-66:-2].decode("ascii", "replace")
 
 
 def has_hash_tail(line: bytes) -> bool:

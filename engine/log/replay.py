@@ -41,12 +41,12 @@ from toolchart.engine.log.record import (
     Record,
     RecordedAsk,
     compute_expected_digest,
+    compute_line_hash,
     describe_ask,
     describe_turn_end,
     list_message_references,
     list_taken_rows,
 )
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
 from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.core.step import Step, step
@@ -170,7 +170,7 @@ def derive_step(
             pointer="/event/type",
             expected=record.event["type"],
             actual=str(error),
-            blame=ERASED if record.digest else "chart",
+            blame="chart",
         ) from None
     compare_step(record, new_step, state.versions)
     _compare_handed_content(record, event, state.snapshot)
@@ -509,7 +509,7 @@ def _check_open_effects(store: RecordReader, checkpoint: Checkpoint, snapshot: S
     """
     conversation, seq = checkpoint.conversation, checkpoint.seq
     record = records.parse_record(next(iter(store.read_lines(conversation, seq))), seq, conversation)
-    digests = {ask.id: ask.digest for ask in record.asks if ask.digest}
+    digests = {ask.id: ask.digest for ask in record.asks}
     for effect in snapshot.open_effects:
         if effect.id in digests and compute_effect_digest(effect) != digests[effect.id]:
             raise LogDamaged(
@@ -574,10 +574,6 @@ def load_messages(
 # -- comparing -----------------------------------------------------------------------------------
 
 
-ERASED = "erased content"
-"""The cause of a difference in a record whose content was erased, and decided its step."""
-
-
 def compare_step(record: Record, new_step: Step, versions: Versions | None = None) -> None:
     """Check that a derived step equals its record.
 
@@ -597,7 +593,7 @@ def compare_step(record: Record, new_step: Step, versions: Versions | None = Non
                 pointer=pointer,
                 expected=expected,
                 actual=actual,
-                blame=ERASED if record.digest else _classify_cause(pointer, versions),
+                blame=_classify_cause(pointer, versions),
             )
 
 
@@ -616,7 +612,7 @@ def _compare_handed_content(record: Record, event: Event, before: Snapshot) -> N
         pointer=f"/event/{name}",
         expected=getattr(event, name),
         actual=expected,
-        blame=ERASED if record.digest else "engine",
+        blame="engine",
     )
 
 

@@ -110,7 +110,7 @@ def _read_age_quickly(conversation: str, first: bytes, newest: bytes) -> Convers
     )
 
 
-_QUIET_EVENTS = ("continued", "migrated", "erased")
+_QUIET_EVENTS = ("continued", "migrated")
 """Events that open and end no turn."""
 
 

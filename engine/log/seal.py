@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash
+from toolchart.engine.log.record import compute_line_hash
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.ports import Store
 

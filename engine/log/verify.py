@@ -16,18 +16,9 @@ from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
 from toolchart.engine.log.reading.figures import TotalsCheck
 from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash, is_undamaged, read_digest
+from toolchart.engine.log.record import compute_line_hash
 from toolchart.states.errors import LogDamaged, LogUnavailable
-from toolchart.states.events import (
-    Configured,
-    Erased,
-    Event,
-    Forked,
-    Replied,
-    Reviewed,
-    ToolFinished,
-    TurnStarted,
-)
+from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.ports import Store
 
 Outcome: TypeAlias = "VerifiedConversation | LogDamaged | LogUnavailable"
@@ -67,13 +58,11 @@ def verify_conversation(
     count, head = 0, ""
     record_order = RecordOrder(conversation)
     checkpoint_links = CheckpointLinks(conversation, checkpoints)
-    erasure_links = ErasureLinks(conversation)
     totals_check = TotalsCheck(conversation, totals)
     for record in read_records(lines, conversation):
         event = _decode_event(record, conversation)
         record_order.check_next(record, event)
         checkpoint_links.check_next(record)
-        erasure_links.check_next(record, event)
         totals_check.check_next(record)
         if family is not None:
             check_family_links(family, conversation, record)
@@ -90,7 +79,6 @@ def verify_conversation(
     if not count:
         raise LogDamaged("it has no records", conversation=conversation, seq=0)
     checkpoint_links.check_end()
-    erasure_links.check_end()
     totals_check.check_end()
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
@@ -199,42 +187,6 @@ class CheckpointLinks:
                 conversation=self._conversation,
                 seq=seq,
             )
-
-
-class ErasureLinks:
-    """Checks the stand-ins of one conversation against its `erased` records, in both directions."""
-
-    def __init__(self, conversation: str | None) -> None:
-        self._conversation = conversation
-        self._stand_ins: dict[int, str] = {}
-        """Digest by number of the record."""
-        self._named: dict[int, str] = {}
-        """The digest that the newest `erased` record names, by number of the record."""
-
-    def check_next(self, record: ReadRecord, event: Event | None) -> None:
-        """Take the next record."""
-        if is_undamaged(record.line):
-            self._stand_ins[record.seq] = read_digest(record.line)
-        if isinstance(event, Erased):
-            self._named.update({named.seq: named.digest for named in event.records})
-
-    def check_end(self) -> None:
-        """Check that each stand-in is named, and each that is named is there.
-
-        Raises:
-            LogDamaged: names the first record that is not as it was erased.
-        """
-        for seq in sorted(self._stand_ins.keys() | self._named.keys()):
-            stand_in, named = self._stand_ins.get(seq), self._named.get(seq)
-            if stand_in is None:
-                problem = "its content was erased, and stands there again"
-            elif named is None:
-                problem = "its content was erased, and no record says so"
-            elif stand_in != named:
-                problem = "it was changed after its content was erased"
-            else:
-                continue
-            raise LogDamaged(problem, conversation=self._conversation, seq=seq)
 
 
 class RecordOrder:

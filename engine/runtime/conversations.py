@@ -543,7 +543,6 @@ class RestingConversations:
         if kept is None:
             return None
         newest = self._store.read_last_line(name)
-        # Another process may have erased what is in memory here: that, too, adds a record.
         if newest is None or newest[0] != kept.journal.next_seq - 1:
             return None
         return kept.snapshot.messages

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from toolchart.engine.log.family import NO_HEADING, require_heading
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
-from toolchart.engine.log.secrecy.owners import erase_owned, list_owned
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
@@ -409,7 +409,7 @@ class Engine:
         write_records(self.store, names, target)
         return names
 
-    def erase_owner(self, owner: str) -> list[str]:
+    def delete_owner(self, owner: str) -> list[str]:
         """Delete all conversations of an owner from the log, with their agents, contexts and forks.
 
         Returns:
@@ -422,7 +422,7 @@ class Engine:
             LogDamaged: whose a conversation is cannot be read.
         """
         names = list_owned(self.store, owner)
-        erase_owned(self.store, owner, names)
+        delete_owned(self.store, owner, names)
         for name in names:
             self._conversations.forget(name)
         return names
@@ -535,7 +535,7 @@ class Engine:
         Raises:
             SpecError: the fork is not possible; nothing was written.
         """
-        from toolchart.engine.log.fork import ForkChanges, build_overtaken_error, is_overtaken, plan_fork
+        from toolchart.engine.log.fork import ForkChanges, plan_fork
         from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
 
         if from_log:
@@ -548,13 +548,9 @@ class Engine:
         self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             await driver.commit()
-            has_lost = is_overtaken(self.store, plan)
-            snapshot = driver.snapshot if has_lost else await driver.run_turn(*plan.replacements)
-            if not has_lost and snapshot.settings is not None:  # else the parent had no turn there yet
+            snapshot = await driver.run_turn(*plan.replacements)
+            if snapshot.settings is not None:  # else the parent had no turn there yet
                 hold.note(self._open_turns.build_result(snapshot, name))
-        if has_lost:
-            self.store.delete(name)
-            raise build_overtaken_error(plan)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
 
     def fork(

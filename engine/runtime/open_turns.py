@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_root, read_parent, refuse_child
-from toolchart.engine.log.fork import ForkChanges, build_overtaken_error, is_overtaken, plan_fork
+from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation, replay_conversation
 from toolchart.engine.runtime.agent import Agent, check_message
@@ -718,16 +718,11 @@ class OpenTurns:
             driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
             repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
             await driver.commit()
-            result: TurnResult | None = None
-            if not is_overtaken(self._store, plan):
-                driver.apply_event(Resumed(repeatable=repeatable))
-                driver.fire_overdue_timers()
-                snapshot = await conversations.run_driver(name, driver)
-                result = self.build_result(snapshot, name, hooks)
-                hold.note(result)
-        if result is None:
-            self._store.delete(name)
-            raise build_overtaken_error(plan)
+            driver.apply_event(Resumed(repeatable=repeatable))
+            driver.fire_overdue_timers()
+            snapshot = await conversations.run_driver(name, driver)
+            result = self.build_result(snapshot, name, hooks)
+            hold.note(result)
         return hold.result or result
 
 

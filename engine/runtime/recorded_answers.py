@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions
-from toolchart.engine.log.fork import ForkChanges, ForkPlan, build_overtaken_error, is_overtaken, plan_fork
+from toolchart.engine.log.fork import ForkChanges, ForkPlan, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.record import Journal
 from toolchart.engine.log.replay import ReplayedStep, replay_conversation
@@ -273,9 +273,6 @@ async def fork_from_log(
         tools, sources = plan.parent.versions.tools, plan.parent.versions.sources
         driver.apply_event(Continued(versions=replace(versions, tools=tools, sources=sources)))
     await driver.commit()
-    if is_overtaken(store, plan):
-        store.delete(name)
-        raise build_overtaken_error(plan)
     missing_answer = None
     first_steps = driver.snapshot.steps
     try:

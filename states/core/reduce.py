@@ -38,7 +38,6 @@ from toolchart.states.events import (
     Counted,
     Decided,
     Elapsed,
-    Erased,
     EventDescriptor,
     Failed,
     Forked,
@@ -361,7 +360,6 @@ EVENT_ROWS = (
     EventDescriptor(
         name="migrated", meaning="an open conversation went on with another chart", type=Migrated
     ),
-    EventDescriptor(name="erased", meaning="content of earlier records was erased", type=Erased),
     EventDescriptor(name="continued", meaning="another release or other tools go on", type=Continued),
     EventDescriptor(name="forked", meaning="the conversation branched off another one", type=Forked),
     EventDescriptor(name="turn_started", meaning="a user message opened a turn", type=TurnStarted),

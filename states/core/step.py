@@ -26,8 +26,7 @@ are enough to derive a whole conversation again. Replay does exactly that.
 Some events act on the conversation as a whole: `configured` and `migrated` set chart and tools, `continued`
 names another release, `forked` continues from another conversation, `turn_started` enters the initial state,
 `resumed` lets a new worker go on, `calls_started` says that calls begin, `call_submitted`
-in which batch job a model call waits, `erased` changes nothing. Charts
-cannot name them. A chart receives every
+in which batch job a model call waits. Charts cannot name them. A chart receives every
 other event: rows for `replied` take it, and so do rows for the effect that it answers, `replied.call_model`.
 
 An event that no row takes changes the context and not the configuration; the step is marked as untaken. A
@@ -99,7 +98,6 @@ from toolchart.states.events import (
     Cancelled,
     Configured,
     Continued,
-    Erased,
     Event,
     EventDescriptor,
     Forked,
@@ -514,8 +512,8 @@ def _submit_call(machine: Machine, snapshot: Snapshot, event: CallSubmitted) -> 
     return _build_quiet_step(builder, snapshot, event)
 
 
-def _note_event(machine: Machine, snapshot: Snapshot, event: Continued | Erased) -> Step:
-    """What derives the log has changed, or records have; not the state."""
+def _note_event(machine: Machine, snapshot: Snapshot, event: Continued) -> Step:
+    """What derives the log has changed; not the state."""
     return _build_quiet_step(SnapshotBuilder.from_snapshot(snapshot), snapshot, event)
 
 
@@ -579,6 +577,5 @@ _CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
     CallsStarted: _start_calls,
     CallSubmitted: _submit_call,
     Continued: _note_event,
-    Erased: _note_event,
 }
 """The events that act on the conversation as a whole: those whose row has no `reduce`."""

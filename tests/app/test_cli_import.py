@@ -92,11 +92,11 @@ def test_one_refused_conversation_does_not_affect_the_others(run_cli: RunCli, wo
 
 
 @pytest.mark.parametrize("messages", [WHOLE, [*ASK, RESULT], ASK, ASK[:1]])
-def test_an_imported_conversation_can_be_erased_pruned_and_gone_on_with(
+def test_an_imported_conversation_can_be_pruned_and_gone_on_with(
     run_cli: RunCli, work_dir: Path, messages: list[Any]
 ) -> None:
-    """Wherever the list ends, no turn is left open that nobody could end: an agent goes on, content can
-    be erased, and the conversation pruned; the export is still the list."""
+    """Wherever the list ends, no turn is left open that nobody could end: an agent goes on, and the
+    conversation can be pruned; the export is still the list."""
     (work_dir / "in").write_text(json.dumps(messages), "utf-8")
     for name in ("a", "b"):
         assert run_cli("import", "in", "--conversation", name).code == 0
@@ -105,9 +105,6 @@ def test_an_imported_conversation_can_be_erased_pruned_and_gone_on_with(
     assert run_cli("run", "quickstart", "--conversation", "b", "2+2").out == "2+2 = 4\n"
     later = json.loads(run_cli("export", "b", "--format", "openai").out)
     assert [m["content"] for m in later if m["role"] == "user"] == ["pay the rent", "2+2"]
-    erased = run_cli("erase", "a", "--text", "rent")
-    assert erased.code == 0, erased.err
-    assert "rent" not in run_cli("show", "a", "--json").out
     assert run_cli("verify").code == 0
     assert sorted(run_cli("prune", "--keep", "0").out.split()) == ["a", "b"]
 
@@ -116,8 +113,8 @@ def test_an_imported_conversation_can_be_erased_pruned_and_gone_on_with(
 def test_an_open_imported_turn_can_be_ended_without_an_agent(
     run_cli: RunCli, work_dir: Path, messages: list[Any]
 ) -> None:
-    """`prune` and `erase` say why an imported conversation with an open turn stays; `cancel` needs no agent
-    and asks nobody, and then both take it."""
+    """`prune` says why an imported conversation with an open turn stays; `cancel` needs no agent and asks
+    nobody, and then `prune` takes it."""
     store = open_store(".toolchart/log.db")
     *lines, ending = import_messages(messages, "a", "2026-01-01T00:00:00Z")
     assert b'"cancelled"' in ending
@@ -126,11 +123,9 @@ def test_an_open_imported_turn_can_be_ended_without_an_agent(
     kept = run_cli("prune", "--keep", "0")
     assert (kept.code, kept.out) == (0, "")
     assert "kept a: a turn is open; finish it, or end it: toolchart cancel ID" in kept.err
-    assert "toolchart cancel a" in run_cli("erase", "a", "--text", "rent").err
     ended = run_cli("cancel", "a", "--reason", "nobody goes on")
     assert (ended.code, ended.out) == (0, "a: error\n"), ended.err
     assert run_cli("replay", "a").code == 0
-    assert run_cli("erase", "a", "--text", "rent").code == 0
     assert run_cli("verify").code == 0
     assert run_cli("prune", "--keep", "0").out.split() == ["a"]
 

@@ -80,7 +80,6 @@ def test_every_command_leaves_the_sessions_of_a_pool_as_they_were(
         (0, ("fork", "c", "--at", "2", "--offline", *writing)),
         (0, ("recover", "quickstart", *writing)),
         (0, ("verify", "--seal-to", "seal.json")),
-        (0, ("erase", "c", "--turn", "1", "--by", "anna", "--reason", "asked for")),
         (0, ("prune", "--keep", "0")),
         (0, ("run", "quickstart", "6+7", "--conversation", "c", *writing)),
     ]

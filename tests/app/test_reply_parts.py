@@ -25,7 +25,6 @@ from toolchart.app.server.mcp_server.server import build_mcp_server
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.states.content import CitationPart, HostCallPart
 
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
@@ -191,13 +190,11 @@ async def test_mcp_has_parts() -> None:
     assert text.text == "Three boats."
 
 
-def test_erased_and_redacted_parts_are_gone(tmp_path: Path) -> None:
-    """Parts go with the content of their record, and a secret in what the host was asked is struck out."""
+def test_redacted_parts_are_gone(tmp_path: Path) -> None:
+    """A secret in what the host was asked is struck out of the parts."""
     secret = {**REPLY, "parts": [{**PARTS[0], "input": {"query": "card 4111111111111111"}}, *PARTS[1:]]}
     with make_engine([secret], log=tmp_path / "a.db", redact={"patterns": ["card"]}) as engine:
         engine.run("How many?", conversation="c")
         text = b"".join(engine.store.read_lines("c"))
         assert b"4111111111111111" not in text
         assert PIXEL.encode() in text
-        erase_content(engine.store, "c", ErasureChoice(turns=(1,)), at=AT, by="anna", reason="asked for")
-        assert PIXEL.encode() not in b"".join(engine.store.read_lines("c"))

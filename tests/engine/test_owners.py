@@ -1,4 +1,4 @@
-"""Everything of one owner is exported and erased, and nothing of anybody else."""
+"""Everything of one owner is exported and deleted, and nothing of anybody else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_all(store: Store) -> dict[str, list[bytes]]:
 
 
 def test_everything_of_an_owner_goes_and_nothing_else(store: Store, tmp_path: Path) -> None:
-    """After the export the file has each conversation of the owner. After erasing no line and no file of
+    """After the export the file has each conversation of the owner. After the deletion no line and no file of
     the log has their word; what others said is byte for byte as it was, and verifies."""
     fill_log(store)
     before = read_all(store)
@@ -61,13 +61,13 @@ def test_everything_of_an_owner_goes_and_nothing_else(store: Store, tmp_path: Pa
         exported = engine.export_owner("anna", str(tmp_path / "anna.jsonl"))
         assert len(exported) == 2
         assert read_all(RecordFile(tmp_path / "anna.jsonl")) == {name: before[name] for name in exported}
-        assert engine.erase_owner("anna") == exported
+        assert engine.delete_owner("anna") == exported
         assert read_all(store) == {name: lines for name, lines in before.items() if name not in exported}
         assert {type(outcome) for outcome in verify_store(store)} == {VerifiedConversation}
         gc.collect()
         for path in (tmp_path / "log").rglob("*"):
             assert path.is_dir() or WORD.encode() not in path.read_bytes(), path.name
-        assert engine.erase_owner("anna") == []
+        assert engine.delete_owner("anna") == []
         assert engine.run("Hi", conversation="of-anna").content == "Once more.", "a conversation of its own"
 
 
@@ -79,7 +79,7 @@ def test_nothing_goes_while_something_is_in_use(store: Store) -> None:
     with make_engine([], log=store) as engine:
         lease = store.acquire_lease("of-anna", name_worker(), 60.0)
         with pytest.raises(SpecError, match="'of-anna' cannot be deleted now: a worker has it"):
-            engine.erase_owner("anna")
+            engine.delete_owner("anna")
         store.release_lease(lease, is_open=False)
         assert read_all(store) == before
 
@@ -90,16 +90,16 @@ def test_an_open_turn_is_not_deleted(store: Store) -> None:
     with make_engine([reply_with_calls(("echo", {"text": WORD}))], log=store, approval=approval) as engine:
         engine.run("go", conversation="c", owner="anna")
         with pytest.raises(SpecError, match="'c' cannot be deleted now"):
-            engine.erase_owner("anna")
+            engine.delete_owner("anna")
         engine.cancel("c")
-        assert engine.erase_owner("anna") == ["c"]
+        assert engine.delete_owner("anna") == ["c"]
     assert read_all(store) == {}
 
 
 def test_an_owner_has_a_name() -> None:
     """An empty owner is refused: it would mean what belongs to nobody."""
     with make_engine([], log=MemoryStore()) as engine, pytest.raises(SpecError, match="an owner has a name"):
-        engine.erase_owner("")
+        engine.delete_owner("")
 
 
 def test_agents_and_contexts_go_with_the_conversation() -> None:
@@ -117,10 +117,10 @@ def test_agents_and_contexts_go_with_the_conversation() -> None:
             engine.run(word, conversation=f"of-{owner}", owner=owner)
             other.run(word, conversation=name_context(f"of-{owner}"))
         before = read_all(store)
-        erased = engine.erase_owner("anna")
+        deleted = engine.delete_owner("anna")
     own = {name for name in before if name == "of-anna" or name.startswith("of-anna.")}
     assert name_context("of-anna") in own
-    assert set(erased) == own
+    assert set(deleted) == own
     assert len(own) > 2
     assert read_all(store) == {name: lines for name, lines in before.items() if name not in own}
     assert WORD.encode() not in b"".join(line for lines in read_all(store).values() for line in lines)

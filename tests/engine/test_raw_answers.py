@@ -1,4 +1,4 @@
-"""Raw answers in the log: kept where the spec says so, once, and erased with their record."""
+"""Raw answers in the log: kept where the spec says so, and once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ from toolchart.engine import Engine
 from toolchart.engine.log.reading.figures import read_turns
 from toolchart.engine.log.redaction import Redactor
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.engine.log.secrecy.content import iterate_texts
-from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.transport.raw_answers import compute_answer_digest, read_raw_answer
 from toolchart.specs.loader import load_spec
@@ -207,36 +204,6 @@ def test_a_redactor_keeps_the_digest_in_its_length() -> None:
     redacted = Redactor(patterns=["email"]).redact_event(data)
     assert len(redacted["answer_digest"]) == len(data["answer_digest"])
     assert redacted["answer_digest"] != data["answer_digest"]
-
-
-def test_erasing_takes_the_answer_with_the_record(tmp_path: Path) -> None:
-    """Nothing of an erased reply stays in the file: neither text, nor bytes, nor the digest of them."""
-    path = tmp_path / "log.db"
-    with closing(open_store(path)) as store:
-        run_turns(store, "c")
-        (event,) = list_answers(store)
-        assert event.raw_answer is not None
-        assert event.answer_digest is not None
-        marks = [event.raw_answer.content.encode(), event.answer_digest.encode(), b"vault"]
-        choice = ErasureChoice(texts=("Zoë",))
-        erase_content(store, "c", choice, at="2026-01-01T00:00:00Z", by="x", reason="y")
-        assert [type(result) for result in verify_store(store)] == [VerifiedConversation]
-        (erased,) = list_answers(store)
-        assert (erased.answer_digest, erased.raw_answer) == (None, None)
-        assert not compare(store).uncompared_answers
-    data = b"".join(file.read_bytes() for file in tmp_path.glob("log.db*"))
-    assert [mark for mark in marks if mark in data] == []
-
-
-def test_a_text_in_the_bytes_is_found() -> None:
-    """What only the raw answer says chooses its record too, however JSON or a stream writes it."""
-    frames = [{"hidden": 'Zo\u00eb "quoted"'}, {"choices": []}]
-    whole = json.dumps(frames[0]).encode()
-    stream = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames).encode()
-    for content in (whole, stream):
-        raw = {"content": b64encode(compress(content)).decode()}
-        assert 'Zoë "quoted"' in set(iterate_texts({"type": "replied", "raw_answer": raw}))
-    assert list(iterate_texts({"type": "replied", "raw_answer": {"content": "no"}})) == []
 
 
 # -- what a log does not say -------------------------------------------------------------------------

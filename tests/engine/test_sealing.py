@@ -13,7 +13,6 @@ from written_logs import write_conversation
 
 from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.seal import encode_seal, find_lost_records, read_seal, write_seal
-from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import iterate_file_lines
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
@@ -171,19 +170,3 @@ def test_the_stranger_checks_exported_logs(tmp_path: Path) -> None:
         path.write_bytes(b"".join([lines[0], *lines[2:]]))
         with pytest.raises(ValueError, match="does not follow"):
             stranger.check_file(path)
-
-
-def test_the_stranger_checks_erased_records() -> None:
-    """The stranger finds each changed byte of an erased log, and stand-ins that the log does not name."""
-    plain = write_log("a")
-    choice = ErasureChoice(everything=True)
-    assert erase_content(plain, "a", choice, at=AT, by=None, reason=None)
-    lines = list(plain.read_lines("a"))
-    stranger.check_records(lines)
-    line = lines[1]
-    for place in range(0, len(line), 3):
-        changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
-        with pytest.raises((ValueError, KeyError)):
-            stranger.check_records([lines[0], changed, *lines[2:]])
-    with pytest.raises(ValueError, match="what was erased"):
-        stranger.check_records(list(plain.read_lines("a"))[:-1])

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from toolchart.engine import Engine
 from toolchart.engine.log.reading.figures import read_figures, read_turns
-from toolchart.engine.log.secrecy.erasing import ErasureChoice, erase_content
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.base import TURN, Change, ValueWrite
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -98,14 +97,3 @@ def test_other_totals_are_damage() -> None:
         (outcome,) = verify_store(store)
         assert isinstance(outcome, LogDamaged)
         assert (outcome.seq, "totals" in str(outcome)) == (seq, True)
-
-
-def test_erasing_takes_totals_along() -> None:
-    """After an erasing a conversation is counted from its records, and later turns have totals again."""
-    store = MemoryStore()
-    engine = run_turns(store)
-    erase_content(store, "c", ErasureChoice(turns=(1,)), at="2026-01-01T00:00:00.000Z", by=None, reason=None)
-    assert not any(data for _, data in store.read_totals("c"))
-    assert read_turns(store, "c") == read_figures(store, "c").turns
-    assert [type(outcome) for outcome in verify_store(store)] == [VerifiedConversation]
-    engine.close()

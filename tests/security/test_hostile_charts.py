@@ -384,7 +384,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("draw", "c"),
     ("check", "agent.yaml", "--coverage"),
     *(("export", "c", "--format", form) for form in ("openai", "jsonl")),
-    ("erase", "d", "--all"),
     ("prune", "--older-than", "1d"),
 )
 """Every command that reads a log."""

@@ -38,8 +38,6 @@ from toolchart.states.events import (
     Counted,
     Decided,
     Elapsed,
-    Erased,
-    ErasedRecord,
     Event,
     EventDescriptor,
     Failed,
@@ -219,14 +217,6 @@ EVENT_STRATEGIES: dict[str, st.SearchStrategy[Event]] = {
     ),
     "migrated": st.builds(
         Migrated, format=st.just(2), conversation=TEXTS, chart=TEXTS, spec=st.dictionaries(TEXTS, JSON_VALUES)
-    ),
-    "erased": st.builds(
-        Erased,
-        records=st.lists(
-            st.builds(ErasedRecord, seq=st.integers(0), digest=TEXTS, is_content=st.booleans()), max_size=2
-        ).map(tuple),
-        by=st.none() | TEXTS,
-        reason=st.none() | TEXTS,
     ),
     "turn_started": st.builds(
         TurnStarted,

@@ -89,7 +89,5 @@ CASES: tuple[tuple[str, ...], ...] = (
     ("import", "../chat.json", "--conversation", "i"),
     ("show", "i"),
     ("export", "i"),
-    ("erase", "i", "--text", "I used", "--json"),
-    ("erase", "f", "--all", "--by", "owner", "--reason", f"it held {KEY}"),
     ("verify",),
 )

@@ -17,7 +17,6 @@ import msgspec
 
 from toolchart import LogBusy, LogConflict, LogUnavailable
 from toolchart.engine.log.stores.base import (
-    DERIVED_KINDS,
     Change,
     SmallValue,
     StoreBase,
@@ -55,14 +54,6 @@ class Contents(msgspec.Struct):
         name = change.conversation
         if change.lines:
             self.lines.setdefault(name, []).extend(change.lines)
-        for seq, line in (change.replaced or {}).items():
-            self.lines[name][seq] = line
-        if change.replaced is not None:
-            self.values = {
-                place: value
-                for place, value in self.values.items()
-                if place[0] != name or place[1] not in DERIVED_KINDS
-            }
         for new in change.values:
             self.count += 1
             self.values[new.conversation, new.kind, new.key] = (self.count, new.is_listed, new.data)
@@ -124,7 +115,7 @@ class FolderStore(StoreBase):
                 if conflict is None:
                     contents.make(change)
                     made.append(change)
-            is_whole = any(change.replaced is not None or change.is_deletion for change in made)
+            is_whole = any(change.is_deletion for change in made)
             if made:
                 self._contents, self._newest = Contents(), 0  # if writing fails, the files count
                 self._write(contents, made, is_whole=is_whole)

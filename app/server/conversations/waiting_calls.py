@@ -43,7 +43,7 @@ class RowCache:
     """What was read of conversations, each for as long as its newest record stays the same.
 
     Records are never changed, and every record has the hash of the one before it. So while the newest record
-    is the same, everything that was read of a conversation still holds; erasing, too, ends with a record.
+    is the same, everything that was read of a conversation still holds.
     Nothing is kept of conversations that the last listing did not look at.
     """
 

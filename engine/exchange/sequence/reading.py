@@ -92,7 +92,7 @@ class _SequenceReader:
         for name, body in _get_mapping(event, "effects").items():
             self._declared_kinds[str(name)] = str(next(iter(body), "")) if isinstance(body, Mapping) else ""
         match record.event_type:
-            case "configured" | "migrated" | "forked" | "continued" | "resumed" | "erased" as name:
+            case "configured" | "migrated" | "forked" | "continued" | "resumed" as name:
                 self._add_note(record, name + marks)
             case "calls_started":
                 names = [str(self._call_names.get(call_id, call_id)) for call_id in event.get("calls") or ()]

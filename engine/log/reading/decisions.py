@@ -43,7 +43,6 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
     records = list(read_conversation(store, conversation, include_shared=True))
     calls: dict[str, ToolCall] = {}
     asked: dict[int, str] = {}
-    has_erased = any(record.is_erased for record in records)
     for index, record in enumerate(records):
         event = record.read_event()
         asked |= {ask.id: record.hash for ask in record.asks}
@@ -55,9 +54,7 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
                     if verdict.arguments is not None and verdict.call_id in calls:
                         calls[verdict.call_id] = replace(calls[verdict.call_id], arguments=verdict.arguments)
             case Decided() if event.call_id and index >= len(records) - own_seqs:
-                decision = _check_decision(event, record, conversation, calls, asked, approvers)
-                is_gone = has_erased and decision.finding == "other_call"
-                yield replace(decision, finding="erased") if is_gone else decision
+                yield _check_decision(event, record, conversation, calls, asked, approvers)
 
 
 def find_asking_record(store: Store, conversation: str, effect: int) -> str:

@@ -68,8 +68,6 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How the turn ended, in the record that ended it."""
     checkpoint: str = ""
     """Digest of the newest checkpoint, in the record right after it was written."""
-    is_erased: bool = False
-    """Whether content of it, or what depends on such content, was erased: it is a stand-in."""
     prev: str
     hash: str
     line: bytes
@@ -219,7 +217,6 @@ def _copy_fields(record: Record) -> ReadRecord:
         messages=tuple(record.messages),
         ended=record.ended,
         checkpoint=record.checkpoint,
-        is_erased=bool(record.digest),
         prev=record.prev,
         hash=record.hash,
         line=record.line,

@@ -2,7 +2,7 @@
 
 **What a store must do.** It keeps the lines of conversations, and beside them small values. It has the
 methods below; `StoreBase` (`base.py`) makes all others from them. Appends under a lease, leases, inboxes,
-checkpoints, erasing and deleting are written there, once for all stores.
+checkpoints and deleting are written there, once for all stores.
 
 | method | what it promises |
 |---|---|
@@ -17,8 +17,8 @@ checkpoints, erasing and deleting are written there, once for all stores.
 | `read_time()` | the clock of leases, where it is not that of this machine |
 
 - *A change* (`base.Change`) belongs to one conversation: what one small value must begin with (`check`), how
-  many records there must be (`first_seq`), lines that are appended, and values that are written. Erasing
-  also gives lines that replace earlier ones; a deletion takes the conversation with its values.
+  many records there must be (`first_seq`), lines that are appended, and values that are written; a
+  deletion takes the conversation with its values.
 - *Atomicity.* The check, the number and all writes of a change are one step. A crash leaves all of a change
   or nothing. So the entries of an inbox that became records, a checkpoint and large parts are written with
   their records. Changes of one commit share its cost (one sync) and are refused one by one.
@@ -31,8 +31,6 @@ checkpoints, erasing and deleting are written there, once for all stores.
   several machines share one.
 - *Data of values* is any bytes, from a few to some hundred thousand. A kind is a word of lower-case letters;
   a key is any text. A write gives the value a number that is greater than those of its conversation and kind.
-- *Erasing.* When a change with `replaced` has returned, the bytes of the old lines are gone from the files
-  of the store, and so is what it keeps of values that were written over.
 - *Opened for reading*, a store writes and creates nothing, beside its files neither; `commit` raises
   `LogUnavailable`.
 

@@ -2,8 +2,8 @@
 
 A store does two things: it keeps the lines of conversations, and beside them small values that are compared
 before they are changed. `StoreBase` has the methods that a store writes for itself, and says what each
-promises. From them it makes what the engine calls: appends under a lease, leases, inboxes, checkpoints,
-erasing and deleting.
+promises. From them it makes what the engine calls: appends under a lease, leases, inboxes, checkpoints
+and deleting.
 
 | value | kind | key | data |
 |---|---|---|---|
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -45,9 +45,6 @@ LEASE, INBOX, CHECKPOINT, TURN = "lease", "inbox", "checkpoint", "turn"
 """The kinds of small values; `turn` has the totals of an ended turn."""
 
 KINDS = (LEASE, INBOX, CHECKPOINT, TURN)
-
-DERIVED_KINDS = (CHECKPOINT, TURN)
-"""Kinds that are made from records, and go when content of records is erased."""
 
 _RECORD_KEY = "%012d"
 """The key of a value that belongs to a record: its number."""
@@ -107,14 +104,9 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     first_seq: int = 0
     """Number of records that the conversation must have, where there are lines."""
     lines: Sequence[bytes] = ()
-    """Records that are appended; at least one where `replaced` is not None."""
+    """Records that are appended."""
     check: ValueCheck | None = None
     values: Sequence[ValueWrite] = ()
-    replaced: Mapping[int, bytes] | None = None
-    """Not None: content is erased. These lines stand in place of earlier ones, and the values of the
-    conversation that are of `DERIVED_KINDS` are dropped. The old bytes are gone when `commit` returns, as far
-    as the store reaches its files; so is the old data of values of this conversation and of the one that is
-    checked."""
     is_deletion: bool = False
     """Whether the conversation goes, with its records and all its values."""
 
@@ -329,20 +321,6 @@ class StoreBase(ABC):
             return found or fault
         # The lease changed between the look at it and the commit, and is free now.
         return self.append_many((batch,))[0]
-
-    def rewrite_lines(self, batch: RecordBatch, lines: Mapping[int, bytes]) -> None:
-        """Append a batch and replace earlier lines of its conversation, all or none; durable on return.
-
-        Checkpoints of the conversation are deleted, and what the store keeps of entries of the inbox that
-        were taken. The old bytes are gone from its files, as far as it can reach them.
-
-        Raises:
-            LogConflict: another writer was faster, or has the lease; nothing was written.
-            LogUnavailable: the store cannot be written; nothing was written.
-        """
-        (fault,) = self.commit([replace(self._build_change(batch), replaced=lines)])
-        if (refusal := self._explain_refusal(batch, fault)) is not None:
-            raise refusal
 
     def delete(self, conversation: str) -> None:
         """Delete a whole conversation with its values; a part of one cannot be deleted.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from toolchart.engine.log.stores.base import (
-    DERIVED_KINDS,
     Change,
     SmallValue,
     StoreBase,
@@ -60,8 +59,6 @@ class MemoryStore(StoreBase):
                         self._lines[conversation] = list(change.lines)
                     else:
                         stored_lines.extend(change.lines)
-                if change.replaced is not None:
-                    self._replace_lines(conversation, change.replaced)
                 if change.is_deletion:
                     self._delete(conversation)
                 for value in change.values:
@@ -76,15 +73,6 @@ class MemoryStore(StoreBase):
             return faults
         finally:
             self._lock.release()
-
-    def _replace_lines(self, conversation: str, lines: Mapping[int, bytes]) -> None:
-        """Put lines in place of earlier ones, and drop what is made from records."""
-        for seq, line in lines.items():
-            self._lines[conversation][seq] = line
-        values = self._values.get(conversation, {})
-        for kind, key in [place for place in values if place[0] in DERIVED_KINDS]:
-            del values[kind, key]
-            self._listed.get(kind, {}).pop((conversation, key), None)
 
     def _delete(self, conversation: str) -> None:
         self._lines.pop(conversation, None)

@@ -397,7 +397,7 @@ _SplitLines = list[tuple[bytes, Mapping[bytes, bytes]]]
 def _is_plain_append(change: Change) -> bool:
     """Whether a change only appends, where the value of its check has a beginning."""
     has_beginning = change.check is not None and change.check.beginning is not None
-    return has_beginning and bool(change.lines) and change.replaced is None
+    return has_beginning and bool(change.lines)
 
 
 def _is_one_statement(changes: Sequence[Change], split_lines: Sequence[_SplitLines]) -> bool:

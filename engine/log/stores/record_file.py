@@ -22,8 +22,7 @@ from typing import BinaryIO, NoReturn
 import msgspec
 
 from toolchart.engine.log.reading.records import read_records
-from toolchart.engine.log.record import GENESIS, has_hash_tail
-from toolchart.engine.log.secrecy.stand_ins import compute_line_hash, read_hash
+from toolchart.engine.log.record import GENESIS, compute_line_hash, has_hash_tail, read_hash
 from toolchart.engine.log.stores.base import Change, SmallValue, StoreBase
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, SpecError

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,6 @@ import msgspec
 from toolchart.engine.log.reading.listing import LISTED_AT_ONCE
 from toolchart.engine.log.stores.base import (
     CHECKPOINT,
-    DERIVED_KINDS,
     LEASE,
     Change,
     SmallValue,
@@ -115,7 +114,6 @@ class Queries:
             "WHERE conversation = id AND kind = ? AND key = '') ORDER BY number"
         )
         self.drop_values = build("DELETE FROM {p}small_values WHERE conversation = ?")
-        self.drop_kind = build("DELETE FROM {p}small_values WHERE conversation = ? AND kind = ?")
         self.find_number = build(_NUMBER[1:-1])
         self.find_end = build(
             f"SELECT number, (SELECT max(r.id) FROM {{p}}records r WHERE r.id {_RANGE}) "
@@ -123,7 +121,6 @@ class Queries:
         )
         self.write_line = build("INSERT INTO {p}records VALUES (?, ?)")
         self.read_line = build("SELECT line FROM {p}records WHERE id = ?")
-        self.replace_line = build("UPDATE {p}records SET line = ? WHERE id = ?")
         self.read_page = build(f"SELECT id, line FROM {{p}}records WHERE id {_OWN_RANGE} ORDER BY id LIMIT ?")
         self.read_last = build(
             f"SELECT id, line FROM {{p}}records WHERE id {_OWN_RANGE} ORDER BY id DESC LIMIT 1"
@@ -216,7 +213,7 @@ class SqlStore(StoreBase):
     def _make_changes(self, db: Any, changes: Sequence[Change]) -> list[LogConflict | None]:
         """Make changes within a transaction."""
         conflicts = [self._make_change(db, change) for change in changes]
-        if any(change.is_deletion or change.replaced for change in changes):
+        if any(change.is_deletion for change in changes):
             db.execute(self.queries.drop_parts)
         return conflicts
 
@@ -237,11 +234,6 @@ class SqlStore(StoreBase):
                 if number is None:
                     return build_conflict(conversation, 0, 1)
             self._write_lines(db, (number << SEQ_BITS) + count, change.lines)
-        if change.replaced is not None:
-            assert number is not None, "a change that replaces lines has lines"
-            self._replace_lines(db, number << SEQ_BITS, change.replaced)
-            for kind in DERIVED_KINDS:
-                db.execute(queries.drop_kind, (conversation, kind))
         for value in change.values:
             parameters = (value.conversation, value.kind, value.key, value.data, value.is_listed)
             db.execute(queries.write_value, parameters)
@@ -260,18 +252,6 @@ class SqlStore(StoreBase):
         if parts:  # sorted by digest, so that two writers with common parts cannot deadlock
             cursor.executemany(self.queries.write_part, sorted(parts))
         cursor.executemany(self.queries.write_line, rows)
-
-    def _replace_lines(self, db: Any, first_id: int, lines: Mapping[int, bytes]) -> None:
-        """Replace lines of a conversation."""
-        queries = self.queries
-        for seq, line in lines.items():
-            (old_line,) = db.execute(queries.read_line, (first_id + seq,)).fetchone()
-            stored_line, parts = split_large_parts(line)
-            cursor = db.cursor()
-            if parts:
-                cursor.executemany(queries.write_part, sorted(parts.items()))
-            self._release_parts(db, [read_bytes(old_line)])
-            db.execute(queries.replace_line, (stored_line, first_id + seq))
 
     def _release_parts(self, db: Any, stored_lines: Iterable[bytes]) -> None:
         """Count down the parts of lines that go."""

@@ -9,7 +9,7 @@ Three facts about SQLite shape this module:
 - A commit in WAL mode appends to `-wal`; a checkpoint copies that into the file. A commit that finds the
   write-ahead log long does so itself, which takes milliseconds, so the writer's thread does it in between.
 - What is deleted stays in free pages, and in `-wal`, until it is overwritten: `secure_delete` writes zeros,
-  and erasing empties `-wal` too.
+  and `vacuum` empties `-wal` too.
 - The file is written in order. So a commit that is not synced is durable before any later one that is.
 - After a failed sync that is not true any more: the system counts what it could not write as written, and a
   later commit may stand in `-wal` behind one that is not on the disk. So `-wal` is written over itself then,
@@ -441,8 +441,8 @@ class SqliteStore(SqliteTables):
             check_identity(self._db, self.path)  # before anything is written into it
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA busy_timeout = 0")
-        # What is replaced or deleted is overwritten: an inbox entry that was taken, a fork that was given up.
-        # Else its bytes would stay in free pages after all that repeats them was erased.
+        # What is replaced or deleted is overwritten: an inbox entry that was taken, a conversation. Else its
+        # bytes would stay in free pages.
         self._db.execute("PRAGMA secure_delete = ON")
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
         if not self._has_tables():
@@ -470,9 +470,6 @@ class SqliteStore(SqliteTables):
             except sqlite3.OperationalError as error:
                 self._has_doubtful_wal |= get_primary_code(error) in _FAILURE_CODES
                 raise
-            if any(change.replaced is not None for change in changes):
-                with self._lock:
-                    self._truncate_wal()
         return conflicts
 
     def _find_place(self, db: Any, change: Change) -> tuple[bytes | None, int | None, int]:

@@ -13,7 +13,6 @@ import msgspec
 from toolchart import LogBusy, LogConflict, LogUnavailable
 from toolchart.engine.log.stores import StoreDescriptor
 from toolchart.engine.log.stores.base import (
-    DERIVED_KINDS,
     Change,
     SmallValue,
     StoreBase,
@@ -66,10 +65,6 @@ class Log(msgspec.Struct):
             self.values = [value for value in self.values if value.conversation != name]
         if change.lines:
             self.lines[name] = [*stored, *change.lines]
-        if change.replaced is not None:
-            for seq, line in change.replaced.items():
-                self.lines[name][seq] = line
-            self.values = [v for v in self.values if v.conversation != name or v.kind not in DERIVED_KINDS]
         for new in change.values:
             old = self.find(new.conversation, new.kind, new.key)
             number = max((value.number for value in self.values), default=0) + 1

@@ -1,1 +1,1 @@
-"""Commands that check, prune, erase, import and export logs."""
+"""Commands that check, prune, import and export logs."""

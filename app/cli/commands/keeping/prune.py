@@ -13,9 +13,9 @@ from toolchart.app.cli.parameters.options import Age, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.exports import write_records
+from toolchart.engine.log.owners import delete_owned, list_owned, require_deletable
 from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
-from toolchart.engine.log.secrecy.owners import erase_owned, list_owned, require_erasable
 
 
 @click.command(short_help="Delete old conversations.")
@@ -89,11 +89,11 @@ def _delete_owned(owner: str, log: str | None, archive: str | None, *, dry_run: 
     """Delete everything of one owner, and print the ids."""
     with open_log(log) as store:
         names = list_owned(store, owner)
-        require_erasable(store, names)
+        require_deletable(store, names)
         if not dry_run:
             if archive is not None:
                 write_records(store, names, archive)
-            erase_owned(store, owner, names)
+            delete_owned(store, owner, names)
     for name in names:
         click.echo(escape_controls(name))
     print_notice(f"{len(names)} conversations {'would be deleted' if dry_run else 'deleted'}")

@@ -33,7 +33,6 @@ FINDINGS = {
     "revoked": "signed with a revoked key",
     "other_call": "signed for other arguments or another text than the log holds, or redacted",
     "other_question": "SIGNED FOR ANOTHER QUESTION, which this log did not ask",
-    "erased": "signed; the arguments were erased",
     "wrong": "WRONG SIGNATURE",
 }
 """What is printed about a decision, by what its signature proves."""
@@ -69,7 +68,7 @@ def verify_decisions(store: Store, conversations: Iterable[str], policy: Policy,
 def _judge(decision: CheckedDecision, policy: Policy) -> int:
     if decision.finding in ("wrong", "other_question"):
         return DAMAGED_LOG
-    is_accepted = decision.finding in ("valid", "erased") or (
+    is_accepted = decision.finding == "valid" or (
         decision.finding == "unsigned" and not policy.require_signatures
     )
     return SUCCESS if is_accepted else NEGATIVE

@@ -206,8 +206,6 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [f"continues from record {event['seq']} of {event['parent']}{suffix}"]
         case "continued":
             return [f"Toolchart {event.get('versions', {}).get('toolchart', '')} goes on"]
-        case "erased":
-            return [_describe_erasure(event)]
         case "user_said" | "turn_started":
             return [f"user: {event['message']}", *_format_warnings(event)]
         case "replied":
@@ -259,14 +257,6 @@ def _describe_outcome(event: dict[str, Any]) -> str:
     value = result.get("result") if result.get("success") else result.get("error")
     tool = result.get("tool_name") or event["call_id"]
     return f"{tool} {event['outcome']}: {encode_canonical_text(value)}"
-
-
-def _describe_erasure(event: dict[str, Any]) -> str:
-    numbers = ", ".join(str(record["seq"]) for record in event["records"] if record.get("is_content"))
-    by = f" by {event['by']}" if event.get("by") else ""
-    reason = f": {event['reason']}" if event.get("reason") else ""
-    what = f"the content of records {numbers}" if numbers else "content of records that it shares"
-    return f"{what} was erased{by}{reason}"
 
 
 def _find_chart_name(text: str) -> str:

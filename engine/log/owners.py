@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolchart.engine.log.family import read_heading, read_relations
+from toolchart.engine.log.family import read_forks, read_heading
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.states.errors import SpecError
 from toolchart.states.ports import Store
@@ -31,7 +31,7 @@ def _find_owner(store: Store, conversation: str) -> str:
     return heading.owner if heading is not None else ""
 
 
-def require_erasable(store: Store, names: Sequence[str]) -> None:
+def require_deletable(store: Store, names: Sequence[str]) -> None:
     """Refuse to delete conversations of an owner while one of them works, or somebody else needs one.
 
     Raises:
@@ -45,24 +45,24 @@ def require_erasable(store: Store, names: Sequence[str]) -> None:
                 f"conversation {age.conversation!r} cannot be deleted now: {what}",
                 hint="let the turn end, or end it: toolchart cancel ID; nothing was deleted",
             )
-    for parent, forks in read_relations(store).forks.items():
-        for fork, _ in forks:
+    for parent, forks in read_forks(store).items():
+        for fork in forks:
             if parent in own and fork not in own:
                 raise SpecError(
                     f"conversation {fork!r} of another owner is a fork of {parent!r} and shares its records",
-                    hint="delete the fork first, or erase what is said in them: toolchart erase ID --all",
+                    hint="delete the fork first",
                 )
 
 
-def erase_owned(store: Store, owner: str, names: Sequence[str]) -> None:
+def delete_owned(store: Store, owner: str, names: Sequence[str]) -> None:
     """Delete conversations that `list_owned` gave, in one commit, and clear the free space of a file.
 
     Raises:
-        SpecError: `require_erasable` refuses them, or the owner has begun another conversation meanwhile;
+        SpecError: `require_deletable` refuses them, or the owner has begun another conversation meanwhile;
             then those that were named are gone.
         LeaseHeld: a worker has just taken one of them; nothing was deleted.
     """
-    require_erasable(store, names)
+    require_deletable(store, names)
     if names:
         store.delete_many(names)
     store.vacuum()

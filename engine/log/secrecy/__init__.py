@@ -1,1 +1,0 @@
-"""Secrecy of a stored log: the erasing of what one person said."""
