@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from batch_host import BatchHost, answer_text, build_answer
 
 from toolchart import Engine, SpecError, TurnResult
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.runtime.wire_replay import WireComparison
-from toolchart.testing.batch_host import BatchHost, answer_text, build_answer
 
 PRICES = {"models": {"*": {"input": 10.0, "output": 100.0}}}
 FULL_PRICE = (100 * 10.0 + 10 * 100.0) / 1_000_000

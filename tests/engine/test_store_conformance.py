@@ -1,4 +1,4 @@
-"""Every store of Toolchart passes the public conformance suite, and so does one of others."""
+"""Every store of Toolchart passes the conformance suite, and so does one of others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from folder_store import FolderStore
 from postgres_database import create_database
+from store_conformance import StoreConformance
 
 from toolchart.engine.log.stores import open_store, open_store_for_reading
-from toolchart.testing.stores import StoreConformance
 
 
 class TestMemory(StoreConformance):

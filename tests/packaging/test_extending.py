@@ -41,6 +41,7 @@ if __name__ == "__main__":
 import json  # noqa: E402
 import os  # noqa: E402
 import shlex  # noqa: E402
+import shutil  # noqa: E402
 import subprocess  # noqa: E402
 from typing import Any  # noqa: E402
 
@@ -112,6 +113,7 @@ def test_every_command_of_the_page_works(folder: Path) -> None:
 
 def test_the_store_of_the_page_passes_the_suite(folder: Path) -> None:
     """The store that is written from the page alone passes the conformance suite, as the page runs it."""
+    shutil.copy(ROOT / "tests" / "support" / "store_conformance.py", folder)
     words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "test_store.py"]
     environment = {**os.environ, "PYTHONPATH": str(folder / "packages")}
     result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)

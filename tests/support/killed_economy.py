@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from batch_host import BatchHost, Fate, build_answer
 from killed_batch import run_to_the_end, start_batch
 
 from toolchart.engine.log.replay import replay_conversation
@@ -23,7 +24,6 @@ from toolchart.engine.log.verify import verify_store
 from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged
-from toolchart.testing.batch_host import BatchHost, Fate, build_answer
 
 HALF_PRICE = (100 * 10.0 + 10 * 100.0) / 1_000_000 / 2
 """Half of what 100 tokens in and 10 out cost by the table below."""

@@ -2,8 +2,7 @@
 
 Every worker is a process of its own. A tool call appends a line (a mark) to a file; a worker notes each turn
 whose result it got. A database writes down who appended each record, and who had the lease then, within the
-transaction of the append: a trigger does it, no code of the package. (Files have no triggers: with JSON Lines
-the hash chain alone tells that no two processes appended.)
+transaction of the append: a trigger does it, no code of the package.
 """
 
 from __future__ import annotations
@@ -129,11 +128,6 @@ def is_server(log: str) -> bool:
     return log.startswith("postgres")
 
 
-def has_triggers(log: str) -> bool:
-    """Whether a log is in a database."""
-    return not log.endswith("/")
-
-
 def run_statements(log: str, statements: str) -> list[Any]:
     """Run SQL in the database of a log, by no code of the package; the rows of the last statement."""
     if is_server(log):
@@ -152,14 +146,11 @@ def run_statements(log: str, statements: str) -> list[Any]:
 def prepare_log(log: str) -> None:
     """Create a log whose database notes who appends each record."""
     open_store(log).close()
-    if has_triggers(log):
-        run_statements(log, POSTGRES_TRIGGER if is_server(log) else SQLITE_TRIGGER)
+    run_statements(log, POSTGRES_TRIGGER if is_server(log) else SQLITE_TRIGGER)
 
 
 def read_foreign_appends(log: str) -> list[Any]:
     """The appends by a process that did not have the lease at that moment; the notes are removed."""
-    if not has_triggers(log):
-        return []
     rows = run_statements(log, "SELECT conversation, seq, writer, holder FROM appends")
     assert rows, "the database has noted who appends"
     cascade = "DROP FUNCTION note_append CASCADE;" if is_server(log) else "DROP TRIGGER note_append;"

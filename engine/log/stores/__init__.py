@@ -39,8 +39,8 @@ What only some stores can do has a default in `StoreBase`, which a store may rep
 samples, names by their beginning. Stores on SQL keep large parts of lines once (`large_parts.py`).
 
 To add a store, write its class in a module of this package and add a row to the table. Another package adds
-a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`. `toolchart.testing.stores`
-has the tests that every store passes.
+a row by an entry point of the group `toolchart.stores`; see `docs/extending.md`. The tests
+that every store passes are in `tests/support/store_conformance.py`.
 """
 
 from __future__ import annotations

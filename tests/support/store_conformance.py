@@ -1,6 +1,8 @@
-"""The conformance suite of stores: what every store promises, as tests that pytest runs over yours.
+"""The conformance suite of stores: what every store promises, as tests that pytest runs over one.
 
-    from toolchart.testing.stores import StoreConformance
+Who writes a store in another package copies this file; it needs nothing else of `tests`.
+
+    from store_conformance import StoreConformance
 
     class TestMyStore(StoreConformance):
         def open(self, folder, **options):
