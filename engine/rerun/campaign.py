@@ -325,7 +325,7 @@ async def _judge(
 
 def build_run_view(conversation: str, records: Sequence[ReadRecord]) -> RunView:
     """A run as judges see it."""
-    figures = count_figures(conversation, records)
+    figures = count_figures(records)
     calls: dict[str, CallView] = {}
     answers: list[str] = []
     content = ""

@@ -87,7 +87,8 @@ def test_shells_complete_names_files_and_ids(
     assert run_cli("run", "agent.yaml", "--conversation", "monday", "hi").code == 0
     assert complete("run", "quick", monkeypatch, work_dir) == ["file,quick", "plain,quickstart"]
     assert "plain,tool_loop" in complete("check", "tool", monkeypatch, work_dir)
-    assert complete("show", "mon", monkeypatch, work_dir) == ["plain,monday"]
+    for command in ("show", "export"):
+        assert complete(command, "mon", monkeypatch, work_dir) == ["plain,monday"]
     assert complete("run agent.yaml --handler", "", monkeypatch, work_dir) == ["plain,main"]
     assert complete("run agent.yaml --llm", "", monkeypatch, work_dir) == ["plain,m"]
     assert complete("run agent.yaml --model", "t", monkeypatch, work_dir) == ["plain,tiny"]

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import find_parent
 from toolchart.engine.log.reading.records import ReadRecord, parse_line
 from toolchart.engine.log.turn_totals import (
     ModelCallFigures,
@@ -33,15 +32,6 @@ from toolchart.states.ports import Store
 class ConversationFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One conversation."""
 
-    conversation: str
-    parent: str
-    """The conversation that runs it; empty for a root."""
-    started_at: str
-    newest_at: str
-    records: int
-    state: str
-    forked_from: str
-    """`record N of CONVERSATION` for a fork."""
     turns: tuple[TurnFigures, ...]
 
     @property
@@ -67,15 +57,15 @@ def read_figures(store: Store, conversation: str) -> ConversationFigures:
         LogDamaged: a record cannot be read. Hashes are not checked.
     """
     lines = enumerate(store.read_lines(conversation))
-    return count_figures(conversation, (parse_line(line, seq, conversation) for seq, line in lines))
+    return count_figures(parse_line(line, seq, conversation) for seq, line in lines)
 
 
-def count_figures(conversation: str, records: Iterable[ReadRecord]) -> ConversationFigures:
+def count_figures(records: Iterable[ReadRecord]) -> ConversationFigures:
     """The figures of a conversation from its records, in order."""
-    counter = FigureCounter(conversation)
+    counter = FigureCounter()
     for record in records:
         counter.add_record(record)
-    return counter.build()
+    return ConversationFigures(turns=counter.build_turns())
 
 
 class _OpenTurn:
@@ -125,7 +115,7 @@ def _read_totals(store: Store, conversation: str) -> tuple[TurnFigures, ...] | N
             return None
         turns.append(totals.figures)
         start = seq + 1
-    counter = FigureCounter(conversation)
+    counter = FigureCounter()
     newest = store.read_last_line(conversation)
     if newest is None or newest[0] < start:
         return tuple(turns)
@@ -134,7 +124,7 @@ def _read_totals(store: Store, conversation: str) -> tuple[TurnFigures, ...] | N
         if record.is_late and start:
             return None  # what it answers was asked in a record that was not read
         counter.add_record(record)
-    return (*turns, *counter.build().turns)
+    return (*turns, *counter.build_turns())
 
 
 class TotalsCheck:
@@ -143,7 +133,7 @@ class TotalsCheck:
     def __init__(self, conversation: str, totals: Iterable[tuple[int, bytes]]) -> None:
         self._conversation = conversation
         self._totals = {seq: data for seq, data in totals if data}
-        self._counter = FigureCounter(conversation)
+        self._counter = FigureCounter()
 
     def check_next(self, record: ReadRecord) -> None:
         """Check the next record.
@@ -181,12 +171,7 @@ class TotalsCheck:
 class FigureCounter:
     """Counts the figures of one conversation record by record."""
 
-    def __init__(self, conversation: str) -> None:
-        self._conversation = conversation
-        self._first: ReadRecord | None = None
-        self._newest: ReadRecord | None = None
-        self._parent = self._forked_from = ""
-        self._count = 0
+    def __init__(self) -> None:
         self._model = ""
         self.turns: list[TurnFigures] = []
         """The turns that have ended."""
@@ -196,17 +181,9 @@ class FigureCounter:
 
     def add_record(self, record: ReadRecord) -> None:
         """Count one more record."""
-        self._first, self._newest = self._first or record, record
-        self._count += 1
-        event = record.event
-        link = find_parent(record)
-        if link is not None:
-            self._parent = str(link["conversation"])
-        settings = event.get("settings")
+        settings = record.event.get("settings")
         if isinstance(settings, dict):
             self._model = str(settings.get("model", ""))
-        if record.event_type == Forked.TYPE:
-            self._forked_from = f"record {event.get('seq')} of {event.get('parent')}"
         is_open_fork = record.event_type == Forked.TYPE and bool(record.asks)
         if record.event_type == TurnStarted.TYPE or is_open_fork:
             self._close_turn()
@@ -218,20 +195,10 @@ class FigureCounter:
                 self._close_turn()
         self._asked_at |= {ask.id: record.at for ask in record.asks if ask.asks_model}
 
-    def build(self) -> ConversationFigures:
-        """The figures so far."""
+    def build_turns(self) -> tuple[TurnFigures, ...]:
+        """The turns so far, the open one too."""
         self._close_turn()
-        first, newest = self._first, self._newest
-        return ConversationFigures(
-            conversation=self._conversation,
-            parent=self._parent,
-            started_at=first.at if first is not None else "",
-            newest_at=newest.at if newest is not None else "",
-            records=self._count,
-            state=newest.target if newest is not None else "",
-            forked_from=self._forked_from,
-            turns=tuple(self.turns),
-        )
+        return tuple(self.turns)
 
     def _close_turn(self) -> None:
         if self._open_turn is not None:

@@ -17,7 +17,7 @@ from toolchart.states.ports import Store
 
 
 @click.command(short_help="Print a conversation in another format.")
-@click.argument("name", metavar="[CONVERSATION]", required=False)
+@click.argument("conversation", required=False)
 @click.option(
     "--format",
     "form",
@@ -27,7 +27,7 @@ from toolchart.states.ports import Store
     help="; ".join(f"{name}: {row.summary}" for name, row in EXPORT_FORMATS.items()) + ".",
 )
 @log_option
-def command(name: str | None, form: str, log: str | None) -> int:
+def command(conversation: str | None, form: str, log: str | None) -> int:
     """Print a conversation in another format.
 
     With `--format jsonl`: its records byte for byte, with those of the agents that it runs and of what it was
@@ -39,13 +39,13 @@ def command(name: str | None, form: str, log: str | None) -> int:
               toolchart export 5f0c --format jsonl > 5f0c.jsonl
               toolchart export --format jsonl > log.jsonl && toolchart verify --log log.jsonl
     """
-    if name is None and form != "jsonl":
+    if conversation is None and form != "jsonl":
         raise click.UsageError("Name a CONVERSATION; without one, --format jsonl prints the whole log.")
     with open_log_for_reading(log) as store:
-        if name is None:
+        if conversation is None:
             _write_lines(iterate_file_lines(store, _list_conversations(store)))
             return 0
-        exported = EXPORT_FORMATS[form].export(store, find_conversation(store, name))
+        exported = EXPORT_FORMATS[form].export(store, find_conversation(store, conversation))
         if isinstance(exported, Iterator):
             _write_lines(exported)
         else:
