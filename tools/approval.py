@@ -166,7 +166,7 @@ def parse_policy(
         raise SpecError(
             "nobody could approve: the spec names no approvers",
             path=f"{path}.require_signatures",
-            hint="add `approvers: {NAME: [{key: ...}]}`; `toolchart keys new FILE` makes a key",
+            hint="add `approvers: {NAME: [{key: ...}]}`; `toolchart approve --new-key FILE` makes a key",
         )
     folder = section.get("receipts")
     if folder is not None and (not isinstance(folder, str) or not folder):

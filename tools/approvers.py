@@ -102,7 +102,7 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_file(cls, name: str, path: str | Path) -> Signer:
-        """The signer with the private key of a file that `toolchart keys new` has made.
+        """The signer with the private key of a file that `toolchart approve --new-key` has made.
 
         Raises:
             SpecError: it cannot be read, others can read it, or it holds no such key.
@@ -221,7 +221,7 @@ def parse_approvers(data: Any, path: str = "approvers") -> Approvers:
     return Approvers(keys={str(name): _parse_keys(keys, f"{path}.{name}") for name, keys in data.items()})
 
 
-_EXAMPLE = 'for instance: anna: [{key: "ed25519:..."}]; `toolchart keys new FILE` makes a key'
+_EXAMPLE = 'for instance: anna: [{key: "ed25519:..."}]; `toolchart approve --new-key FILE` makes a key'
 
 
 def _parse_keys(data: Any, path: str) -> tuple[ApproverKey, ...]:

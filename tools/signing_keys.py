@@ -64,7 +64,7 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
         raise SpecError(
             "no Ed25519 private key without a password",
             file=str(path),
-            hint="make one: toolchart keys new FILE",
+            hint="make one: toolchart approve --new-key FILE",
         )
     return key
 

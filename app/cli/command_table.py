@@ -43,7 +43,6 @@ COMMAND_GROUPS = {
         "resume": CommandRow("turns", "Continue an unfinished turn."),
         "cancel": CommandRow("turns", "Stop an open turn."),
         "migrate": CommandRow("charts", "Move an open conversation to a changed chart."),
-        "keys": CommandRow("keeping", "Make keys that sign decisions."),
     },
     "Keep": {
         "export": CommandRow("keeping", "Print a conversation in another format."),

@@ -24,9 +24,6 @@ from web import serve_web
 from toolchart.states.descriptors import REGISTRIES
 
 WITHOUT_USE = {
-    "keys new": "makes a key at random; its help is in the test",
-    "keys show": "reads no file but the key that it is given; its help is in the test",
-    "keys log": "makes a key at random; its help is in the test",
     "chat": "runs in a process of its own below",
     "mcp": "runs in a process of its own below",
     "serve": "runs in a process of its own below",

@@ -30,9 +30,6 @@ from toolchart.engine.log.stores import open_store
 from toolchart.states.core.encoding import read_json
 
 WITHOUT_KEY = {
-    "keys new": "makes a key of its own",
-    "keys show": "reads no file but the key that it is given, and prints its public half",
-    "keys log": "makes a key of its own",
     "chat": "runs in a process of its own below",
     "mcp": "has a test of its own below",
     "serve": "has a test of its own below",

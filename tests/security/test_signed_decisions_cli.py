@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +71,12 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def public(run: Run, tmp_path: Path) -> str:
     """Anna's public key; there are her key file, a strict spec, and a call that waits."""
-    _, out, notice = run("keys", "new", "anna.pem")
-    key = out.strip()
-    assert run("keys", "show", "anna.pem")[1].strip() == key
+    code, out, notice = run("approve", "--new-key", "anna.pem")
+    assert (code, stat.S_IMODE((tmp_path / "anna.pem").stat().st_mode)) == (0, 0o600)
     assert "PRIVATE" not in out + notice
+    key = out.strip()
+    code, out, error = run("approve", "--new-key", "anna.pem")
+    assert (code, out, "never overwritten" in error) == (2, "", True)
     write_spec(tmp_path, approval={"require_signatures": True}, approvers={"anna": key})
     assert "approve" in run("run", "agent.yaml", "Pay.", "--conversation", "c", "--log", "l.db")[2]
     return key
@@ -85,7 +88,7 @@ SIGN = (*APPROVE, "--key", "anna.pem", "--as", "anna")
 
 def test_approving_with_a_key(run: Run, public: str, tmp_path: Path) -> None:
     """Without a key, and with a foreign one, the decision is refused; with the approver's it counts."""
-    run("keys", "new", "other.pem")
+    run("approve", "--new-key", "other.pem")
     refusals = {
         (): "it is not signed",
         ("--as", "anna"): "it is not signed",
@@ -108,7 +111,7 @@ def test_approving_with_a_key(run: Run, public: str, tmp_path: Path) -> None:
 def test_verify_tells_findings_apart(run: Run, public: str, tmp_path: Path) -> None:
     """Missing, expired, revoked and wrong are told apart, in the text and in JSON, by exit codes too."""
     run(*SIGN)
-    other = run("keys", "new", "other.pem")[1].strip()
+    other = run("approve", "--new-key", "other.pem")[1].strip()
     specs = {
         "missing_key": ({"anna": other}, 1),
         "expired": ({"anna": [{"key": public, "valid_until": "2020-01-01"}]}, 1),

@@ -21,7 +21,7 @@ def signer_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "key_file",
             type=click.Path(),
             metavar="FILE",
-            help="Sign decisions with this private key; see `toolchart keys new`. Needs --as.",
+            help="Sign decisions with this private key; see `approve --new-key`. Needs --as.",
         ),
     ):
         function = option(function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +24,17 @@ from toolchart.states.ports import Store
 from toolchart.tools.whole_definition import name_by_digest
 
 
+def _create_key(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Write a new private key, print its public key, and end the command."""
+    if value is None:
+        return
+    from toolchart.tools.signing_keys import create_key_file
+
+    click.echo(create_key_file(Path(value)))
+    print_notice(f'written to {value}; in the agent spec:  approvers: {{NAME: [{{key: "..."}}]}}')
+    context.exit()
+
+
 @click.command(short_help="Approve or deny a tool call that waits for a decision.")
 @click.argument("conversation")
 @click.argument("call_id", required=False)
@@ -40,6 +52,15 @@ from toolchart.tools.whole_definition import name_by_digest
     help="Approve the tool in the definition with this digest, which has changed since the question.",
 )
 @signer_options
+@click.option(
+    "--new-key",
+    type=click.Path(),
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=_create_key,
+    help="Write a new private key to FILE, print its public key for `approvers` in the spec, and exit.",
+)
 @fleet_options
 @spec_option
 @trust_option
@@ -72,12 +93,15 @@ def command(
     Where the conversation was submitted to workers (`toolchart submit`), the decision is left for them: they
     run the call and go on, and nothing runs here. --run-here has it run here all the same.
 
+    A decision can be signed (--key, --as). Who has the private key can decide in its owner's name.
+
     \b
     Example:  toolchart approve 5f0c --spec agent.yaml
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --deny --reason "not on a Friday"
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --args '{"path": "draft.txt"}'
               toolchart approve 5f0c call_1_0_0 --spec agent.yaml --key anna.pem --as anna
+              toolchart approve --new-key anna.pem
     """
     if deny and arguments is not None:
         raise click.UsageError("--deny and --args cannot be used together.")
