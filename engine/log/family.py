@@ -195,11 +195,11 @@ def list_relatives(store: Store, conversation: str) -> list[str]:
     """
     names: list[str] = []
     seen: set[str] = set()
-    owner = read_heading(store, conversation)
+    owner = (read_heading(store, conversation) or NO_HEADING).owner
 
     def add(name: str) -> None:
         line = next(iter(store.read_lines(name)), None)
-        if line is None or name in seen or read_heading(store, name) != owner:
+        if line is None or name in seen or (read_heading(store, name) or NO_HEADING).owner != owner:
             return
         seen.add(name)
         parent = parse_line(line, 0, name).event.get("parent")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import tempfile
 import tracemalloc
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
+from agents import make_engine
 from golden_logs import list_golden_logs, load_golden_store, read_golden_log, split_conversations
 from hypothesis import given
 from hypothesis import strategies as st
 from written_logs import write_conversation
 
 from toolchart.engine.log.family import list_relatives
+from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.seal import SEAL_VERSION, Seal, find_lost_records
 from toolchart.engine.log.stores import open_store, open_store_for_reading, record_file
@@ -27,7 +31,7 @@ from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
 
-GOLDEN = [name for name in list_golden_logs() if b'"encrypted":' not in read_golden_log(name)]
+GOLDEN = list_golden_logs()
 FAMILIES = ("children-ask", "forks", "children-that-fail")
 
 
@@ -178,6 +182,24 @@ def test_an_export_has_all_that_it_refers_to(golden: str, tmp_path: Path) -> Non
         assert outcomes == {type(outcome) for outcome in verify_store(store, names)}
         if outcomes == {VerifiedConversation} and golden in FAMILIES:
             assert len(list(replay_conversation(file, conversation))) > 0
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"), [({"tags": {"a": "b"}}, ["c", "f"]), ({"owner": "bert"}, ["f"])]
+)
+def test_what_belongs_to_another_owner_is_left_out(heading: dict[str, Any], names: list[str]) -> None:
+    """A fork brings the conversation that it was forked from, but not where that has another owner."""
+    store = MemoryStore()
+    with make_engine(["hello"], log=store) as engine:
+        engine.run("hi", conversation="c")
+        engine.fork("c", name="f")
+    record = json.loads(next(store.read_lines("f")))
+    record["event"] |= heading
+    body = {key: value for key, value in record.items() if key != "hash"}
+    changed = MemoryStore()
+    changed.append("c", 0, list(store.read_lines("c")))
+    changed.append("f", 0, [seal_line(json.dumps(body, separators=(",", ":")).encode())[0]])
+    assert list_relatives(changed, "f") == names
 
 
 def test_what_is_appended_meanwhile_is_left_out(store: Store, tmp_path: Path) -> None:
