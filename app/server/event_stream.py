@@ -1,4 +1,8 @@
-"""Server-sent events: one response that ends by itself, with signs of life while nothing happens."""
+"""Server-sent events: one response that ends by itself, with signs of life while nothing happens.
+
+sse-starlette is not used: importing it replaces a method of uvicorn's server in the whole process, and once a
+server was stopped by a signal it cuts off all streams of later ones. An event costs it three times as much.
+"""
 
 from __future__ import annotations
 
