@@ -20,18 +20,17 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.providers.hosts import HOSTS, find_host
-from toolchart.providers.text_calls.formats import TEXT_FORMATS
 from toolchart.specs.charts import read_spec_chart
 from toolchart.specs.child_agents import MAX_DEPTH, build_child_spec
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.loader import list_shipped_agents
-from toolchart.specs.models import TOOL_FORMAT_WORDS, AgentSpec
+from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import find_references
 from toolchart.specs.sections.debug import read_debug_switches
-from toolchart.states.descriptors import Registry, load_row_reference
+from toolchart.states.descriptors import Registry, find_row, load_row_reference
 from toolchart.states.errors import SpecError
 from toolchart.states.starts import START_KINDS, Start, find_addresses, quote_whole, quote_words
-from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS
+from toolchart.states.vocabulary import get_effects
 from toolchart.tools.sources.registry_entries import list_entry_starts, list_section_starts
 from toolchart.tools.sources.table import TOOL_SOURCES
 
@@ -160,17 +159,13 @@ def _list_sections(spec: AgentSpec) -> Iterator[Start]:
 
 
 def _list_hosts(spec: AgentSpec, folder: Path) -> Iterator[Start]:
-    """What the model hosts start, and the packages that they and their text formats come from."""
+    """What the model hosts start, and the packages that they come from."""
     for name, config in spec.llms.items():
         place = f"llms.{name}"
         row = find_host(config.provider)
         yield from _list_plugin(HOSTS, config.provider, place)
         for start in load_row_reference(row, row.list_starts)(row, name, config, folder):
             yield replace(start, place=place)
-        formats = TEXT_FORMATS.names() if config.tool_format == "auto" else [config.tool_format]
-        for word in formats:
-            if word not in TOOL_FORMAT_WORDS:
-                yield from _list_plugin(TEXT_FORMATS, word, place)
 
 
 def _list_tools(spec: AgentSpec, folder: Path) -> Iterator[Start]:
@@ -216,7 +211,7 @@ def _iterate_texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 def _list_chart(spec: AgentSpec) -> Iterator[Start]:
-    """What the chart of an agent starts: files, declared effects, and the words of plug-ins that it uses."""
+    """What the chart of an agent starts: files and declared effects."""
     document, paths = read_spec_chart(spec)
     for path in paths:
         yield Start(kind="file", subject=path, purpose="is read: a chart", place="chart")
@@ -229,11 +224,6 @@ def _list_chart(spec: AgentSpec) -> Iterator[Start]:
         for start in _list_effect(name, body):
             subject = str(folder / start.subject) if start.kind == "file" else start.subject
             yield replace(start, subject=subject)
-    for name in dict.fromkeys(_iterate_chart_words(document)):
-        if name not in effects and EFFECTS.describe_origin(name):
-            yield from _list_effect(name, {name: {}})
-        for registry in (EVENTS, FACTS):
-            yield from _list_plugin(registry, name, "chart")
 
 
 def _list_effect(name: str, body: Any) -> Iterator[Start]:
@@ -246,11 +236,7 @@ def _list_effect(name: str, body: Any) -> Iterator[Start]:
     if not isinstance(body, Mapping) or len(body) != 1:
         raise SpecError(f"the effect {name!r} is declared by one kind with its parameters", path=place)
     kind, parameters = next(iter(body.items()))
-    row = EFFECTS.find(str(kind), place)
-    yield from _list_plugin(EFFECTS, str(kind), place)
-    if row.perform:
-        purpose = f"performs the effect {name}"
-        yield Start(kind="function", subject=row.perform, purpose=purpose, place=place)
+    row = find_row(get_effects(), "effect", str(kind), place)
     if isinstance(parameters, str):  # the short form; that of the other kinds names nothing
         parameters = {"function": parameters} if kind == "call_function" else {}
     list_starts = row.list_starts
@@ -263,19 +249,6 @@ def _list_effect(name: str, body: Any) -> Iterator[Start]:
         yield Start(
             kind="function", subject=schema, purpose="is imported as the schema of a result", place=place
         )
-
-
-def _iterate_chart_words(value: Any) -> Iterator[str]:
-    """Every word of a chart: names of effects, events and facts are among them."""
-    if isinstance(value, str):
-        yield from _WORD.findall(value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _iterate_chart_words(str(key))
-            yield from _iterate_chart_words(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _iterate_chart_words(item)
 
 
 def _list_plugin(registry: Registry[Any], name: str, place: str) -> Iterator[Start]:

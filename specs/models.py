@@ -18,7 +18,7 @@ from toolchart.specs.sections.debug import DebugConfig
 from toolchart.specs.sections.keeping import RedactConfig
 from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.states.chart.yaml_document import SourcePosition
-from toolchart.states.descriptors import find_registry
+from toolchart.states.descriptors import find_registry, load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import LEASE_S
 
@@ -31,34 +31,40 @@ TOOL_FORMAT_WORDS = ("native", "auto", "bracket")
 
 
 def _check_tool_format(word: str) -> str:
-    if word not in TOOL_FORMAT_WORDS:
-        _find_row("toolchart.text_formats", word, TOOL_FORMAT_WORDS)
+    names = _list_tool_formats()
+    if word not in names:
+        problem = f"unknown text format; {suggest_name(word, names)}"
+        raise PydanticCustomError("row", "{problem}", {"problem": problem})
     return word
 
 
+def _list_tool_formats() -> list[str]:
+    """The words of `tool_format`."""
+    return [*TOOL_FORMAT_WORDS, *load_reference("toolchart.providers.text_calls.formats:TEXT_FORMATS")]
+
+
 def _check_tool_source(word: str) -> str:
-    if _find_row("toolchart.tool_sources", word).place != "entry":
+    if _find_source(word).place != "entry":
         raise PydanticCustomError(
             "tool_source", "{word} is a section of `tools`, not a type", {"word": repr(word)}
         )
     return word
 
 
-def _find_row(group: str, word: str, more_words: tuple[str, ...] = ()) -> Any:
-    """The row of a registry that a word of the spec names.
+def _find_source(word: str) -> Any:
+    """The tool source that a word of the spec names.
 
     Raises:
-        PydanticCustomError: there is no such row, or it is incomplete.
+        PydanticCustomError: there is none, or it is incomplete.
     """
-    registry = find_registry(group)
+    registry = find_registry("toolchart.tool_sources")
+    problem = f"unknown {registry.kind}; {suggest_name(word, registry.names())}"
     if word in registry:
         try:
             return registry.find(word)
         except SpecError as error:
-            raise PydanticCustomError("row", "{problem}", {"problem": error.message}) from None
-    names = [*more_words, *registry.names()]
-    text = f"unknown {registry.kind}; {suggest_name(word, names)}"
-    raise PydanticCustomError("row", "{problem}", {"problem": text})
+            problem = error.message
+    raise PydanticCustomError("row", "{problem}", {"problem": problem})
 
 
 def _check_pins(pins: Any) -> Any:
@@ -412,10 +418,9 @@ def build_spec_schema() -> dict[str, Any]:
     registry = find_registry("toolchart.tool_sources")
     sources = [row.name for row in registry.builtin_rows if row.place == "entry"]
     sources += [point.name for point in registry.list_added()]  # whether one is a section, only its code says
-    formats = [*TOOL_FORMAT_WORDS, *find_registry("toolchart.text_formats").names()]
     sections["Implementation"]["properties"]["type"]["enum"] = sources
     sections["ToolEntry"]["properties"]["type"]["enum"] = ["function", *sources, None]
-    sections["LLMConfig"]["properties"]["tool_format"]["enum"] = formats
+    sections["LLMConfig"]["properties"]["tool_format"]["enum"] = _list_tool_formats()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

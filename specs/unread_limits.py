@@ -21,7 +21,7 @@ from toolchart.specs.sections.context_limits import find_context_limit
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.guards import find_guard_names
 from toolchart.states.errors import SpecError
-from toolchart.states.vocabulary import EFFECTS, FACTS
+from toolchart.states.vocabulary import get_effects, get_facts
 
 _STRICT = "strict"
 """Stands for `policy: strict` among the names of limits."""
@@ -190,8 +190,8 @@ def _build_problem(spec: AgentSpec, chart: Chart, limit: str, path: str) -> Spec
 
 def _format_hint(limit: str) -> str:
     """The next step: a shipped chart that reads the limit, or a row of one's own."""
-    facts = [_STRICT_FACT] if limit == _STRICT else _list_readers(FACTS.builtin_rows, limit)
-    effects = _list_readers(EFFECTS.builtin_rows, limit)
+    facts = [_STRICT_FACT] if limit == _STRICT else _list_readers(get_facts().values(), limit)
+    effects = _list_readers(get_effects().values(), limit)
     steps = []
     charts = [name for name in list_shipped_charts() if limit in find_read_limits(load_chart(name))]
     if charts:

@@ -15,5 +15,5 @@ order of what a step needs, from the last to the first:
     snapshot                 the state of a conversation
     effects, events          what the core asks for, and what happens
     message_list, messages   the conversation
-    descriptors              tables that other packages extend
+    descriptors              rows of tables, and tables that other packages extend
 """

@@ -1,10 +1,10 @@
-"""Registries: one table of descriptors per kind (hosts, stores, tool sources, ...), open to other packages.
+"""Tables of descriptors, one for each kind (effects, events, hosts, stores); other packages add to three.
 
-Model hosts, stores, tool sources, renderers and text formats are each listed in one `Registry`. A
-row is a `Descriptor`: a frozen value that holds everything the rest of the code wants to know about its kind,
-so that no second list has to be kept in step. A row that lacks something is refused when it is loaded.
+A row is a `Descriptor`: a frozen value that holds everything the rest of the code wants to know about its
+kind, so that no second list has to be kept in step. A row that lacks something is refused when it is loaded.
 
-Another package adds a row by an entry point whose object is the descriptor:
+Most tables are dictionaries by name, made by `build_table`. Hosts, stores and tool sources are each listed in
+a `Registry`: another package adds a row by an entry point whose object is the descriptor:
 
     [project.entry-points."toolchart.stores"]
     redis = "my_package.store:DESCRIPTOR"
@@ -24,7 +24,7 @@ import importlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -32,14 +32,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from toolchart.states.errors import PluginUnusable, SpecError, suggest_name
-from toolchart.states.plugins import (
-    PluginPoint,
-    guard_functions,
-    guard_use,
-    load_foreign,
-    read_points,
-    shorten_foreign,
-)
+from toolchart.states.plugins import PluginPoint, guard_use, load_foreign, read_points, shorten_foreign
 from toolchart.states.visible_text import make_visible
 
 log = logging.getLogger("toolchart")
@@ -48,18 +41,13 @@ REGISTRIES: dict[str, str] = {
     "toolchart.hosts": "toolchart.providers.hosts:HOSTS",
     "toolchart.stores": "toolchart.engine.log.stores:STORES",
     "toolchart.tool_sources": "toolchart.tools.sources.table:TOOL_SOURCES",
-    "toolchart.renderers": "toolchart.states.diagram:RENDERERS",
-    "toolchart.text_formats": "toolchart.providers.text_calls.formats:TEXT_FORMATS",
-    "toolchart.effects": "toolchart.states.vocabulary:EFFECTS",
-    "toolchart.events": "toolchart.states.vocabulary:EVENTS",
-    "toolchart.facts": "toolchart.states.vocabulary:FACTS",
 }
 """Every registry by its entry point group. These are references, so that no room imports a higher one: a
 spec, for instance, is checked against the tool sources without an import of the room that loads them."""
 
 
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a registry."""
+    """One row of a table."""
 
     name: str
     """The word that specs, commands and addresses use."""
@@ -74,6 +62,38 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Row = TypeVar("Row", bound=Descriptor)
+
+
+def build_table(kind: str, rows: Iterable[Row]) -> dict[str, Row]:
+    """The table of some rows, by their names.
+
+    Args:
+        kind: what a row is, for messages: `store`.
+
+    Raises:
+        SpecError: a row lacks something.
+    """
+    table = {row.name: row for row in rows}
+    gaps = [f"{kind} {name!r}: {gap}" for name, row in table.items() for gap in row.find_gaps()]
+    if gaps:
+        raise SpecError("; ".join(gaps))
+    return table
+
+
+def find_row(table: Mapping[str, Row], kind: str, name: str, path: str = "") -> Row:
+    """The row of a table with this name.
+
+    Args:
+        kind: what a row is, for the error.
+        path: key path of the place that names it, for the error.
+
+    Raises:
+        SpecError: there is none.
+    """
+    if name not in table:
+        hint = suggest_name(name, table)
+        raise SpecError(f"unknown {kind} {shorten_foreign(name)!r}", path=path or None, hint=hint)
+    return table[name]
 
 
 class Registry(Generic[Row]):
@@ -156,11 +176,7 @@ class Registry(Generic[Row]):
 
     @cached_property
     def _builtin(self) -> dict[str, Row]:
-        rows = {row.name: row for row in self._load_builtin()}
-        gaps = [f"{self.kind} {name!r}: {gap}" for name, row in rows.items() for gap in row.find_gaps()]
-        if gaps:  # a mistake of ours, which the first use of the table shows
-            raise SpecError("; ".join(gaps))
-        return rows
+        return build_table(self.kind, self._load_builtin())
 
     @cached_property
     def _points(self) -> dict[str, PluginPoint]:
@@ -181,7 +197,6 @@ class Registry(Generic[Row]):
             if row is None:
                 try:
                     row = load_foreign(point, point.reference, lambda row: self._check(row, point))
-                    row = guard_functions(row, f"{point.title} ({point.origin})")
                     _origins[id(row)] = (row, point)
                 except PluginUnusable as error:
                     row = error

@@ -4,7 +4,7 @@ A chart names effects (`enter: call_model`). The core turns each name into a val
 perform it, and gives it an id. The driver performs it and answers with events that name this id. An effect
 belongs to the state that asked for it and ends with that state: leaving the state cancels it.
 
-Every effect has a row in the registry `EFFECTS`: which events answer the effect, how its value is built and
+Every effect has a row in the table of effects: which events answer the effect, how its value is built and
 what kind of work it is. The rows stand beside the functions that build the values: in
 `states/core/requests.py`, and those of kinds that specs declare in `states/core/kinds.py`.
 """
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
+from toolchart.states.descriptors import Descriptor, find_text_gaps
 from toolchart.states.message_list import (
     ContextView,
     compute_messages_digest,
@@ -41,7 +41,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=Fal
     state: str
     """The state that asked for it and that it belongs to."""
     kind: str = ""
-    """For an effect that the chart or the spec declares: its kind, a name in `EFFECTS`. Empty where that is
+    """For an effect that the chart or the spec declares: its kind. Empty where that is
     `name`."""
     result: str = ""
     """The name under which its result is kept; empty where none is."""
@@ -218,13 +218,6 @@ class Answer(Effect, frozen=True, kw_only=True, tag="answer"):
     """The text for the user."""
 
 
-class Perform(Effect, frozen=True, kw_only=True, tag="perform"):
-    """Do the work of an effect that another package added; an event of its row answers."""
-
-    arguments: dict[str, Any] = {}
-    """What the work needs, as JSON data."""
-
-
 # -- digests ---------------------------------------------------------------------------------------
 
 
@@ -255,9 +248,9 @@ def compute_shown_digest(call: ToolCall, reason: str, definition: Mapping[str, s
 def compute_effect_digest(effect: Effect) -> str:
     """The digest of everything that an effect hands to whoever performs it: 32 characters.
 
-    It covers every field of every effect, those of other packages included, because the whole value is
-    encoded. Left empty is only what an ask shows in plain text (`id`, `name`, `state`, `result`) and what its
-    record shows (the turn and the iteration of a request): so equal work has equal digests.
+    It covers every field of every effect, because the whole value is encoded. Left empty is only what an ask
+    shows in plain text (`id`, `name`, `state`, `result`) and what its record shows (the turn and the
+    iteration of a request): so equal work has equal digests.
 
     For the messages and the tools of a request stand their digests, which the lists of the core have already:
     it costs the same at any length of the conversation.
@@ -361,12 +354,8 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
     """For a declared effect that is performed once for each item of a list: the path of the list."""
     counts_as: str = ""
     """The number of the worst case that asking for it adds to, where the other fields do not say it."""
-    perform: str = ""
-    """For an effect of another package: `module:function`, an async function that takes the effect and
-    returns the event that answers it. It is called again when a worker resumes the turn. Where it raises,
-    `failed` answers, with the kind `effect`. Toolchart's own effects are performed by the driver."""
     list_starts: ListEffectStarts | None = None
-    """What performing it can start, call, send or read, beside `perform` itself: what a person is asked to
+    """What performing it can start, call, send or read: what a person is asked to
     trust. `list_no_starts` where it stays inside the process."""
 
     @property
@@ -407,12 +396,4 @@ class EffectDescriptor(Descriptor, frozen=True, kw_only=True):
             gaps.append("`list_starts` is missing: the function that lists what it starts")
         if set(self.progress) & set(self.closing) and self.has_open_items is None:
             gaps.append("`has_open_items` is missing: `progress` events answer items")
-        if self.perform:
-            gaps += find_reference_gaps("perform", self.perform, "the async function that does the work")
-            if "failed" not in self.closing or len(self.closing) == 1:
-                gaps.append("`closing` must name the event that `perform` returns, and `failed`")
         return gaps
-
-    def list_references(self) -> dict[str, str]:
-        """The lazy references in this row, by field; `load_reference` loads one."""
-        return {"perform": self.perform} if self.perform else {}

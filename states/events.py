@@ -1,7 +1,7 @@
 """Events: everything that can happen to a conversation, as frozen values with names in the past tense.
 
 The driver creates them, the log stores them, and the core reduces them. Times come in with events (`at`),
-because the core never reads a clock. Every event has a row in the registry `EVENTS`; the rows stand in
+because the core never reads a clock. Every event has a row in the table of events; the rows stand in
 `states/core/reduce.py`, beside the functions that reduce events.
 """
 
@@ -35,7 +35,7 @@ FAILURE_KINDS = (
     "bad_output",
     "interrupted",
 )
-"""Classes of a failure. `effect`: a function, or an effect of another package, raised. `bad_output`: a reply
+"""Classes of a failure. `effect`: a function raised. `bad_output`: a reply
 or a result breaks its schema. `interrupted`: the work began or was about to when the process stopped, and it
 must not be repeated."""
 
@@ -335,7 +335,7 @@ class Replied(Answering, frozen=True, kw_only=True, tag="replied"):
 
 
 class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
-    """The model call failed, or the work of an effect of another package."""
+    """The model call or the work of an effect failed."""
 
     TYPE: ClassVar[str] = "failed"
     kind: str

@@ -32,7 +32,6 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from toolchart.states.errors import PluginFailure, PluginUnusable, ToolchartError
 from toolchart.states.visible_text import make_visible, make_visible_line
@@ -355,25 +354,6 @@ def guard_use(origin: str, expected: tuple[type[BaseException], ...] = ()) -> It
         if not origin or is_stop(error) or isinstance(error, (ToolchartError, *expected)):
             raise
         raise PluginFailure(f"{origin} failed: {describe_foreign_error(error)}") from error
-
-
-def guard_functions(row: Row, origin: str) -> Row:
-    """A row of another package whose functions are called under `guard_use`."""
-    functions = {
-        field: _guard_function(value, origin)
-        for field in row.__struct_fields__
-        if callable(value := getattr(row, field)) and not isinstance(value, type)
-    }
-    return replace(row, **functions)
-
-
-def _guard_function(function: Callable[..., Value], origin: str) -> Callable[..., Value]:
-    def call(*args: Any, **options: Any) -> Value:
-        """Call the function of another package."""
-        with guard_use(origin):
-            return function(*args, **options)
-
-    return call
 
 
 def is_stop(error: BaseException) -> bool:

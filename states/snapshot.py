@@ -316,8 +316,7 @@ class SnapshotFields(msgspec.Struct, gc=False):
     answer: str | None = None
     """The text that ended the turn."""
     added_data: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What the events of other packages keep until the turn ends: JSON data by the name of the package.
-    `SnapshotBuilder.keep_data` writes it; the facts of the package read it."""
+    """Reserved: empty."""
 
     @property
     def limits(self) -> Limits:
@@ -408,18 +407,6 @@ class SnapshotBuilder(SnapshotFields):
             if effect.id == effect_id:
                 return effect
         raise AssertionError("the step finds the effect before it reduces the event")
-
-    def keep_data(self, name: str, data: Any) -> None:
-        """Keep data of another package until the turn ends, in place of what was kept under this name.
-
-        Args:
-            name: name of the package, or another name that no other package uses.
-            data: JSON data. A copy is kept, in the form in which a checkpoint gives it back.
-
-        Raises:
-            TypeError: it is not JSON data.
-        """
-        self.added_data = {**self.added_data, name: msgspec.json.decode(msgspec.json.encode(data))}
 
     def build(self) -> Snapshot:
         """The finished snapshot. Later changes of the builder do not reach it."""

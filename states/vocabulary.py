@@ -1,4 +1,4 @@
-"""The vocabulary of charts: what a fact is, and the registries of effects, events and facts.
+"""The vocabulary of charts: what a fact is, and the tables of effects, events and facts.
 
 Facts are the plain values that guards can read. A guard such as `iteration >= max_iterations` can name facts
 and nothing else. An unknown name is an error when the chart is loaded. Every fact is a number, a boolean or
@@ -6,21 +6,18 @@ one word of a finite list, and never None, so no comparison can fail in the midd
 
 The rows stand beside the functions that they name: those that build effects in `core/requests.py` and
 `core/kinds.py`, those that reduce events in `core/reduce.py`, those that read facts in `core/fact_rows.py`.
-The registries load them by reference when they are first used. So what reads a table (charts, the machine,
-`check`) stands below what fills it, and imports nothing of it.
-
-Another package adds a row by an entry point in the group `toolchart.effects`, `toolchart.events` or
-`toolchart.facts`; `docs/extending.md` shows each. The core, the rules for charts and `check` read these rows
-and keep no list of their own.
+The tables load them by reference when they are first used. So what reads a table (charts, the machine,
+`check`) stands below what fills it, and imports nothing of it. The core, the rules for charts and `check`
+read these rows and keep no list of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
-from toolchart.states.descriptors import Descriptor, Registry, find_text_gaps, load_reference
+from toolchart.states.descriptors import Descriptor, build_table, find_row, find_text_gaps, load_reference
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import EventDescriptor
 from toolchart.states.snapshot import SnapshotFields
@@ -83,48 +80,48 @@ class Fact(Descriptor, frozen=True, kw_only=True):
             gaps.append("`minimum` and `maximum` are for integer facts")
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             gaps.append(f"`minimum` is {self.minimum} and `maximum` is {self.maximum}: no value lies between")
-        if self.moved_by and self.limit is None and self not in _load_fact_rows():
-            gaps.append("`limit` is missing: the fact of Toolchart that limits this counter")
-        if self.limit is not None and self.limit not in [row.name for row in _load_fact_rows()]:
-            gaps.append(f"`limit` is {self.limit!r}, which is no fact of Toolchart")
+        if self.limit is not None and self.limit not in [
+            row.name for row in _load_rows("fact_rows:FACT_ROWS")
+        ]:
+            gaps.append(f"`limit` is {self.limit!r}, which is no fact")
         return gaps
 
 
-# -- the registries --------------------------------------------------------------------------------
+# -- the tables ------------------------------------------------------------------------------------
 
 
-def _load_effect_rows() -> Iterable[EffectDescriptor]:
-    rows: Iterable[EffectDescriptor] = load_reference("toolchart.states.core.kinds:ALL_EFFECT_ROWS")
-    return rows
+def _load_rows(reference: str) -> Any:
+    return load_reference(f"toolchart.states.core.{reference}")
 
 
-def _load_event_rows() -> Iterable[EventDescriptor]:
-    rows: Iterable[EventDescriptor] = load_reference("toolchart.states.core.reduce:EVENT_ROWS")
-    return rows
+@cache
+def get_effects() -> dict[str, EffectDescriptor]:
+    """Every effect by its name, and every kind of declared effects."""
+    return build_table("effect", _load_rows("kinds:ALL_EFFECT_ROWS"))
 
 
-def _load_fact_rows() -> Iterable[Fact]:
-    rows: Iterable[Fact] = load_reference("toolchart.states.core.fact_rows:FACT_ROWS")
-    return rows
-
-
-EFFECTS: Registry[EffectDescriptor] = Registry(
-    "effect", "toolchart.effects", EffectDescriptor, _load_effect_rows
-)
-EVENTS: Registry[EventDescriptor] = Registry("event", "toolchart.events", EventDescriptor, _load_event_rows)
-FACTS: Registry[Fact] = Registry("fact", "toolchart.facts", Fact, _load_fact_rows)
-
-
-def is_chart_event(name: str) -> bool:
-    """Whether a chart may name this event: one that the core sends to the machine.
+def find_effect(name: str) -> EffectDescriptor:
+    """The row of an effect, or of a kind of effects.
 
     Raises:
-        PluginUnusable: another package offers it, and cannot be loaded.
+        SpecError: there is none of this name.
     """
-    return name in list_chart_events() or (name in EVENTS and EVENTS.find(name).reduce is not None)
+    return find_row(get_effects(), "effect", name)
+
+
+@cache
+def get_events() -> dict[str, EventDescriptor]:
+    """Every event by its name."""
+    return build_table("event", _load_rows("reduce:EVENT_ROWS"))
+
+
+@cache
+def get_facts() -> dict[str, Fact]:
+    """Every fact by its name."""
+    return build_table("fact", _load_rows("fact_rows:FACT_ROWS"))
 
 
 @cache
 def list_chart_events() -> tuple[str, ...]:
-    """The events of Toolchart that a chart may name, in the order of their table."""
-    return tuple(row.name for row in EVENTS.builtin_rows if row.reduce is not None)
+    """The events that a chart may name, which the core sends to the machine, in the order of their table."""
+    return tuple(name for name, row in get_events().items() if row.reduce is not None)

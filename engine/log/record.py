@@ -43,7 +43,6 @@ from toolchart.states.effects import (
     CallModel,
     Compact,
     Effect,
-    Perform,
     RunAgent,
     RunTools,
     Wait,
@@ -140,7 +139,7 @@ class RecordedAsk(
     due: str = ""
     """`wait`: when it runs out."""
     arguments: dict[str, Any] = {}
-    """What an agent, a function, a person or an effect of another package needs."""
+    """What an agent, a function or a person needs."""
 
 
 class RecordLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -426,10 +425,6 @@ def _replace_tuples(value: Any) -> Any:
     return [_replace_tuples(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _describe_work(effect: Perform, snapshot: Snapshot) -> dict[str, Any]:
-    return {"arguments": effect.arguments}
-
-
 # What performers got.
 
 HANDED_DIGESTS = ("arguments_digest", "shown_digest")
@@ -465,7 +460,6 @@ _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {
     AskApproval: _describe_approval,
     Wait: _describe_wait,
     Answer: _describe_answer,
-    Perform: _describe_work,
     **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _describe_declared),
 }
 """The fields of an ask that readers want beside its digest, by the class of the effect; none for others."""

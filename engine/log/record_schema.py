@@ -15,9 +15,8 @@ import msgspec
 
 from toolchart.engine.log.record import FORMAT, RecordedAsk, RecordedEnd, RecordLine, TakenRow
 from toolchart.states import events, messages
-from toolchart.states.plugins import PluginPoint
 from toolchart.states.snapshot import TurnError
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 
 _HASH = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 
@@ -28,15 +27,14 @@ _PARTS = {kind.__name__: kind for kind in (RecordLine, RecordedAsk, RecordedEnd,
 
 def build_record_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of one record of a log."""
-    event_types = [row.type for row in EVENTS.builtin_rows]
+    event_types = [row.type for row in get_events().values()]
     kinds: list[Any] = [RecordLine, *event_types]
     references, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     parts_by_name = {**_PARTS, **{event_type.__name__: event_type for event_type in event_types}}
     parts = {name: _describe(name, schema, parts_by_name) for name, schema in components.items()}
     record = parts.pop(RecordLine.__name__)
     properties = record["properties"]
-    added = [_describe_added(point) for point in EVENTS.list_added()]
-    properties["event"] = {"oneOf": [*references[1:], *added]}
+    properties["event"] = {"oneOf": list(references[1:])}
     for name in ("seq", "turn", "iteration"):
         properties[name].update(_COUNT)
     for name in ("prev", "hash", "checkpoint"):
@@ -52,17 +50,6 @@ def build_record_schema() -> dict[str, Any]:
         "required": record["required"],
         "additionalProperties": False,
         "$defs": parts,
-    }
-
-
-def _describe_added(point: PluginPoint) -> dict[str, Any]:
-    """The schema of an event of another package: its name. Its fields stand in its code, which a schema does
-    not run."""
-    return {
-        "type": "object",
-        "description": f"An event of the package {point.package}.",
-        "properties": {"type": {"const": point.name}, "effect": {"type": "integer"}},
-        "required": ["type"],
     }
 
 

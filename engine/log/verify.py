@@ -83,10 +83,10 @@ def verify_conversation(
     return VerifiedConversation(conversation=conversation, records=count, head=head)
 
 
-def _decode_event(record: ReadRecord, conversation: str) -> Event | None:
-    """The event of a record, None for one of another package; with the conversation in the error."""
+def _decode_event(record: ReadRecord, conversation: str) -> Event:
+    """The event of a record; with the conversation in the error."""
     try:
-        return record.read_event()
+        return record.decode_event()
     except (LogDamaged, RecursionError) as error:
         problem = "its event is nested too deeply" if isinstance(error, RecursionError) else error.problem
         raise LogDamaged(problem, conversation=conversation, seq=record.seq) from None

@@ -14,11 +14,11 @@ of the spec. Effects that only wait start nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolchart.specs.models import Handler
-from toolchart.states.chart.document import Chart, digest_declaration, walk_states
+from toolchart.states.chart.document import Chart, digest_declaration
 from toolchart.states.effects import (
     AskApproval,
     AwaitUser,
@@ -33,13 +33,12 @@ from toolchart.states.effects import (
 )
 from toolchart.states.errors import EffectRefused
 from toolchart.states.flows.parameters import FunctionParameters, RunAgentParameters
-from toolchart.states.vocabulary import EFFECTS
 
 _WAITS = frozenset({Wait, AwaitUser})
 """The effects that only wait, so that no chart can do anything with them."""
 
 _UNDECLARED_TYPES = frozenset({CallModel, ReviewCalls, AskApproval, RunTools, CountTokens})
-"""The other effects of this package that a chart names without a declaration."""
+"""The other effects that a chart names without a declaration."""
 
 
 ACTING_OPTIONS = ("host_tools", "extra_body")
@@ -65,7 +64,6 @@ class AllowedEffects:
         for row in chart.vocabulary.declared.values():
             self.allow_options(getattr(row.parameters, "options", None) or {})
         self._digests = {name: digest_declaration(body) for name, body in chart.effects.items()}
-        self._actions = frozenset(_list_actions(chart))
 
     def allow_options(self, options: Mapping[str, Any]) -> None:
         """Allow the acting options among these, because the operator names them: for a fork, for instance."""
@@ -109,8 +107,7 @@ class AllowedEffects:
     def _find_problem(self, effect: Effect, chart: Chart) -> str | None:
         """Why the agent's own chart does not allow an effect; None where it does."""
         if not effect.kind:
-            is_added = type(effect) not in _UNDECLARED_TYPES and bool(EFFECTS.find(effect.name).perform)
-            return None if is_added and effect.name in self._actions else "does not name it"
+            return "does not name it"
         own_digest = self._digests.get(effect.name)
         if own_digest is None:
             return "declares no such effect"
@@ -149,22 +146,3 @@ def describe_action(effect: Effect) -> str:
         case CallModel() if effect.host:
             return f"{kind} of {effect.host}"
     return kind
-
-
-def _list_actions(chart: Chart) -> Iterator[str]:
-    """Every word that a state of a chart names as an action of `enter`, the only place of awaited effects."""
-    for _, body, _ in walk_states(chart):
-        yield from _iterate_words(body.get("enter"))
-
-
-def _iterate_words(actions: Any) -> Iterator[str]:
-    """The names in an action list, those inside `if` too."""
-    if isinstance(actions, str):
-        yield actions
-    elif isinstance(actions, list):
-        for action in actions:
-            yield from _iterate_words(action)
-    elif isinstance(actions, Mapping):
-        for key, body in actions.items():
-            if key != "cond":
-                yield from _iterate_words(body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any
@@ -32,8 +32,6 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
 from toolchart.providers.transport.raw_answers import capture_answer
-from toolchart.states.core.encoding import make_plain_event
-from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.effects import (
     AskApproval,
     AskPerson,
@@ -51,19 +49,10 @@ from toolchart.states.effects import (
     compute_arguments_digest,
     compute_shown_digest,
 )
-from toolchart.states.errors import (
-    LogConflict,
-    LogUnavailable,
-    NoRecordedAnswer,
-    PluginFailure,
-    PluginUnusable,
-    ProviderError,
-    SpecError,
-)
+from toolchart.states.errors import LogConflict, LogUnavailable, NoRecordedAnswer, ProviderError, SpecError
 from toolchart.states.events import (
     AgentAnswering,
     AgentFinished,
-    Answering,
     CallsStarted,
     CallSubmitted,
     Counted,
@@ -80,10 +69,9 @@ from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
 from toolchart.states.messages import Reply, TextDelta, ToolCall, Usage, encode_delta
-from toolchart.states.plugins import describe_failure, describe_foreign_error, find_culprit, is_stop
+from toolchart.states.plugins import describe_failure, find_culprit, is_stop
 from toolchart.states.ports import CountingProvider, Provider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.states.vocabulary import EFFECTS
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.runs import run_tool
@@ -120,7 +108,7 @@ class EffectPerformer:
         allowed_effects = self._driver.dependencies.allowed_effects
         if allowed_effects is not None:
             allowed_effects.require_allowed(effect, self._driver.machine.chart, self._driver.conversation)
-        return _PERFORMERS.get(type(effect), EffectPerformer._perform_added_effect)(self, effect)
+        return _PERFORMERS[type(effect)](self, effect)
 
     def take_streamed_text(self) -> str | None:
         """The text that the model calls which run now, or were just stopped, have streamed so far."""
@@ -328,35 +316,6 @@ class EffectPerformer:
             if remaining_s <= 0:
                 break
         self._driver.apply_event(Elapsed(at=clock.now(), effect=effect.id))
-
-    # -- effects of other packages ---------------------------------------------------------------
-
-    async def _perform_added_effect(self, effect: Effect) -> None:
-        """Perform an effect of another package; whatever goes wrong there becomes a `failed` event."""
-        try:
-            event = await _request_added_answer(effect)
-        except NoRecordedAnswer:
-            raise
-        except BaseException as error:  # another package's code may fail in any way
-            if not _is_failure(error):
-                raise
-            self._report_added_failure(effect, error)
-            return
-        before = self._driver.snapshot
-        try:
-            self._driver.apply_event(event)
-        except Exception as error:
-            if self._driver.snapshot is not before:
-                raise  # the step is done: an observer failed
-            self._report_added_failure(effect, error)
-
-    def _report_added_failure(self, effect: Effect, error: BaseException) -> None:
-        is_named = isinstance(error, (PluginFailure, PluginUnusable))
-        text = str(error) if is_named else describe_foreign_error(error)
-        message = text if is_named else f"the effect {effect.name!r} failed: {text}"
-        log.error("%s", message)
-        at = self._driver.dependencies.clock.now()
-        self._driver.apply_event(Failed(at=at, effect=effect.id, kind="effect", message=message))
 
     # -- reviews and decisions -------------------------------------------------------------------
 
@@ -578,24 +537,6 @@ def _is_failure(error: BaseException) -> bool:
     `SystemExit` and classes of its own are failures too where another package raises them.
     """
     return isinstance(error, Exception) or (not is_stop(error) and bool(find_culprit(error)))
-
-
-async def _request_added_answer(effect: Effect) -> Event:
-    """The answer to an effect of another package, from the function that its row names.
-
-    Raises:
-        Exception: whatever the function raises; ValueError or TypeError where it returns another event.
-    """
-    row = EFFECTS.find(effect.name)
-    # In a thread: the module of another package may take its time, and other turns go on meanwhile.
-    perform: Callable[[Effect], Awaitable[Answering]] = await asyncio.to_thread(
-        load_row_reference, row, row.perform
-    )
-    with guard_row(row):
-        answer = await perform(effect)
-    if not isinstance(answer, Answering) or answer.TYPE not in row.answers:
-        raise TypeError(f"{row.perform} returned {answer!r}, and not one of {', '.join(row.answers)}")
-    return make_plain_event(replace(answer, effect=effect.id))[0]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """The text formats in which models write tool calls: one row per format, with its markers, reader and writer.
 
-To add a format, write its reader and writer here and add a row to the table. Another package adds a row by an
-entry point of the group `toolchart.text_formats`; see `docs/extending.md`.
+To add a format, write its reader and writer here and add a row to the table.
 
 Source: the models' own chat templates, as vLLM, SGLang and llama.cpp read them (see docs/text-calls.md).
 """
@@ -19,7 +18,7 @@ from typing import Any
 from toolchart.providers.shared.replies import parse_arguments
 from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical, encode_canonical_text
-from toolchart.states.descriptors import Descriptor, Registry
+from toolchart.states.descriptors import Descriptor, build_table
 from toolchart.states.messages import Message, Request, encode_arguments
 
 TextCall = tuple[str, dict[str, Any]]
@@ -47,8 +46,7 @@ class TextFormat(Descriptor, frozen=True, kw_only=True):
     write_call: Callable[[str, str], str] | None = None
     """Writes a call from its name and its arguments as JSON."""
     is_detected: bool = True
-    """Whether `auto` looks for this format, if it is one of Toolchart. False where
-    another row has the same markers and reads both."""
+    """Whether `auto` looks for this format. False where another row has the same markers and reads both."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
@@ -241,7 +239,7 @@ def _write_pythonic_call(name: str, arguments: str) -> str:
 # -- the table ---------------------------------------------------------------------------------------
 
 
-_BUILTIN_FORMATS = (
+_ROWS = (
     TextFormat(
         name="hermes",
         opener="<tool_call>",
@@ -280,8 +278,8 @@ _BUILTIN_FORMATS = (
     TextFormat(name="pythonic", read_message=read_pythonic_calls, write_call=_write_pythonic_call),
 )
 
-TEXT_FORMATS = Registry("text format", "toolchart.text_formats", TextFormat, lambda: _BUILTIN_FORMATS)
-"""Every format but `bracket`, whose marker has a boundary of its own in each request."""
+TEXT_FORMATS = build_table("text format", _ROWS)
+"""Every format by its name, but `bracket`, whose marker has a boundary of its own in each request."""
 
 
 def make_bracket_format(boundary: str) -> TextFormat:

@@ -28,6 +28,7 @@ from toolchart.providers.transport.limits import HostLimiter
 from toolchart.specs.models import TOOL_FORMAT_WORDS
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, add_text
+from toolchart.states.descriptors import find_row
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
@@ -65,10 +66,10 @@ class TextCallProvider:
     Args:
         tool_format: a name in `TEXT_FORMATS` or `bracket`: calls are always text. With `native` and `auto`
             they are native, and `bracket` text where the request says `writes_tools_as_text`; with `auto` a
-            reply without native calls is read in every format of Toolchart besides.
+            reply without native calls is read in every format besides.
 
     Raises:
-        SpecError: there is no such format, or another package offers it and its row is incomplete.
+        SpecError: there is no such format.
     """
 
     obeys_text_calls = True
@@ -79,7 +80,9 @@ class TextCallProvider:
         self.limiter: HostLimiter | None = getattr(inner, "limiter", None)
         self._inner = inner
         is_bracket = tool_format in TOOL_FORMAT_WORDS
-        self._row = None if is_bracket else TEXT_FORMATS.find(tool_format, "llms.*.tool_format")
+        self._row = (
+            None if is_bracket else find_row(TEXT_FORMATS, "text format", tool_format, "llms.*.tool_format")
+        )
         """The format of all requests; None for `bracket`, which has a boundary for each request."""
         self._may_be_native = tool_format in ("auto", "native")
         self._passes_replies = tool_format == "native"
@@ -170,7 +173,7 @@ class TextCallProvider:
         if not request.tools:
             return TextCallScanner((), schemas)
         if self._uses_native_calls(request):
-            return TextCallScanner([row for row in TEXT_FORMATS.builtin_rows if row.is_detected], schemas)
+            return TextCallScanner([row for row in TEXT_FORMATS.values() if row.is_detected], schemas)
         return TextCallScanner((self._choose_format(request),), schemas)
 
     def _uses_boundary(self, request: Request) -> bool:

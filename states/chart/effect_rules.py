@@ -19,8 +19,8 @@ from typing import Any
 
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.structure import iterate_rows
-from toolchart.states.chart.yaml_document import SourcePosition, locate_plugin_fault, raise_error
-from toolchart.states.vocabulary import EVENTS, list_chart_events
+from toolchart.states.chart.yaml_document import SourcePosition, raise_error
+from toolchart.states.vocabulary import list_chart_events
 
 _Ask = tuple[str, str, SourcePosition]
 """A state, the effect that it asks for, and where."""
@@ -65,30 +65,6 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
         _check_raised_events(chart, row, row_position, ("on", "before", "after"))
     _check_raised_events(chart, definition, position, ("enter", "exit"))
     _check_enter(chart, definition, (*position, "enter"))
-    for slot in ("enter", "exit"):
-        for name in _list_effects(chart, definition.get(slot)):
-            _check_answers(chart, name, (*position, slot))
-
-
-def _check_answers(chart: Chart, name: str, position: SourcePosition) -> None:
-    """The row of an effect of another package names events, and only now it is known which there are."""
-    for event in chart.vocabulary.find_effect(name).answers:
-        if event == name:
-            raise_error(
-                chart,
-                position,
-                f"the effect {name!r} has the name of an event, and the chart could not tell them apart",
-                "the package that adds them gives one of them another name",
-            )
-        with locate_plugin_fault(chart, position):
-            is_answer = event in EVENTS and EVENTS.find(event).reduce is not None
-        if not is_answer:
-            raise_error(
-                chart,
-                position,
-                f"the effect {name!r} is answered by {event!r}, which is no event that answers an effect",
-                "install the package that adds it, or correct the row of the effect",
-            )
 
 
 def _check_enter(chart: Chart, definition: Mapping[str, Any], position: SourcePosition) -> None:
@@ -138,7 +114,7 @@ def _check_raised_events(
 
 
 def _is_answer(chart: Chart, event: str) -> bool:
-    """Whether an effect that the chart asks for is answered by an event; those of other packages too."""
+    """Whether an effect that the chart asks for is answered by an event."""
     return any(
         event in chart.vocabulary.find_effect(name).answers
         for _, definition, _ in walk_states(chart)

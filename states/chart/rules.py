@@ -24,9 +24,9 @@ from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.effect_rules import check_effect_rules
 from toolchart.states.chart.guards import GuardProblem, check_guard
 from toolchart.states.chart.structure import check_structure, iterate_rows, list_targets, map_state_positions
-from toolchart.states.chart.yaml_document import SourcePosition, locate_plugin_fault, raise_error, shorten
+from toolchart.states.chart.yaml_document import SourcePosition, raise_error, shorten
 from toolchart.states.errors import suggest_name
-from toolchart.states.vocabulary import EFFECTS, EVENTS, list_chart_events
+from toolchart.states.vocabulary import list_chart_events
 
 _RESERVED_NAMES = frozenset(
     [
@@ -123,31 +123,12 @@ def _check_name(
 
 
 def _find_meaning(chart: Chart, name: str) -> str:
-    """What a word means already, so that it cannot name a state; empty for a free one.
-
-    Words of other packages count only where the chart asks for them or waits for them: what is installed
-    beside does not change which charts are right, and a name of a state loads nothing.
-    """
+    """What a word means already, so that it cannot name a state; empty for a free one."""
     if name in list_chart_events():
         return "an event"
-    if chart.vocabulary.is_own_effect(name):
+    if chart.vocabulary.is_effect(name):
         return "an effect"
-    if name in _list_library_names():
-        return "in use"
-    if name not in _list_mentions(chart):
-        return ""
-    return "an event" if name in EVENTS else "an effect" if name in EFFECTS else ""
-
-
-def _list_mentions(chart: Chart) -> frozenset[str]:
-    """The words in action lists and in the events of rows, without the events that the chart raises."""
-    names: set[str] = set()
-    for _, definition, position in walk_states(chart):
-        for holder, holder_position in ((definition, position), *iterate_rows(definition, position)):
-            for actions, _ in _iterate_action_lists(holder, holder_position):
-                names.update(action for action in actions if isinstance(action, str))
-            names.update(word.partition(".")[0] for word in str(holder.get("event") or "").split())
-    return frozenset(names.difference(event for event, _ in find_raised_events(chart)))
+    return "in use" if name in _list_library_names() else ""
 
 
 def _check_effect_names(chart: Chart) -> None:
@@ -182,9 +163,7 @@ def _check_state(chart: Chart, definition: Mapping[str, Any], position: SourcePo
 def _check_actions(chart: Chart, actions: list[Any], position: SourcePosition) -> None:
     effect_names = [action for action in actions if isinstance(action, str)]
     for name in effect_names:
-        with locate_plugin_fault(chart, position):
-            is_effect = chart.vocabulary.is_effect(name)
-        if not is_effect:
+        if not chart.vocabulary.is_effect(name):
             raise_error(
                 chart,
                 position,
@@ -259,7 +238,7 @@ def _find_raise_problem(chart: Chart, event: str, state_names: frozenset[str]) -
         return "an event is one word of letters, digits and underscores, or several with dots"
     if event in state_names:
         return "the name is a state"
-    if chart.vocabulary.is_own_effect(event):
+    if chart.vocabulary.is_effect(event):
         return "the name is an effect"
     reserved = (*_CALLBACK_PREFIXES, "_", "done.", "error.")
     if event in _list_library_names() or event.startswith(reserved):
@@ -295,9 +274,8 @@ def _check_event(
     state_names: frozenset[str],
     raised_events: frozenset[str],
 ) -> None:
-    with locate_plugin_fault(chart, position):
-        if event == "*" or event in raised_events or chart.vocabulary.is_event(event):
-            return
+    if event == "*" or event in raised_events or chart.vocabulary.is_event(event):
+        return
     if event.startswith("done.state."):
         finished_state = event.removeprefix("done.state.")
         if finished_state not in state_names:
@@ -308,7 +286,7 @@ def _check_event(
                 suggest_name(finished_state, state_names),
             )
         return
-    known_events = (*chart.vocabulary.list_event_names(), *raised_events)
+    known_events = (*list_chart_events(), *raised_events)
     raise_error(chart, position, f"nothing sends the event {event!r}", suggest_name(event, known_events))
 
 
@@ -319,8 +297,7 @@ def _check_guard(
     chart: Chart, expression: str, position: SourcePosition, states: frozenset[str] | None = None
 ) -> None:
     try:
-        with locate_plugin_fault(chart, position):
-            check_guard(expression, states or _collect_state_names(chart), chart.vocabulary)
+        check_guard(expression, states or _collect_state_names(chart), chart.vocabulary)
     except GuardProblem as problem:
         raise_error(chart, position, problem.message, problem.hint)
 

@@ -13,11 +13,18 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.chart.yaml_document import LocatedDocument, locate_plugin_fault, raise_error, shorten
+from toolchart.states.chart.yaml_document import LocatedDocument, raise_error, shorten
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.errors import suggest_name
 from toolchart.states.flows.parameters import DeclarationProblem
-from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, Fact, is_chart_event, list_chart_events
+from toolchart.states.vocabulary import (
+    Fact,
+    find_effect,
+    get_effects,
+    get_events,
+    get_facts,
+    list_chart_events,
+)
 
 _RESERVED_RESULTS = ("user_message", "item", "state", "model", "In")
 
@@ -42,17 +49,13 @@ class Vocabulary:
     # -- effects ---------------------------------------------------------------------------------
 
     def list_effect_names(self) -> list[str]:
-        """Effects that `enter` and the other action slots may name, for hints; all of other packages too."""
-        own = [row.name for row in EFFECTS.builtin_rows if row.build is not None]
-        return [*self.declared, *own, *(point.name for point in EFFECTS.list_added())]
+        """Effects that `enter` and the other action slots may name."""
+        return [*self.declared, *(row.name for row in get_effects().values() if row.build is not None)]
 
     def is_effect(self, name: str) -> bool:
         """Whether an action may name this effect."""
-        return name in self.declared or (name in EFFECTS and EFFECTS.find(name).build is not None)
-
-    def is_own_effect(self, name: str) -> bool:
-        """Whether the chart declares this effect, or Toolchart has it; other packages are not looked at."""
-        return name in self.declared or (EFFECTS.has_builtin(name) and self.is_effect(name))
+        row = get_effects().get(name)
+        return name in self.declared or (row is not None and row.build is not None)
 
     def find_effect(self, name: str) -> EffectDescriptor:
         """The row of an effect.
@@ -62,33 +65,28 @@ class Vocabulary:
         """
         row = self._effects.get(name)
         if row is None:
-            row = self._effects[name] = self.declared.get(name) or EFFECTS.find(name)
+            row = self._effects[name] = self.declared.get(name) or find_effect(name)
         return row
 
     # -- events ----------------------------------------------------------------------------------
-
-    def list_event_names(self) -> Iterable[str]:
-        """Events that reach a chart from outside, for hints; all of other packages too."""
-        return (*list_chart_events(), *(point.name for point in EVENTS.list_added()))
 
     def is_event(self, name: str) -> bool:
         """Whether this event reaches a chart from outside, under its own name or as the answer to one effect:
         `replied`, `replied.call_model`."""
         event, _, effect = name.partition(".")
         if effect:
-            return self.is_effect(effect) and event in EVENTS and event in self.find_effect(effect).answers
-        return is_chart_event(event)
+            return self.is_effect(effect) and event in self.find_effect(effect).answers
+        return event in list_chart_events()
 
     # -- facts -----------------------------------------------------------------------------------
 
     def list_fact_names(self) -> list[str]:
         """Facts that guards may read."""
-        return [*self._facts, *FACTS.names()]
+        return [*self._facts, *get_facts()]
 
     def find_fact(self, name: str) -> Fact | None:
         """The descriptor of a fact; None where there is none of this name."""
-        found = self._facts.get(name) or self._host_facts.get(name)
-        return found or (FACTS.find(name) if name in FACTS else None)
+        return self._facts.get(name) or self._host_facts.get(name) or get_facts().get(name)
 
     @property
     def result_facts(self) -> Mapping[str, Fact]:
@@ -111,7 +109,7 @@ def _build_host_facts(rows: Iterable[EffectDescriptor]) -> dict[str, Fact]:
     return {
         name: msgspec.structs.replace(fact, words=tuple(dict.fromkeys((*fact.words, *filter(None, more)))))
         for name, more in words.items()
-        if any(more) and (fact := FACTS.find(name))
+        if any(more) and (fact := get_facts()[name])
     }
 
 
@@ -154,7 +152,7 @@ def read_declarations(effects: Any, located: LocatedDocument) -> Vocabulary:
 
 def _read_declaration(name: str, body: Any, located: LocatedDocument) -> EffectDescriptor:
     position = ("effects", name)
-    kinds = [row.name for row in EFFECTS.builtin_rows if row.declare is not None]
+    kinds = [row.name for row in get_effects().values() if row.declare is not None]
     if not name.isidentifier() or name.startswith("_") or len(name) > 100:
         raise_error(
             located, position, f"{shorten(name)!r} is not a name for an effect", "use a verb, in words"
@@ -167,25 +165,23 @@ def _read_declaration(name: str, body: Any, located: LocatedDocument) -> EffectD
             f"for instance `{name}: {{call_model: {{prompt: ..., as: NAME}}}}`; kinds: {', '.join(kinds)}",
         )
     kind, parameters = next(iter(body.items()))
-    with locate_plugin_fault(located, (*position, str(kind))):
-        declare = EFFECTS.find(kind).declare if kind in EFFECTS else None
-    if declare is None:
+    row = get_effects().get(kind)
+    if row is None or row.declare is None:
         raise_error(
             located,
             (*position, str(kind)),
             f"unknown kind of effect {kind!r}",
             suggest_name(str(kind), kinds),
         )
-    # Not against words of other packages: what is installed beside does not change which charts are right.
-    if EFFECTS.has_builtin(name) and name != kind:
+    if name in get_effects() and name != kind:
         raise_error(located, position, f"{name!r} is an effect of another kind", "choose another name")
-    if EVENTS.has_builtin(name) or FACTS.has_builtin(name):
-        meaning = "an event" if EVENTS.has_builtin(name) else "a fact"
+    if name in get_events() or name in get_facts():
+        meaning = "an event" if name in get_events() else "a fact"
         raise_error(
             located, position, f"{name!r} cannot name an effect: it is {meaning}", "choose another name"
         )
     try:
-        return declare(name, parameters)
+        return row.declare(name, parameters)
     except DeclarationProblem as problem:
         raise_error(located, (*position, kind, *problem.path), problem.message, problem.hint)
 
@@ -201,9 +197,9 @@ def _check_results(declared: Mapping[str, EffectDescriptor], located: LocatedDoc
         if not result.isidentifier() or result.startswith("_") or result in _RESERVED_RESULTS:
             raise_error(located, position, f"{result!r} is not a name for a result", "use a noun")
         for is_word, meaning in (
-            (EFFECTS.has_builtin(result), "an effect"),
-            (EVENTS.has_builtin(result), "an event"),
-            (FACTS.has_builtin(result), "a fact"),
+            (result in get_effects(), "an effect"),
+            (result in get_events(), "an event"),
+            (result in get_facts(), "a fact"),
             (result in declared, "an effect"),
         ):
             if is_word:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NoReturn, Protocol
 
 import yaml
 
-from toolchart.states.errors import PluginUnusable, SpecError
+from toolchart.states.errors import SpecError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,27 +320,6 @@ def raise_error(
         path=format_key_path(position),
         hint=hint,
     )
-
-
-@contextmanager
-def locate_plugin_fault(document: LocatedDocument, position: SourcePosition) -> Iterator[None]:
-    """Say where a word of another package stands, if that package cannot be loaded.
-
-    Raises:
-        SpecError: with the file, the line and the key path of the entry, and what is wrong with the package.
-    """
-    try:
-        yield
-    except PluginUnusable as error:
-        if error.file is not None or error.line is not None:
-            raise
-        raise PluginUnusable(
-            error.message,
-            file=document.source,
-            line=document.find_line(position),
-            path=format_key_path(position),
-            hint=error.hint,
-        ) from error
 
 
 def find_nearest_line(lines: Mapping[SourcePosition, int], position: SourcePosition) -> int | None:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from toolchart.states.content import PART_CLASSES
 from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 
 Value = TypeVar("Value")
 
@@ -228,10 +228,10 @@ def decode_event(data: Any, at: str) -> Event:
     Raises:
         ValueError: not an event of this format, with the place.
     """
-    if not isinstance(data, dict) or data.get("type") not in EVENTS:
-        known = ", ".join(EVENTS.names())
+    if not isinstance(data, dict) or data.get("type") not in get_events():
+        known = ", ".join(get_events())
         raise ValueError(f"/event/type: not a known event (known: {known})")
-    return decode(EVENTS.find(data["type"]).type, {**data, "at": at}, "/event")
+    return decode(get_events()[data["type"]].type, {**data, "at": at}, "/event")
 
 
 def decode(kind: type[Value], data: Any, place: str = "") -> Value:

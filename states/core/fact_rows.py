@@ -16,7 +16,7 @@ from toolchart.states.flows.compaction import count_context_tokens, count_long_r
 from toolchart.states.flows.results import name_failure_kind, read_result_fact
 from toolchart.states.messages import FINISH_REASONS
 from toolchart.states.snapshot import SnapshotFields
-from toolchart.states.vocabulary import FACTS, Fact
+from toolchart.states.vocabulary import Fact, get_facts
 
 PRIMARY = "primary"
 """The word for host and model of the turn. A chart adds those that its declared effects name."""
@@ -245,8 +245,7 @@ FACT_ROWS = (
     Fact(
         name="unread_messages",
         changed_by=("user_said",),
-        changed_by_effect=lambda row: bool(row.perform),
-        cleared_by_effect=lambda row: row.asks_main_model and not row.perform,
+        cleared_by_effect=lambda row: row.asks_main_model,
         type="integer",
         meaning="messages that the user sent during the turn and that no request contains yet",
         changes="with every message of the user, back to 0 with a model call",
@@ -303,16 +302,13 @@ FACT_ROWS = (
 
 @lru_cache(maxsize=1024)
 def _find_reader(name: str) -> Callable[[SnapshotFields], Any]:
-    read = partial(read_result_fact, name) if "." in name else FACTS.find(name).read
+    read = partial(read_result_fact, name) if "." in name else get_facts()[name].read
     assert read is not None, "a row without it is refused"
     return read
 
 
 class FactView(msgspec.Struct, gc=False):
-    """The facts of one snapshot by name; each fact is read when a guard needs it.
-
-    It lists the facts of Toolchart, and has those of other packages too.
-    """
+    """The facts of one snapshot by name; each fact is read when a guard needs it."""
 
     snapshot: SnapshotFields
 
@@ -321,5 +317,5 @@ class FactView(msgspec.Struct, gc=False):
         return _find_reader(name)(self.snapshot)
 
     def keys(self) -> Iterator[str]:
-        """The names of the facts of Toolchart."""
-        return (row.name for row in FACTS.builtin_rows)
+        """The names of the facts."""
+        return iter(get_facts())

@@ -4,7 +4,7 @@
       write_draft: {call_model: {llm: writer, prompt: "Write about {{user_message}}", as: draft}}
 
 A declared effect has a row of its own, made by the `declare` function of its kind. The rows of kinds stand in
-`EFFECTS` beside all others.
+the table of effects beside all others.
 """
 
 from __future__ import annotations
@@ -334,5 +334,5 @@ loop."""
 _ROWS = {row.name: row for row in (*EFFECT_ROWS, *KIND_ROWS)}
 
 ALL_EFFECT_ROWS = tuple(replace(row, declare=DECLARE.get(row.name)) for row in _ROWS.values())
-"""The rows of `EFFECTS`: those of the loop and of flows, each kind with the function that makes the row of a
+"""The rows of effects: those of the loop and of flows, each kind with the function that makes the row of a
 declared one."""

@@ -70,7 +70,7 @@ from toolchart.states.flows.results import (
 from toolchart.states.message_list import MessageList, OfferedTools
 from toolchart.states.messages import Message, Reply, ToolCall
 from toolchart.states.snapshot import NO_CALLS, OpenCalls, Snapshot, SnapshotBuilder
-from toolchart.states.vocabulary import EFFECTS
+from toolchart.states.vocabulary import get_effects
 
 # -- the conversation as a whole -----------------------------------------------------------------
 
@@ -187,9 +187,8 @@ def apply_resumption(builder: SnapshotBuilder, event: Resumed) -> None:
     again."""
     open_effects = []
     for effect in builder.open_effects:
-        # Only a row that is loaded already, as those are that the chart names: a planted checkpoint may name
-        # any package, and the driver refuses its effect only when it comes to perform it.
-        row = EFFECTS.find_known(effect.kind or effect.name)
+        # A planted checkpoint may name anything; the driver refuses its effect when it comes to perform it.
+        row = get_effects().get(effect.kind or effect.name)
         if row is not None and row.resume is not None:
             effect = row.resume(builder, effect, event.repeatable)
         open_effects.append(effect)
@@ -203,7 +202,7 @@ def apply_start(builder: SnapshotBuilder, event: CallsStarted) -> None:
         IllegalEvent: the effect is not open, or did not ask for these calls.
     """
     for position, effect in enumerate(builder.open_effects):
-        row = EFFECTS.find_known(effect.kind or effect.name) if effect.id == event.effect else None
+        row = get_effects().get(effect.kind or effect.name) if effect.id == event.effect else None
         if row is not None and row.start is not None:
             started = row.start(builder, effect, event.calls)
             effects = builder.open_effects
@@ -434,4 +433,4 @@ EVENT_ROWS = (
         is_external=True,
     ),
 )
-"""The rows of `EVENTS`, in the order in which messages and documents list them."""
+"""The rows of events, in the order in which messages and documents list them."""

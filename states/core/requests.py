@@ -497,4 +497,4 @@ EFFECT_ROWS = (
         list_starts=list_no_starts,
     ),
 )
-"""The rows of `EFFECTS`, in the order in which messages and documents list them."""
+"""The rows of effects, in the order in which messages and documents list them."""

@@ -108,7 +108,7 @@ from toolchart.states.events import (
 )
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import MessageSource, Snapshot, SnapshotBuilder
-from toolchart.states.vocabulary import EFFECTS, EVENTS
+from toolchart.states.vocabulary import find_effect, get_effects, get_events
 
 SEMANTICS = 5
 """Number of the core's semantics; a log names the number that derived it. Once a release has written logs, it
@@ -200,7 +200,7 @@ def step(machine: Machine, snapshot: Snapshot, event: Event) -> Step:
 
 @cache
 def _describe_event(kind: type[Event]) -> EventDescriptor:
-    return EVENTS.find(kind.TYPE)
+    return get_events()[kind.TYPE]
 
 
 def _record_late_event(row: EventDescriptor, snapshot: Snapshot, event: Answering) -> Step:
@@ -328,8 +328,8 @@ def _end_hopeless_turn(builder: SnapshotBuilder) -> tuple[int, ...]:
 
 @cache
 def find_effect_row(name: str) -> EffectDescriptor:
-    """The row of Toolchart's or another package's effect of this name."""
-    return EFFECTS.find(name)
+    """The row of the effect of this name."""
+    return find_effect(name)
 
 
 def describe_effect(effect: Effect) -> EffectDescriptor:
@@ -383,13 +383,13 @@ def find_effect_closed_by(snapshot: Snapshot, event: str) -> Effect | None:
 
 
 def list_legal_events(snapshot: Snapshot) -> tuple[str, ...]:
-    """The events that may come next, those of other packages only where they answer an effect."""
+    """The events that may come next."""
     if snapshot.has_ended:
         return (TurnStarted.TYPE,)
     answers = [name for effect in snapshot.open_effects for name in describe_effect(effect).answers]
     start = (TurnStarted.TYPE,) if snapshot.awaits_user else ()
     return tuple(
-        dict.fromkeys((*start, *answers, *(row.name for row in EVENTS.builtin_rows if row.is_external)))
+        dict.fromkeys((*start, *answers, *(row.name for row in get_events().values() if row.is_external)))
     )
 
 
@@ -442,7 +442,7 @@ def cancel_effects(builder: SnapshotBuilder, ids: list[int]) -> tuple[int, ...]:
     cancelled_effects = [effect for effect in builder.open_effects if effect.id in ids]
     builder.open_effects = tuple([effect for effect in builder.open_effects if effect.id not in ids])
     for effect in cancelled_effects:
-        row = EFFECTS.find_known(effect.kind or effect.name)
+        row = get_effects().get(effect.kind or effect.name)
         if row is not None and row.cancel is not None:
             row.cancel(builder, effect)
     return tuple(ids)

@@ -1,8 +1,7 @@
 """Draw a chart as text or picture: one neutral model (`model.py`), one renderer per file, and their table
 (`renderers.py`).
 
-To add a renderer, write a function from `Diagram` to text or bytes, and add a row to the table. Another
-package adds a row by an entry point of the group `toolchart.renderers`; see `docs/extending.md`.
+To add a renderer, write a function from `Diagram` to text or bytes, and add a row to the table.
 
 The library's own renderers are not used. They change the names of events and states ("Tool finished"), so
 a diagram could not be searched for the names in the chart; and their Mermaid cannot style visited states.

@@ -1,4 +1,4 @@
-"""Kinds of effects for badges: what a state asks of the world, read from the rows of `EFFECTS`.
+"""Kinds of effects for badges: what a state asks of the world, read from their rows.
 
 A renderer shows the kind beside the name of the effect. A new effect needs nothing here: its descriptor says
 whether it calls a model or waits, and the events that answer it say who works.
@@ -13,8 +13,7 @@ import msgspec
 
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.errors import PluginUnusable
-from toolchart.states.vocabulary import EFFECTS
+from toolchart.states.vocabulary import get_effects
 
 EffectKind = Literal["model", "tools", "person", "timer", "agent", "function", "user", "answer", "other"]
 """Who does the work of an effect; `answer` gives the turn its answer, `other` does nothing outside."""
@@ -52,7 +51,7 @@ def classify_effect(row: EffectDescriptor) -> EffectKind:
     for event, kind in _KINDS_BY_ANSWER:
         if event in answers:
             return kind
-    return "function" if row.perform else "other"
+    return "other"
 
 
 def list_badges(actions: Any, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> tuple[EffectBadge, ...]:
@@ -64,17 +63,14 @@ def list_badges(actions: Any, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> tu
 
 
 def find_effect_kind(name: str, vocabulary: Vocabulary = GENERAL_VOCABULARY) -> EffectKind:
-    """The kind of an effect by its name; `other` for one of a package that is not installed here, or broken.
+    """The kind of an effect by its name; `other` for one that this release does not have.
 
     Args:
         vocabulary: that of the chart which names it.
     """
-    if name not in vocabulary.declared and name not in EFFECTS:
+    if name not in vocabulary.declared and name not in get_effects():
         return "other"
-    try:
-        return classify_effect(vocabulary.find_effect(name))
-    except PluginUnusable:
-        return "other"
+    return classify_effect(vocabulary.find_effect(name))
 
 
 def _iterate_names(actions: Any) -> Iterator[str]:

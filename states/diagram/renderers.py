@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from toolchart.states.chart.document import Chart
 from toolchart.states.descriptors import (
     Descriptor,
-    Registry,
+    build_table,
     find_reference_gaps,
+    find_row,
     find_text_gaps,
-    guard_row,
-    load_row_reference,
+    load_reference,
 )
 from toolchart.states.diagram.model import Diagram, Edge, Node, Overlay, build_diagram
 from toolchart.states.errors import SpecError, format_install
@@ -47,7 +47,7 @@ class RendererDescriptor(Descriptor, frozen=True, kw_only=True):
         return {"render": self.render}
 
 
-def _list_builtin_renderers() -> list[RendererDescriptor]:
+def _list_renderers() -> list[RendererDescriptor]:
     return [
         _describe_text("text", "boxes and arrows for a terminal", "terminal:render"),
         _describe_text("ascii", "the same in ASCII", "terminal:render_ascii"),
@@ -79,13 +79,13 @@ def _describe_image(name: str, summary: str, media_type: str) -> RendererDescrip
     )
 
 
-RENDERERS = Registry("diagram format", "toolchart.renderers", RendererDescriptor, _list_builtin_renderers)
-"""Every format of diagrams, in the order of `toolchart draw --help`."""
+RENDERERS = build_table("diagram format", _list_renderers())
+"""Every format of diagrams by its name, in the order of `toolchart draw --help`."""
 
 
 def list_text_formats() -> list[str]:
-    """Names of the formats of Toolchart that are text; they need no further software."""
-    return [row.name for row in RENDERERS.builtin_rows if not row.is_binary]
+    """Names of the formats that are text; they need no further software."""
+    return [row.name for row in RENDERERS.values() if not row.is_binary]
 
 
 def draw(
@@ -97,24 +97,16 @@ def draw(
         agents: charts of agents by the effects that run them; each is drawn inside the state that asks.
 
     Raises:
-        SpecError: the format is unknown, it needs software that is not installed, or its renderer gives
-            neither text nor bytes.
+        SpecError: the format is unknown, or it needs software that is not installed.
     """
-    row = RENDERERS.find(format_name)
+    row = find_row(RENDERERS, "diagram format", format_name)
     try:
-        render: Callable[[Diagram], str | bytes] = load_row_reference(row, row.render)
+        render: Callable[[Diagram], str | bytes] = load_reference(row.render)
     except (ImportError, AttributeError) as error:
         needs = f"it needs {row.needs}" if row.needs else None
         message = f"the diagram format {row.name!r} cannot be loaded: {error}"
         raise SpecError(message, hint=needs) from error
-    diagram = unfold_agents(build_diagram(chart, overlay), agents or {})
-    with guard_row(row):
-        result = render(diagram)
-    if not isinstance(result, bytes if row.is_binary else str):
-        raise SpecError(
-            f"the renderer of {row.name!r} gave {type(result).__name__}",
-            hint="a row with `is_binary=True` gives bytes, any other gives text",
-        )
+    result = render(unfold_agents(build_diagram(chart, overlay), agents or {}))
     return make_visible(result) if isinstance(result, str) else result
 
 

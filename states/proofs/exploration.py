@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from toolchart.states.chart.rules import find_raised_events
 from toolchart.states.compiler import Move
 from toolchart.states.errors import SpecError
-from toolchart.states.events import EventDescriptor, UserSaid
+from toolchart.states.events import UserSaid
 from toolchart.states.machine import START, Machine
 from toolchart.states.proofs.call_stages import (
     ANSWERED_STAGES,
@@ -49,7 +49,7 @@ from toolchart.states.proofs.explored_states import (
 from toolchart.states.proofs.persistent_facts import PersistentFacts
 from toolchart.states.proofs.result_rules import build_solver, find_rules_event
 from toolchart.states.proofs.solving.solver import GuardSolver, find_facts
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 
 MAX_STATES = 2000
 """Explored states at most. A chart with more is reported as `too large`, and nothing is proved."""
@@ -291,7 +291,7 @@ class _Explorer:
         for event, effect in state.list_answers(self._vocabulary):
             yield from self._list_answer_arrivals(state, event, effect, awaits_user)
         legal = {name.partition(".")[0] for name in self._machine.legal_events(state.configuration)}
-        for row in _list_outside_events({*self._heard_events, *legal} - self._raised_events):
+        for row in (row for row in get_events().values() if row.is_external):
             is_message = row.name == UserSaid.TYPE
             if is_message and any(
                 waits_for_message(self._vocabulary.find_effect(e.name)) for e in state.open_effects
@@ -395,13 +395,3 @@ def _build_quiet_move(state: ExploredState, guard_truths: dict[str, bool]) -> Mo
     return Move(
         configuration=same, asks=(), reset_states=nothing, guards=guard_truths, fired=(), is_taken=False
     )
-
-
-def _list_outside_events(names: Collection[str]) -> list[EventDescriptor]:
-    """The events that somebody outside sends: those of Toolchart, and those of other packages by these names.
-
-    A package whose events no row and no guard names is not loaded. What it sends, the chart does not hear.
-    """
-    own = {row.name for row in EVENTS.builtin_rows}
-    added = [EVENTS.find(name) for name in sorted(names) if name not in own and name in EVENTS]
-    return [row for row in (*EVENTS.builtin_rows, *added) if row.is_external]

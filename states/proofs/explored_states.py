@@ -15,7 +15,7 @@ from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import UserSaid
 from toolchart.states.proofs.solving.solver import GuardSolver
 from toolchart.states.snapshot import Configuration
-from toolchart.states.vocabulary import EVENTS, FACTS, Fact, list_chart_events
+from toolchart.states.vocabulary import Fact, get_events, get_facts, list_chart_events
 
 CallStage = Literal["none", "unreviewed", "undecided", "cleared"]
 """The stage of the calls of the latest reply: none is open; open and not reviewed; some wait for a person;
@@ -101,10 +101,7 @@ class ExploredState(msgspec.Struct, frozen=True, kw_only=True):
             (event, effect) for effect in self.open_effects for event in effect.list_answers(vocabulary)
         ]
         order = {event: index for index, event in enumerate(list_chart_events())}
-        last = len(order)  # events of other packages, by their names
-        return tuple(
-            sorted(answers, key=lambda answer: (order.get(answer[0], last), answer[0], answer[1].name))
-        )
+        return tuple(sorted(answers, key=lambda answer: (order[answer[0]], answer[1].name)))
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +148,7 @@ class ExploredEdge(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_from_user(self) -> bool:
         """Whether a person outside sends the event, so that the chart cannot cause it again and again."""
-        return self.starts_turn or EVENTS.find(self.event).is_external
+        return self.starts_turn or get_events()[self.event].is_external
 
     @property
     def full_event(self) -> str:
@@ -259,8 +256,8 @@ def waits_for_message(row: EffectDescriptor) -> bool:
 
 
 def list_counters(vocabulary: Vocabulary, names: Collection[str]) -> list[Fact]:
-    """Those of some facts of a chart that count upwards: of the core, its results and other packages."""
-    order = (*vocabulary.result_facts, *(row.name for row in FACTS.builtin_rows), *sorted(names))
+    """Those of some facts of a chart that count upwards: of the core and of its results."""
+    order = (*vocabulary.result_facts, *get_facts())
     facts = [vocabulary.find_fact(name) for name in dict.fromkeys(order) if name in names]
     return [fact for fact in facts if fact is not None and fact.moved_by and _grows(fact)]
 

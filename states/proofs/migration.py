@@ -40,7 +40,7 @@ from toolchart.states.proofs.explored_states import (
 from toolchart.states.proofs.findings import Finding, find_finding_line
 from toolchart.states.proofs.solving.solver import find_facts
 from toolchart.states.snapshot import Configuration, Snapshot
-from toolchart.states.vocabulary import FACTS, Fact
+from toolchart.states.vocabulary import Fact, get_facts
 
 STRUCTURE_KINDS = frozenset({"unreachable", "dead row"})
 """Findings about parts of a chart that are never used; from the middle of a run many are not."""
@@ -208,7 +208,7 @@ def _list_starts(machine: Machine, snapshot: Snapshot) -> Iterator[ExploredStart
         configuration=configuration, asks=(), reset_states=frozenset(), guards={}, fired=(), is_taken=False
     )
     names = {name for text in machine.guards for name in find_facts(text)}
-    names.update(row.name for row in FACTS.builtin_rows)
+    names.update(get_facts())
     names.update(machine.vocabulary.result_facts)
     counts = {counter.name: int(facts[counter.name]) for counter in list_counters(machine.vocabulary, names)}
     yield ExploredStart(state=state, move=move, counts=counts, facts=facts)

@@ -11,16 +11,7 @@ from itertools import islice, product
 from typing import Any
 
 from toolchart.states.chart.vocabulary import Vocabulary
-from toolchart.states.effects import (
-    AskPerson,
-    AwaitUser,
-    CallFunction,
-    CallModel,
-    Effect,
-    Perform,
-    RunAgent,
-    Wait,
-)
+from toolchart.states.effects import AskPerson, AwaitUser, CallFunction, CallModel, Effect, RunAgent, Wait
 from toolchart.states.events import (
     FAILURE_KINDS,
     AgentFailed,
@@ -62,7 +53,7 @@ def list_flow_answers(effect: Effect, terms: GuardTerms) -> Iterator[Answering]:
             yield from _list_child_answers(effect, terms)
         case Wait():
             yield Elapsed()
-        case AwaitUser() | Perform():  # the user goes on, or an event that only another package knows
+        case AwaitUser():  # the user goes on
             return
         case _:
             kind = type(effect).__name__

@@ -25,7 +25,7 @@ from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.specs import agents, charts
 from toolchart.specs.loader import list_shipped_agents
 from toolchart.states.chart.yaml_document import parse_document
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 
 RunCli = Callable[..., Any]
 
@@ -310,8 +310,8 @@ def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: 
             record = json.loads(line)
             seen.add(record["event"]["type"])
             assert [error.message for error in build_record_validator().iter_errors(record)] == []
-    assert seen == set(EVENTS.names())
-    assert len(build_record_validator().schema["properties"]["event"]["oneOf"]) == len(EVENTS.names())
+    assert seen == set(get_events())
+    assert len(build_record_validator().schema["properties"]["event"]["oneOf"]) == len(get_events())
 
 
 def test_what_is_no_record_does_not_fit(run_cli: RunCli) -> None:

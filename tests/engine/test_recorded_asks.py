@@ -39,7 +39,7 @@ from toolchart.states.message_list import ContextView, MessageList, OfferedTools
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 from toolchart.tools.execution.executor import ToolExecutor
 
 GOLDEN = Path(__file__).parents[1] / "golden/logs"
@@ -284,7 +284,7 @@ def test_reserved_fields_are_read_and_written_as_the_page_says(kind: str, exampl
 def test_every_reserved_field_stands_on_the_page() -> None:
     """The table of `docs/log-format.md` has all of them."""
     named = {(kind, example.split('"')[1]) for kind, example in list_reserved_examples()}
-    docs = {(row.name, name) for row in EVENTS.builtin_rows for name in find_reserved_fields(row.type)}
+    docs = {(row.name, name) for row in get_events().values() for name in find_reserved_fields(row.type)}
     assert named == docs
 
 

@@ -323,7 +323,7 @@ def sum_recorded_usage(store: Store, conversation: str) -> tuple[int, int]:
     used = Usage()
     for _, name in iterate_family(store, conversation):
         for record in read_conversation(store, name):
-            event = record.read_event()
+            event = record.decode_event()
             if isinstance(event, Replied | Failed) and event.reply is not None:
                 used = used.plus(event.reply.usage)
     return used.input or 0, used.output or 0

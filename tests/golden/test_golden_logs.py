@@ -28,7 +28,7 @@ from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.flows import list_shipped_flows
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Outcome
-from toolchart.states.vocabulary import EFFECTS, EVENTS
+from toolchart.states.vocabulary import get_effects, get_events
 
 
 def test_every_scenario_has_its_golden_log() -> None:
@@ -87,8 +87,8 @@ def test_every_event_effect_outcome_and_mark_stands_in_a_golden_log() -> None:
         outcomes.add(event.get("outcome"))
         effects |= {kinds_by_name.get(ask["effect"], ask["effect"]) for ask in record.get("asks", ())}
         keys |= {*record, *(f"asks/{key}" for ask in record.get("asks", ()) for key in ask)}
-    assert sorted({row.name for row in EVENTS.builtin_rows} - events) == []
-    assert sorted({row.name for row in EFFECTS.builtin_rows} - effects) == []
+    assert sorted({row.name for row in get_events().values()} - events) == []
+    assert sorted({row.name for row in get_effects().values()} - effects) == []
     nowhere_given = {"cancelled"}
     assert sorted(set(get_args(Outcome)) - outcomes - nowhere_given) == []
     assert sorted(set(RecordLine.__struct_fields__) - keys) == []

@@ -46,6 +46,7 @@ import subprocess  # noqa: E402
 from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
+from command_line import SETUP  # noqa: E402
 from plugin_installation import install_package, run_with_packages  # noqa: E402
 from web import WebAnswer, serve_web  # noqa: E402
 
@@ -150,37 +151,54 @@ def test_a_host_with_a_network_is_called_as_its_row_says(folder: Path) -> None:
 
 
 def test_the_rows_are_listed(folder: Path) -> None:
-    """Help texts name the store and the renderer, and the package of the store."""
+    """Help texts name the store and its package."""
     packages = folder / "packages"
     front_page = run_with_packages("--help", packages=packages, cwd=folder).stdout
     assert "jsonfile://... (from the package toolchart-shop)" in " ".join(front_page.split())
-    assert "|outline]" in run_with_packages("draw", "-h", packages=packages, cwd=folder).stdout
+
+
+def ask_about_tea(folder: Path) -> None:
+    """Have the agent of the page answer, in the conversation `shop` of `shop.db`."""
+    words = ("run", "shop.yaml", "How much is tea?", "--conversation", "shop", "--log", "shop.db")
+    ran = run_with_packages(*words, packages=folder / "packages", cwd=folder)
+    assert ran.returncode == 0, ran.stderr
+
+
+READ_LOG = """
+from toolchart.app.cli import cli
+from toolchart.app.cli.exit_codes import run_to_exit_code
+for words in {words!r}:
+    assert run_to_exit_code(lambda: cli.main(list(words), standalone_mode=False)) == 0, words
+    assert "toolchart_shop" not in sys.modules, words
+"""
+
+
+def test_reading_a_log_loads_no_code(folder: Path) -> None:
+    """A log whose agent names rows of the package is listed, shown, verified and exported without it."""
+    ask_about_tea(folder)
+    lines = [["runs"], ["stats"], ["verify", "shop"]]
+    lines += [["show", "shop", *more] for more in ([], ["--json"], ["-n", "1"])]
+    lines += [["export", "shop", "--format", form] for form in ("openai", "jsonl")]
+    words = [[*line, "--log", "shop.db"] for line in lines]
+    code = f"{SETUP}\n{READ_LOG.format(words=words)}"
+    environment = {**os.environ, "PYTHONPATH": str(folder / "packages")}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert "How much is tea?" in result.stdout
 
 
 def test_a_package_says_what_its_rows_start(folder: Path) -> None:
-    """The list of `--trust-log` has the package, and what each of its rows says: the file, the function."""
-    lines = {}
-    for agent in ("shop", "stock"):
-        words = ("--conversation", agent, "--log", f"{agent}.db")
-        ran = run_with_packages(
-            "run", f"{agent}.yaml", "How much is tea?", *words, packages=folder / "packages", cwd=folder
-        )
-        assert ran.returncode == 0, ran.stderr
-        words = ("resume", agent, "--trust-log", "--log", f"{agent}.db")
-        lines[agent] = run_with_packages(*words, packages=folder / "packages", cwd=folder).stderr
-    for agent in lines:
-        assert (
-            "plugin: toolchart-shop: toolchart_shop.host:HOST  (is loaded for the provider clerk"
-            in lines[agent]
-        )
-        assert "plugin: toolchart-shop: toolchart_shop.tool_source:DESCRIPTOR" in lines[agent]
-        assert "file: prices.csv  (is read by price; tools.registry[0])" in lines[agent]
-        assert "this is no terminal" in lines[agent]
-    assert (
-        "function: toolchart_shop.stock:look_at_stock  (performs the effect look_at_stock" in lines["stock"]
-    )
-    assert "plugin: toolchart-shop: toolchart_shop.stock:IN_STOCK" in lines["stock"]
-    assert "look_at_stock" not in lines["shop"]
+    """The list of `--trust-log` has the package, and what each of its rows says: the file."""
+    packages = folder / "packages"
+    ask_about_tea(folder)
+    words = ("resume", "shop", "--trust-log", "--log", "shop.db")
+    lines = run_with_packages(*words, packages=packages, cwd=folder).stderr
+    assert "plugin: toolchart-shop: toolchart_shop.host:HOST  (is loaded for the provider clerk" in lines
+    assert "plugin: toolchart-shop: toolchart_shop.tool_source:DESCRIPTOR" in lines
+    assert "file: prices.csv  (is read by price; tools.registry[0])" in lines
+    assert "this is no terminal" in lines
 
 
 NOTES = '''
@@ -210,9 +228,9 @@ def test_a_source_may_own_a_section(tmp_path: Path) -> None:
     (tmp_path / "notes" / "__init__.py").write_text(NOTES, "utf-8")
     (tmp_path / "pyproject.toml").write_text(PROJECT.format(name="notes") + points, "utf-8")
     install_package(tmp_path, tmp_path / "packages")
-    agent = AGENT.format(llm="", type="mock").replace("{registry", "{notes: {hint: look up}, registry")
+    agent = AGENT.format(type="mock").replace("{registry", "{notes: {hint: look up}, registry")
     (tmp_path / "good.yaml").write_text(agent, "utf-8")
-    (tmp_path / "bad.yaml").write_text(AGENT.format(llm="", type="notes"), "utf-8")
+    (tmp_path / "bad.yaml").write_text(AGENT.format(type="notes"), "utf-8")
     good, bad = (
         run_with_packages("tools", "list", spec, packages=tmp_path / "packages", cwd=tmp_path)
         for spec in ("good.yaml", "bad.yaml")
@@ -228,11 +246,6 @@ BROKEN_ROWS = {
     "toolchart.hosts": ("provider", "`adapter` is missing", "run host.yaml hello"),
     "toolchart.stores": ("store", "`open` is missing", "runs --log broken://x"),
     "toolchart.tool_sources": ("tool source", "`load` is missing", "run source.yaml hello"),
-    "toolchart.renderers": ("diagram format", "`render` is missing", "draw tool_loop --format broken"),
-    "toolchart.text_formats": ("text format", "`write_call` is missing", "run format.yaml hello"),
-    "toolchart.effects": ("effect", "`build` is missing", "check effect_chart.yaml"),
-    "toolchart.events": ("event", "`type` is a class whose `TYPE` is not 'broken'", "check event_chart.yaml"),
-    "toolchart.facts": ("fact", "`read` is missing", "check fact_chart.yaml"),
 }
 """By group: the kind, a gap of a row with nothing but a name, and a command that uses the row."""
 
@@ -244,17 +257,8 @@ version = "1"
 packages = ["{name}"]
 """
 
-CHART = """\
-states:
-  asking:
-    initial: true
-    enter: {effect}
-    transitions: [{{event: {event}, target: done, cond: {fact}}}]
-  done: {{final: true, enter: answer}}
-"""
-
 AGENT = """\
-llms: {{m: {{provider: scripted, model: m, replies: [x]{llm}}}}}
+llms: {{m: {{provider: scripted, model: m, replies: [x]}}}}
 tools: {{registry: [{{name: one, implementation: {{type: {type}}}}}]}}
 responses: [{{llm: m, tools: {{}}}}]
 """
@@ -275,15 +279,9 @@ def broken_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken" / "__init__.py").write_text("".join(code), "utf-8")
     (folder / "pyproject.toml").write_text(project + "".join(points), "utf-8")
     install_package(folder, folder / "packages")
-    host_agent = AGENT.format(llm="", type="mock").replace("scripted", "broken")
+    host_agent = AGENT.format(type="mock").replace("scripted", "broken")
     (folder / "host.yaml").write_text(host_agent, "utf-8")
-    (folder / "source.yaml").write_text(AGENT.format(llm="", type="broken"), "utf-8")
-    format_agent = AGENT.format(llm=", tool_format: broken", type="mock")
-    (folder / "format.yaml").write_text(format_agent, "utf-8")
-    words = {"effect": "call_model", "event": "replied", "fact": "has_content"}
-    for kind in words:
-        chart = CHART.format(**{**words, kind: "broken"})
-        (folder / f"{kind}_chart.yaml").write_text(chart, "utf-8")
+    (folder / "source.yaml").write_text(AGENT.format(type="broken"), "utf-8")
     run_with_packages(
         *("run", "quickstart", "2+3", "--conversation", "one"), packages=folder / "packages", cwd=folder
     )

@@ -1,4 +1,4 @@
-"""The contract of all registries: every row of every kind is complete, light to load, and usable."""
+"""The contract of all tables: every row of every kind is complete, light to load, and usable."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from toolchart.providers.text_calls.formats import TEXT_FORMATS
 from toolchart.states.descriptors import (
     REGISTRIES,
     Descriptor,
@@ -24,16 +25,28 @@ from toolchart.states.descriptors import (
     find_registry,
     load_reference,
 )
+from toolchart.states.diagram import RENDERERS
 from toolchart.states.errors import SpecError
+from toolchart.states.vocabulary import get_effects, get_events, get_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 
+TABLES: dict[str, tuple[Descriptor, ...]] = {
+    **{group: find_registry(group).builtin_rows for group in REGISTRIES},
+    "effects": tuple(get_effects().values()),
+    "events": tuple(get_events().values()),
+    "facts": tuple(get_facts().values()),
+    "renderers": tuple(RENDERERS.values()),
+    "text formats": tuple(TEXT_FORMATS.values()),
+}
+"""The rows of every table of descriptors."""
+
 
 def list_rows() -> Iterator[Any]:
-    """Yield every row of Toolchart, with its group."""
-    for group in REGISTRIES:
-        for row in find_registry(group).builtin_rows:
-            yield pytest.param(group, row, id=f"{group.removeprefix('toolchart.')}-{row.name}")
+    """Yield every row of Toolchart."""
+    for table, rows in TABLES.items():
+        for row in rows:
+            yield pytest.param(row, id=f"{table.removeprefix('toolchart.')}-{row.name}")
 
 
 @pytest.mark.parametrize("group", REGISTRIES)
@@ -45,40 +58,44 @@ def test_a_registry_has_its_rows(group: str) -> None:
     assert names
     assert len(set(names)) == len(names)
     assert registry.names()[: len(names)] == names
+    assert all(registry.find(row.name) is row for row in registry.builtin_rows)
 
 
-@pytest.mark.parametrize(("group", "row"), list(list_rows()))
-def test_every_row_is_complete(group: str, row: Descriptor) -> None:
-    """A row has no gaps, is found by its name, and each of its references loads something to call or read."""
+@pytest.mark.parametrize("row", list(list_rows()))
+def test_every_row_is_complete(row: Descriptor) -> None:
+    """A row has no gaps, and each of its references loads something to call or read."""
     assert row.find_gaps() == []
-    assert find_registry(group).find(row.name) is row
     for field, reference in row.list_references().items():
         assert load_reference(reference) is not None, field
 
 
-@pytest.mark.parametrize(("group", "row"), list(list_rows()))
-def test_a_faulty_reference_is_a_gap(group: str, row: Descriptor) -> None:
+@pytest.mark.parametrize("row", list(list_rows()))
+def test_a_faulty_reference_is_a_gap(row: Descriptor) -> None:
     """A reference with a mistake is a gap that names its field."""
     for field in set(row.list_references()).intersection(row.__struct_fields__):
         assert f"`{field}`" in " ".join(replace(row, **{field: "module.without_name"}).find_gaps())
 
 
-@pytest.mark.parametrize("group", REGISTRIES)
-def test_a_row_with_only_a_name_has_gaps(group: str) -> None:
+@pytest.mark.parametrize("table", TABLES)
+def test_a_row_with_only_a_name_has_gaps(table: str) -> None:
     """A row of any kind that holds nothing but its name is incomplete, and `find_gaps` does not raise."""
-    row_type = type(find_registry(group).builtin_rows[0])
+    row_type = type(TABLES[table][0])
     assert row_type(name="x").find_gaps()
     assert "`name` is empty" in row_type(name="").find_gaps()
 
 
 def test_all_rows_load_without_their_code() -> None:
-    """The rows of all registries load without an SDK, SymPy, rich, a database driver or entry points."""
+    """The rows of all tables load without an SDK, SymPy, rich, a database driver or entry points."""
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests')!r}); import conftest, importlib.metadata\n"
         "def watch(): print('READ'); return []\n"
         "before = set(sys.modules)\n"
         "importlib.metadata.distributions = watch\n"
+        "from toolchart.providers.text_calls.formats import TEXT_FORMATS\n"
         "from toolchart.states.descriptors import REGISTRIES, find_registry\n"
+        "from toolchart.states.diagram import RENDERERS\n"
+        "from toolchart.states.vocabulary import get_effects, get_events, get_facts\n"
+        "assert RENDERERS and TEXT_FORMATS and get_effects() and get_events() and get_facts()\n"
         "for group in REGISTRIES:\n"
         "    for row in find_registry(group).builtin_rows: find_registry(group).find(row.name)\n"
         "print(*(set(sys.modules) - before))"
@@ -205,9 +222,9 @@ def test_a_reference_has_a_module_and_a_name() -> None:
 
 
 def test_every_descriptor_field_is_explained() -> None:
-    """Every field of a descriptor has a text below it, since other packages fill it in."""
-    for group in REGISTRIES:
-        row_type = type(find_registry(group).builtin_rows[0])
+    """Every field of a descriptor has a text below it."""
+    for rows in TABLES.values():
+        row_type = type(rows[0])
         (definition,) = ast.parse(inspect.getsource(row_type)).body
         assert isinstance(definition, ast.ClassDef)
         for statement, following in pairwise(definition.body):

@@ -27,7 +27,7 @@ import toolchart.states.errors
 import toolchart.testing
 import toolchart.tools
 from toolchart.states.errors import ToolchartError
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE_PACKAGE = ROOT / "tests" / "plugin_package"
@@ -181,5 +181,5 @@ def test_every_error_and_every_event_is_exported() -> None:
         for name, value in vars(toolchart.states.errors).items()
         if isinstance(value, type) and issubclass(value, ToolchartError)
     }
-    events = {event.__name__ for event in (row.type for row in EVENTS.builtin_rows)}
+    events = {event.__name__ for event in (row.type for row in get_events().values())}
     assert errors | events <= set(toolchart.__all__)

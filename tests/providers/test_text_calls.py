@@ -38,10 +38,7 @@ from toolchart.states.messages import (
 )
 
 BRACKET_FORMAT = make_bracket_format("b7")
-ALL_FORMATS: dict[str, TextFormat] = {
-    **{row.name: row for row in TEXT_FORMATS.builtin_rows},
-    "bracket": BRACKET_FORMAT,
-}
+ALL_FORMATS: dict[str, TextFormat] = {**TEXT_FORMATS, "bracket": BRACKET_FORMAT}
 
 SCHEMA = {
     "type": "object",

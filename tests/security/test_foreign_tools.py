@@ -49,7 +49,7 @@ def ask_model(tool_format: str, read: str, written: str) -> tuple[Reply, Reply]:
     return asyncio.run(complete())
 
 
-@pytest.mark.parametrize("row", TEXT_FORMATS.builtin_rows, ids=lambda row: str(row.name))
+@pytest.mark.parametrize("row", TEXT_FORMATS.values(), ids=lambda row: str(row.name))
 @pytest.mark.parametrize("tool_format", ["", "auto"])
 def test_a_quoted_call_is_not_run(row: Any, tool_format: str) -> None:
     """A call that stands in a document is text where the model repeats it; another call is a call."""
@@ -132,7 +132,7 @@ def test_a_pinned_change_waits_for_a_person() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [*TEXT_FORMATS.builtin_rows, None], ids=lambda row: row.name if row else "bracket"
+    "row", [*TEXT_FORMATS.values(), None], ids=lambda row: row.name if row else "bracket"
 )
 def test_a_call_that_could_be_quoted_asks(row: Any) -> None:
     """Where the format cannot tell a quoted call from a call, it asks, unless a rule or a default decides."""

@@ -164,13 +164,12 @@ def test_every_command_is_as_without_them(
 
 @pytest.mark.slow
 def test_completion_loads_none(packages: Path, tmp_path: Path) -> None:
-    """A shell gets their names as suggestions, and nothing of them is imported."""
-    line = "toolchart draw full --format zz"
+    """A shell gets its suggestions beside them, and nothing of them is imported."""
+    line = "toolchart draw full --format m"
     words = {"COMP_WORDS": line, "COMP_CWORD": "4", "_TOOLCHART_COMPLETE": "bash_complete"}
     done = run_toolchart(cwd=tmp_path, PYTHONPATH=add_to_path(packages), **words)
     assert done.returncode == 0
-    assert "plain,zzhang" in done.stdout.split()
-    assert "zzprint" in done.stdout
+    assert done.stdout.split() == ["plain,mermaid"]
     assert_no_escapes(done.stdout + done.stderr)
 
 
@@ -232,17 +231,8 @@ def test_a_chat_and_a_server_run_beside_them(packages: Path, tmp_path: Path) -> 
     assert_no_escapes("".join(said))
 
 
-CHART = """\
-states:
-  asking:
-    initial: true
-    enter: {effect}
-    transitions: [{{event: {event}, target: done, cond: {fact}}}]
-  done: {{final: true, enter: answer}}
-"""
-
 AGENT = """\
-llms: {{m: {{provider: {host}, model: m, replies: ['<< x >>'], tool_format: {text}}}}}
+llms: {{m: {{provider: {host}, model: m, replies: [x]}}}}
 tools: {{registry: [{{name: one, implementation: {{type: {source}}}}}]}}
 responses: [{{llm: m, tools: {{enabled: true}}}}]
 """
@@ -251,27 +241,17 @@ USES = {
     "toolchart.hosts": "run host-{}.yaml hello --log memory",
     "toolchart.stores": "runs --log {}://x",
     "toolchart.tool_sources": "run source-{}.yaml hello --log memory",
-    "toolchart.renderers": "draw tool_loop --format {}",
-    "toolchart.text_formats": "run text-{}.yaml hello --log memory",
-    "toolchart.effects": "check effect-{}.yaml",
-    "toolchart.events": "check event-{}.yaml",
-    "toolchart.facts": "check fact-{}.yaml",
 }
 """By group: a command that names a row of it."""
 assert USES.keys() == REGISTRIES.keys()
 
 
 def write_uses(folder: Path) -> None:
-    """Agents and charts that each name one row of one package."""
-    words = {"host": "scripted", "source": "mock", "text": "native"}
-    chart_words = {"effect": "call_model", "event": "replied", "fact": "has_content"}
+    """Agents that each name one row of one package."""
+    words = {"host": "scripted", "source": "mock"}
     for fault in FAULTS:
         for kind in words:
             (folder / f"{kind}-{fault}.yaml").write_text(AGENT.format(**{**words, kind: fault}), "utf-8")
-        for kind in chart_words:
-            (folder / f"{kind}-{fault}.yaml").write_text(
-                CHART.format(**{**chart_words, kind: fault}), "utf-8"
-            )
 
 
 @pytest.mark.slow
@@ -302,32 +282,9 @@ def test_who_names_one_gets_an_error(fault: str, packages: Path, tmp_path: Path)
 LATE_USES = {
     "runs --log zzshaky://x": 70,
     "run source-zzshaky.yaml hello --log memory": 70,
-    "draw tool_loop --format zzshaky": 70,
     "run host-zzshaky.yaml hello --log memory": 1,
-    "run text-zzshaky.yaml hello --log memory": 0,  # the chart asks again, without tools
-    "run performed.yaml hello --log memory": 1,
-    "run built.yaml hello --log memory": 70,
-    "run twofold.yaml hello --log memory": 2,
-    "run guarded.yaml hello --log memory": 70,
 }
 """Commands that use a row whose code raises, with their exit codes; what fails in a turn is `failed`."""
-
-LATE_CHART = """\
-llms: {{m: {{provider: scripted, model: m, replies: [x]}}}}
-responses: [{{llm: m}}]
-chart:
-  states:
-    asking:
-      initial: true
-      enter: {effect}
-      transitions:
-        - {{event: {event}, target: done, cond: {fact}}}
-        - {{event: {event}, target: bad}}
-        - {{event: failed, target: bad}}
-        - {{event: cancelled, target: bad}}
-    done: {{final: true, enter: answer}}
-    bad: {{final: true, enter: answer_with_error}}
-"""
 
 
 @pytest.mark.slow
@@ -338,17 +295,9 @@ def test_code_that_raises_in_use_is_named(kind: str, tmp_path: Path) -> None:
     packages = tmp_path / "packages"
     packages.mkdir()
     install_shaky_plugin(packages)
-    words = {"host": "scripted", "source": "mock", "text": "native"}
+    words = {"host": "scripted", "source": "mock"}
     for part in words:
         (tmp_path / f"{part}-zzshaky.yaml").write_text(AGENT.format(**{**words, part: "zzshaky"}), "utf-8")
-    looks = {"effect": "call_model", "event": "replied", "fact": "has_content"}
-    for name, change in {
-        "performed": {"effect": "zzasked", "event": "zzshaky"},
-        "built": {"effect": "zzbuilt", "event": "zzshaky"},
-        "guarded": {"fact": "zzshaky"},
-        "twofold": {"effect": "zzshaky", "event": "zzshaky"},
-    }.items():
-        (tmp_path / f"{name}.yaml").write_text(LATE_CHART.format(**{**looks, **change}), "utf-8")
     lines: list[Line] = [(tuple(use.split()), "") for use in LATE_USES]
     result = run_lines([*lines, (("check", "tool_loop"), "")], tmp_path, packages, ZZ_RAISE=kind)
     *outcomes, last = result["outcomes"]

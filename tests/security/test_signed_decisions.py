@@ -243,7 +243,7 @@ class SignedPayment:
         assert self.payments.paid == [20]
         self.lines = list(self.store.read_lines("c"))
         self.decided_at = next(seq for seq, line in enumerate(self.lines) if b'"decided"' in line)
-        event = list(read_conversation(self.store, "c"))[self.decided_at].read_event()
+        event = list(read_conversation(self.store, "c"))[self.decided_at].decode_event()
         assert isinstance(event, Decided)
         self.decision = event
 

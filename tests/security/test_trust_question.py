@@ -24,7 +24,7 @@ from toolchart.specs.loader import list_shipped_agents, load_spec
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Configured
 from toolchart.states.starts import START_KINDS, Start, quote_whole, quote_words
-from toolchart.states.vocabulary import EFFECTS
+from toolchart.states.vocabulary import get_effects
 from toolchart.tools.sources.table import TOOL_SOURCES
 
 TRACED = Path(__file__).resolve().parents[1] / "support" / "traced_agents.py"
@@ -287,7 +287,7 @@ def test_a_row_that_cannot_say_is_refused() -> None:
     rows = [
         replace(TOOL_SOURCES.find("python"), list_starts=""),
         replace(HOSTS.find("openai"), list_starts=""),
-        replace(EFFECTS.find("call_function"), list_starts=None),
+        replace(get_effects()["call_function"], list_starts=None),
     ]
     for row in rows:
         assert any("`list_starts` is missing" in gap for gap in row.find_gaps())

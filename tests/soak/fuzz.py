@@ -56,7 +56,7 @@ MAX_MEGABYTES = 300
 def fuzz_text_calls(random: Random) -> None:
     """A reply as text, in pieces, in every format: no character is lost."""
     text = build_text(random)
-    scanner = TextCallScanner([row for row in TEXT_FORMATS.builtin_rows if row.is_detected], {"name": {}})
+    scanner = TextCallScanner([row for row in TEXT_FORMATS.values() if row.is_detected], {"name": {}})
     cut = random.randint(0, len(text))
     list(scanner.add_text(text[:cut])), list(scanner.add_text(text[cut:])), list(scanner.finish_text())
 

@@ -16,7 +16,7 @@ from toolchart.specs.sections.limits import LimitsConfig, RetryConfig
 from toolchart.specs.unread_limits import check_limits_are_read, find_read_limits, load_agent_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
-from toolchart.states.vocabulary import EFFECTS, FACTS
+from toolchart.states.vocabulary import get_effects, get_facts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 LIMIT_KEYS = ({*LimitsConfig.model_fields} | {*RetryConfig.model_fields}) - {"comment", "unbounded"}
@@ -133,7 +133,7 @@ def test_the_page_lists_what_reads_each_limit() -> None:
             if limit not in ("strict", "max_steps"):
                 names = {
                     row.name
-                    for row in (*FACTS.builtin_rows, *EFFECTS.builtin_rows)
+                    for row in (*get_facts().values(), *get_effects().values())
                     if limit in row.reads_limits
                 }
                 assert set(re.findall(r"`(\w+)`", readers)) == names, key

@@ -28,7 +28,7 @@ from toolchart.states.effects import AwaitUser, CallModel, Effect, EffectDescrip
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Answering, Event, Limits, TurnStarted
 from toolchart.states.snapshot import Snapshot
-from toolchart.states.vocabulary import FACTS, Fact
+from toolchart.states.vocabulary import Fact, get_facts
 
 TYPES = {"integer": int, "boolean": bool, "text": str}
 
@@ -52,7 +52,7 @@ class RowWorld(FlowWorld):
     # -- facts -----------------------------------------------------------------------------------
 
     def _list_facts(self) -> Iterator[Fact]:
-        yield from FACTS.builtin_rows
+        yield from get_facts().values()
         yield from self.vocabulary.result_facts.values()
 
     def _find_fact_problems(self, before: Snapshot, event: Event, result: Step) -> Iterator[str]:

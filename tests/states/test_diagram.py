@@ -93,7 +93,7 @@ def test_an_unknown_format_is_one_clear_error() -> None:
     """The error suggests the format that was meant."""
     with pytest.raises(SpecError, match="did you mean 'mermaid'"):
         draw(load_chart("tool_loop"), "mermiad")
-    assert json.dumps(RENDERERS.names())
+    assert json.dumps(list(RENDERERS))
 
 
 def documented() -> str:

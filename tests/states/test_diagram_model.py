@@ -15,7 +15,7 @@ from toolchart.states.diagram.effect_kinds import classify_effect, find_effect_k
 from toolchart.states.diagram.model import Edge, GuardedRow, Node, can_overlap, number_rows
 from toolchart.states.diagram.renderers import unfold_agents
 from toolchart.states.effects import EffectDescriptor
-from toolchart.states.vocabulary import EFFECTS
+from toolchart.states.vocabulary import get_effects
 
 
 def make_rows(*rows: tuple[str, str | None]) -> list[GuardedRow]:
@@ -86,7 +86,7 @@ def test_staying_differs_from_reentering(
 
 def test_shipped_effects_have_their_kinds() -> None:
     """The kind of each effect of Toolchart, read from its row."""
-    kinds = {row.name: classify_effect(row) for row in EFFECTS.builtin_rows}
+    kinds = {row.name: classify_effect(row) for row in get_effects().values()}
     assert kinds["call_model"] == kinds["call_model_without_tools"] == "model"
     assert kinds["run_tools"] == "tools"
     assert kinds["ask_approval"] == "person"
@@ -173,9 +173,9 @@ def test_every_format_draws_unfolded_agents() -> None:
     """Text formats show the inner states; SVG marks their box, and ids stay unique."""
     diagram = unfold_tool_loop()
     for name in list_text_formats():
-        drawing = load_reference(RENDERERS.find(name).render)(diagram)
+        drawing = load_reference(RENDERERS[name].render)(diagram)
         assert name == "yaml" or "awaiting_tools" in drawing, name
-    root = ElementTree.fromstring(load_reference(RENDERERS.find("svg").render)(diagram))
+    root = ElementTree.fromstring(load_reference(RENDERERS["svg"].render)(diagram))
     (box,) = [e for e in root.iter() if e.get("id") == "state-delegating"]
     assert "sub-agent" in box.get("class", "").split()
     ids = [element.get("id") for element in root.iter() if element.get("id")]

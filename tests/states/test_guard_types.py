@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolchart.states.chart.guards import GuardProblem, check_guard
 from toolchart.states.compiler import GuardTable
-from toolchart.states.vocabulary import FACTS
+from toolchart.states.vocabulary import get_facts
 
 STATES = frozenset({"here", "there"})
 
@@ -125,7 +125,7 @@ def test_accepts_a_guard(guard: str) -> None:
 
 # -- random guards ---------------------------------------------------------------------------------
 
-_FACTS = {fact.name: fact for fact in FACTS.builtin_rows}
+_FACTS = {fact.name: fact for fact in get_facts().values()}
 _NUMBERS = [name for name, fact in _FACTS.items() if fact.type == "integer"]
 _BOOLEANS = [name for name, fact in _FACTS.items() if fact.type == "boolean"]
 _TEXTS = [name for name, fact in _FACTS.items() if fact.type == "text"]

@@ -8,25 +8,34 @@ import pytest
 
 from toolchart.states.core.fact_rows import FactView
 from toolchart.states.snapshot import Snapshot
-from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS
+from toolchart.states.vocabulary import get_effects, get_events, get_facts
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TYPES = {"integer": int, "boolean": bool, "text": str}
 
 
-@pytest.mark.parametrize("name", FACTS.names())
+@pytest.mark.parametrize("name", list(get_facts()))
 def test_a_fact_always_has_a_value_of_its_type(name: str) -> None:
     """Before the first turn already every fact has a plain value: no comparison can fail half way."""
-    fact = FACTS.find(name)
+    fact = get_facts()[name]
     value = FactView(Snapshot())[name]
     assert type(value) is TYPES[fact.type]
     assert (value in fact.words) == (fact.type == "text")
 
 
+def test_every_answer_of_an_effect_is_an_event() -> None:
+    """Effects name events that exist, and so do facts."""
+    for effect in get_effects().values():
+        rows = [get_events()[event] for event in effect.answers]
+        assert all(row.is_answer or row.is_external for row in rows)
+    for fact in get_facts().values():
+        assert all(event in get_events() for event in (*fact.moved_by, *fact.reset_by))
+
+
 def print_facts() -> str:
     """The table of facts."""
     rows = ["| fact | type | meaning | changes |", "| --- | --- | --- | --- |"]
-    for fact in FACTS.builtin_rows:
+    for fact in get_facts().values():
         kind = f"text: {', '.join(f'`{word}`' for word in fact.words)}" if fact.words else fact.type
         rows.append(f"| `{fact.name}` | {kind} | {fact.meaning} | {fact.changes} |")
     return "\n".join(rows) + "\n"
@@ -35,7 +44,7 @@ def print_facts() -> str:
 def print_effects() -> str:
     """The table of effects."""
     rows = ["| effect | asks the driver to | answered by | form |", "| --- | --- | --- | --- |"]
-    for row in EFFECTS.builtin_rows:
+    for row in get_effects().values():
         answers = ", ".join(f"`{event}`" for event in row.answers) or "nothing"
         forms = ["named in `enter`"] if row.build is not None else []
         forms += ["declared under `effects`"] if row.declare is not None else []
@@ -46,7 +55,7 @@ def print_effects() -> str:
 def print_events() -> str:
     """The table of events that a chart may name."""
     rows = ["| event | what happened | arrives |", "| --- | --- | --- |"]
-    for row in EVENTS.builtin_rows:
+    for row in get_events().values():
         if row.reduce is not None:
             arrival = "at any time during a turn" if row.is_external else "as the answer to an effect"
             rows.append(f"| `{row.name}` | {row.meaning} | {arrival} |")

@@ -13,7 +13,7 @@ from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.machine import get_machine
-from toolchart.states.vocabulary import EFFECTS, list_chart_events
+from toolchart.states.vocabulary import get_effects, list_chart_events
 
 GUARDS = (
     "iteration > 1",
@@ -87,7 +87,7 @@ def _change_guard(document: dict[str, Any], rng: random.Random) -> None:
 def _list_effects(document: dict[str, Any]) -> list[str]:
     """The effects that a change may ask for: declared ones as often as the others."""
     declared = list(document.get("effects", {}))
-    return [*EFFECTS.names(), *declared, *declared]
+    return [*list(get_effects()), *declared, *declared]
 
 
 def _add_effect(document: dict[str, Any], rng: random.Random) -> None:

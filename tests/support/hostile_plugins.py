@@ -17,11 +17,6 @@ _ROW_TYPES = {
     "toolchart.hosts": "toolchart.providers.descriptor:HostDescriptor",
     "toolchart.stores": "toolchart.engine.log.stores:StoreDescriptor",
     "toolchart.tool_sources": "toolchart.tools.sources.table:ToolSourceDescriptor",
-    "toolchart.renderers": "toolchart.states.diagram:RendererDescriptor",
-    "toolchart.text_formats": "toolchart.providers.text_calls.formats:TextFormat",
-    "toolchart.effects": "toolchart.states.effects:EffectDescriptor",
-    "toolchart.events": "toolchart.states.events:EventDescriptor",
-    "toolchart.facts": "toolchart.states.vocabulary:Fact",
 }
 assert _ROW_TYPES.keys() == REGISTRIES.keys()
 
@@ -98,15 +93,8 @@ def add_to_path(packages: Path | None) -> str:
 
 SHAKY = """
 import os
-from typing import ClassVar
 from toolchart.engine.log.stores import StoreDescriptor
 from toolchart.providers.descriptor import HostDescriptor
-from toolchart.providers.text_calls.formats import TextFormat
-from toolchart.states.diagram import RendererDescriptor
-from toolchart.states.effects import EffectDescriptor, Perform
-from toolchart.states.events import Answering, EventDescriptor
-from toolchart.states.vocabulary import Fact
-from toolchart.states.starts import list_no_starts
 from toolchart.tools.sources.table import ToolSourceDescriptor
 
 class Stop(BaseException):
@@ -115,15 +103,6 @@ class Stop(BaseException):
 def fail(*arguments, **options):
     kinds = {"ValueError": ValueError, "SystemExit": SystemExit, "Stop": Stop}
     raise kinds[os.environ["ZZ_RAISE"]]("ESCAPES")
-
-class Shaken(Answering, frozen=True, kw_only=True, tag="zzshaky"):
-    TYPE: ClassVar[str] = "zzshaky"
-
-def build(builder, name, id_, state):
-    return Perform(id=id_, name=name, state=state)
-
-async def perform(effect):
-    fail()
 
 class Adapter:
     name = "zzshaky"
@@ -137,21 +116,11 @@ class Adapter:
     async def aclose(self):
         pass
 
-n = {"name": "zzshaky"}
-s = {**n, "summary": "shaky"}
+s = {"name": "zzshaky", "summary": "shaky"}
 starts = "toolchart.states.starts:list_no_starts"
 hosts = HostDescriptor(**s, adapter="zzshaky:Adapter", needs_network=False, list_starts=starts)
 stores = StoreDescriptor(**s, address="zzshaky://x", open="zzshaky:fail", is_durable=True)
 tool_sources = ToolSourceDescriptor(**s, load="zzshaky:fail", list_starts=starts)
-renderers = RendererDescriptor(**s, render="zzshaky:fail", media_type="text/plain")
-text_formats = TextFormat(**n, opener="<<", closer=">>", read_body=fail, write_call=fail)
-e = {"meaning": "shaky", "closing": ("zzshaky", "failed"), "perform": "zzshaky:perform"}
-e["list_starts"] = list_no_starts
-effects = EffectDescriptor(**n, **e, build=build)
-asked = EffectDescriptor(name="zzasked", **e, build=build)
-built = EffectDescriptor(name="zzbuilt", **e, build=fail)
-events = EventDescriptor(**n, meaning="shaky", type=Shaken, reduce=fail)
-facts = Fact(**n, type="boolean", meaning="shaky", changes="never", read=fail)
 """
 """A package with whole rows whose code raises when it is used."""
 
@@ -160,10 +129,7 @@ def install_shaky_plugin(folder: Path) -> None:
     """Write it into a folder, as if it had been installed there."""
     (folder / "zzshaky.py").write_text(SHAKY.replace('"ESCAPES"', repr(ESCAPES)), "utf-8")
     sections = [f"[{group}]\nzzshaky = zzshaky:{group.partition('.')[2]}\n" for group in REGISTRIES]
-    points = "".join(sections)
-    more = "zzbuilt = zzshaky:built\nzzasked = zzshaky:asked\n"
-    points = points.replace("[toolchart.effects]\n", f"[toolchart.effects]\n{more}")
-    write_metadata(folder, "zzshaky", points)
+    write_metadata(folder, "zzshaky", "".join(sections))
 
 
 RUN_LINES = """

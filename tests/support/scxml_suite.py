@@ -22,7 +22,7 @@ from toolchart.states.chart.loading import make_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Configuration
-from toolchart.states.vocabulary import EFFECTS, EVENTS, list_chart_events
+from toolchart.states.vocabulary import get_effects, get_events, list_chart_events
 
 FOLDER_VARIABLE = "TOOLCHART_SCXML_TESTS"
 REASON = f"{FOLDER_VARIABLE} does not name the folder `test` of the npm package scxml-test-framework"
@@ -219,12 +219,12 @@ class _Reader:
         words = event.split(".")
         first = self._events.setdefault(words[0], self._choose_event())
         answered = [
-            row.name for row in EFFECTS.builtin_rows if first in row.answers and row.build is not None
+            row.name for row in get_effects().values() if first in row.answers and row.build is not None
         ]
         rest = [word if word in ("*", "") else answered[0] for word in words[1:]]
         return ".".join([first, *rest])
 
     def _choose_event(self) -> str:
         """An event of ours that stands for no other one yet; `replied` first, because it has an effect."""
-        names = [name for name in ("replied", *list_chart_events()) if name in EVENTS]
+        names = [name for name in ("replied", *list_chart_events()) if name in get_events()]
         return next(name for name in names if name not in self._events.values())

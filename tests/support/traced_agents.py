@@ -45,7 +45,7 @@ from toolchart.engine.log.stores import open_store  # noqa: E402
 from toolchart.engine.manifest import Manifest, build_manifest  # noqa: E402
 from toolchart.states.errors import ToolchartError  # noqa: E402
 from toolchart.states.starts import Start, list_no_starts  # noqa: E402
-from toolchart.states.vocabulary import EFFECTS  # noqa: E402
+from toolchart.states.vocabulary import get_effects  # noqa: E402
 from toolchart.tools.retrieval import services  # noqa: E402
 
 PACKAGE = Path(toolchart.__file__).resolve().parent
@@ -246,7 +246,7 @@ def hide_row(row: str) -> Iterator[None]:
     """A block in which one row lists nothing: `module:function`, or `effect:KIND`."""
     place, _, name = row.partition(":")
     if place == "effect":
-        rows = EFFECTS._builtin
+        rows = get_effects()
         honest = rows[name]
         rows[name] = replace(honest, list_starts=list_no_starts)
         yield

@@ -18,7 +18,7 @@ from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.specs.charts import list_shipped_charts
 from toolchart.specs.unread_limits import load_agent_chart
-from toolchart.states.vocabulary import EFFECTS, EVENTS, FACTS, Fact, list_chart_events
+from toolchart.states.vocabulary import Fact, get_effects, get_events, get_facts, list_chart_events
 
 ROUTES = RouteGroup()
 
@@ -120,26 +120,20 @@ def list_words() -> dict[str, Sequence[ChartWord]]:
     return {
         "Effects": [
             ChartWord(name=row.name, kind=_join("answered by", row.answers), meaning=row.meaning)
-            for row in EFFECTS.builtin_rows
+            for row in get_effects().values()
             if row.build is not None
         ],
         "Kinds of effects to declare": [
             ChartWord(name=row.name, kind=_join("answered by", row.answers), meaning=row.meaning)
-            for row in EFFECTS.builtin_rows
+            for row in get_effects().values()
             if row.declare is not None
         ],
         "Facts": [
             ChartWord(name=fact.name, kind=_describe_values(fact), meaning=fact.meaning)
-            for fact in FACTS.builtin_rows
+            for fact in get_facts().values()
         ],
         "Events": [
-            ChartWord(name=name, kind="", meaning=EVENTS.find(name).meaning) for name in list_chart_events()
-        ],
-        # Their meanings stand in their code, which is not run for a list.
-        "Words of other packages": [
-            ChartWord(name=point.name, kind=point.kind, meaning=f"from the package {point.package}")
-            for registry in (EFFECTS, FACTS, EVENTS)
-            for point in registry.list_added()
+            ChartWord(name=name, kind="", meaning=get_events()[name].meaning) for name in list_chart_events()
         ],
     }
 

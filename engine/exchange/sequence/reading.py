@@ -69,7 +69,7 @@ class _SequenceReader:
         """By effect id: the participant who performs it."""
         self._call_names: dict[str, str] = {}
         self._declared_kinds: dict[str, str] = {}
-        """By declared effect: its kind, a name in `EFFECTS`."""
+        """By declared effect: its kind."""
         self._reply_text = ""
 
     def add_record(self, record: ReadRecord) -> None:

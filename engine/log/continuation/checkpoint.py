@@ -517,7 +517,7 @@ def _cut_shown_messages(messages: MessageList, call: StoredModelCall, view: Cont
 
 
 def _find_effect_class(tag: str) -> type[Effect]:
-    """The class of effects with this tag, subclasses of other packages included."""
+    """The class of effects with this tag."""
     classes = [Effect]
     for kind in classes:
         if kind.__struct_config__.tag == tag:

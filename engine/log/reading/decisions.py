@@ -44,7 +44,7 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
     calls: dict[str, ToolCall] = {}
     asked: dict[int, str] = {}
     for index, record in enumerate(records):
-        event = record.read_event()
+        event = record.decode_event()
         asked |= {ask.id: record.hash for ask in record.asks}
         match event:
             case Replied():

@@ -20,7 +20,7 @@ from toolchart.states.core.encoding import decode_event
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Forked
 from toolchart.states.ports import Store
-from toolchart.states.vocabulary import EVENTS
+from toolchart.states.vocabulary import get_events
 
 LineReader = Callable[[str], Iterable[bytes]]
 """Returns the record lines of a conversation by its id; nothing for an unknown id."""
@@ -73,7 +73,7 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
     line: bytes
     """The stored bytes."""
     known_event: Event | None = None
-    """The event as a value; None where it or a key of it is of another release or package."""
+    """The event as a value; None where it or a key of it is of another release."""
 
     @property
     def event_type(self) -> str:
@@ -109,20 +109,6 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
             return decode_event(self.event, self.at)
         except (ValueError, TypeError) as error:
             raise LogDamaged(str(error), seq=self.seq) from None
-
-    def read_event(self) -> Event | None:
-        """The event as a value; None for one of another package that nothing else has named in this process.
-
-        A log loads no code. What needs the event of another package, as replay does, uses `decode_event`.
-
-        Raises:
-            LogDamaged: it is not an event of this log format.
-        """
-        if self.known_event is None:
-            name = str(self.event.get("type"))
-            if EVENTS.find_known(name) is None and name in EVENTS:
-                return None
-        return self.decode_event()
 
 
 # -- one line ------------------------------------------------------------------------------------
@@ -162,7 +148,7 @@ def _view_record(parsed: Record, conversation: str | None) -> ReadRecord:
 
 
 def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
-    """The event of a record; None where it or a key of it is of another release or package.
+    """The event of a record; None where it or a key of it is of another release.
 
     Raises:
         LogDamaged: it has not the form that its type declares.
@@ -170,8 +156,7 @@ def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
     event, name = record.event, record.event.get("type")
     if not isinstance(name, str):
         raise LogDamaged("its event has no type", conversation=conversation, seq=record.seq)
-    # A log loads no code: an event of another package is known where the operator's own chart has named it.
-    row = EVENTS.find_known(name)
+    row = get_events().get(name)
     if row is None:
         return None
     try:

@@ -46,7 +46,7 @@ from toolchart.states.proofs.explored_states import (
 )
 from toolchart.states.proofs.live_facts import find_live_facts
 from toolchart.states.proofs.solving.solver import GuardSolver, compile_guard, find_facts, split_conjunction
-from toolchart.states.vocabulary import FACTS, Fact
+from toolchart.states.vocabulary import Fact, get_facts
 
 MAX_NODES = 60_000
 """Nodes at most; beyond that there is no number."""
@@ -299,7 +299,9 @@ def _list_known_facts(graph: ExplorationGraph, limits: Limits) -> tuple[list[Fac
     limit_values = {
         name: values[name]
         for name in names
-        if name in FACTS and FACTS.find(name).reads_limits == (name,) and isinstance(values.get(name), int)
+        if (fact := get_facts().get(name))
+        and fact.reads_limits == (name,)
+        and isinstance(values.get(name), int)
     }
     return counters, limit_values
 

@@ -36,7 +36,7 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.proofs.check import check
-from toolchart.states.vocabulary import FACTS
+from toolchart.states.vocabulary import get_facts
 
 TOOL_LOOP = read_shipped_chart("tool_loop")
 
@@ -302,7 +302,7 @@ async def test_the_editor_begins_with_the_chart_that_is_named(tmp_path: Path) ->
     assert 'data-name="my_full.yaml" data-base=""' in shipped
     assert 'data-name="shop_chart.yaml"' in own
     assert "prompting:" in own
-    assert all(f">{fact.name}</button>" in shipped for fact in FACTS.builtin_rows)
+    assert all(f">{fact.name}</button>" in shipped for fact in get_facts().values())
     assert missing.status_code == 404
 
 

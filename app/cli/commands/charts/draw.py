@@ -9,7 +9,7 @@ import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.charts import find_chart, load_child_charts
-from toolchart.app.cli.parameters.options import RegisteredName, log_option
+from toolchart.app.cli.parameters.options import NameChoice, log_option
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import RENDERERS, draw
 from toolchart.states.errors import SpecError
@@ -20,7 +20,7 @@ from toolchart.states.errors import SpecError
 @click.option(
     "--format",
     "form",
-    type=RegisteredName(RENDERERS),
+    type=NameChoice(list(RENDERERS)),
     default="text",
     show_default=True,
     help="Output format; svg and png need the extra `pictures`.",

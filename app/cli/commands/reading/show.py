@@ -236,7 +236,7 @@ def describe_event(event: dict[str, Any]) -> list[str]:
             return [f"waits for {where} of {event['calls']} calls"]
         case "elapsed" | "resumed" | "calls_started":
             return []
-    # an event of another package
+    # an event of another release
     return [f"{key}: {encode_canonical_text(event[key])}" for key in event if key not in ("type", "effect")]
 
 
