@@ -22,7 +22,7 @@ def read_results(folder: Path, name: str = "r.jsonl") -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_a_killed_batch_answers_each_input_once(tmp_path: Path) -> None:
     """Issue 16: a batch that is killed three times ends with each input answered once, in one turn each;
-    `tests/soak/batches.py` does the same with 2,000 inputs."""
+    `tests/soak/kills.py batch` does it seed by seed."""
     report = kill_and_finish(tmp_path, count=60, kills=3)
     assert (report["answered"], report["failed"], report["left"]) == (60, 0, 0)
     assert report["earlier"] > 0
@@ -31,7 +31,8 @@ def test_a_killed_batch_answers_each_input_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_a_killed_economic_batch_answers_and_pays_each_input_once(provider: str, tmp_path: Path) -> None:
     """20 inputs in batch jobs, of which some expire or are missing in the results, and two kills: each has
-    one answer at half the price, is charged once, and replays equal; `tests/soak/economy.py` has 2,000."""
+    one answer at half the price, is charged once, and replays equal; `tests/soak/kills.py economy` does it
+    seed by seed."""
     report = killed_economy.kill_and_finish(tmp_path, provider, count=20, kills=2)
     assert (report["answered"], report["failed"], report["left"]) == (20, 0, 0)
     assert report["kills"] == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from effort import choose_count
 from killed_fan_out import check_resume, run_and_kill
-from random_kills import kill_at_random_instants
+from killed_process import kill_at_random_instants
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")

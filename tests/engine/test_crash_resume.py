@@ -9,9 +9,9 @@ from pathlib import Path
 import killed_deadlines
 import pytest
 from effort import choose_count
-from killed_process import check_resume, make_engine, run_and_kill, run_until_mark
+from killed_calls import check_resume, make_engine, run_and_kill, run_until_mark
+from killed_process import kill_at_random_instants
 from postgres_database import create_database
-from random_kills import kill_at_random_instants
 
 KILLS = {"sqlite": 60, "postgres": 20}
 
@@ -109,7 +109,7 @@ def test_kill_around_deadlines(tmp_path: Path) -> None:
         folder.mkdir()
         log, marks = str(folder / "log.db"), folder / "marks"
         place = chance.randrange(2 * killed_deadlines.COMMITS)
-        kill_count += killed_deadlines.run_and_die(log, marks, place, seed=turns)
+        kill_count += killed_deadlines.run_and_kill(log, marks, turns, place=place)
         outcomes += killed_deadlines.check_resume(log, marks, seed=turns)
     assert outcomes["expired"] >= 2 * turns, "nobody approves the first and the third call"
     assert outcomes["succeeded"] > 0

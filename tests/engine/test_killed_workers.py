@@ -19,7 +19,7 @@ def test_killed_workers_lose_and_repeat_nothing(
 ) -> None:
     """Invariants 5 and 6 over SIGKILLs at random instants: each conversation ends and replays, what a worker
     acknowledged is there, no tool that is not idempotent ran twice, and the database itself has seen no
-    record that a process appended without the lease. `tests/soak/workers.py` is the long form."""
+    record that a process appended without the lease. `tests/soak/kills.py workers` is the long form."""
     log = str(tmp_path / "log.db")
     if kind == "postgres":
         log = create_database(request.getfixturevalue("postgres"), tmp_path)

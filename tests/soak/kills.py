@@ -10,6 +10,9 @@ seed is kept, and a later call goes on after those that are in the file, so a ru
 - `commands`: the same with `toolchart run` and `toolchart resume`, killed at any instant
 - `calls`: one call after the other, killed at any instant
 - `deadlines`: each call waits for an approval that comes in time or too late
+- `batch`: `toolchart batch` of 60 inputs, killed three times
+- `economy`: 40 inputs through an emulated batch endpoint, where calls expire, killed twice
+- `workers`: four workers on one log, one of which is killed 20 times, with `recover --watch` beside them
 
 SQLite and PostgreSQL take turns. The script ends at the first fault.
 """
@@ -32,10 +35,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import conftest  # noqa: F401  makes a checkout importable
+import killed_batch
+import killed_calls
 import killed_commands
 import killed_deadlines
+import killed_economy
 import killed_payments
-import killed_process
+import killed_workers
 from postgres_database import create_database
 
 MAX_RUN_S = {"sqlite": 0.03, "postgres": 0.12}
@@ -92,15 +98,32 @@ def try_command(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
 def try_calls(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
     """One call after the other."""
     delay_s = random.Random(seed).uniform(0, MAX_RUN_S[kind])
-    is_killed = killed_process.run_and_kill(log, place / "marks", delay_s)
-    return Counter(killed=is_killed, interrupted=killed_process.check_resume(log, place / "marks"))
+    is_killed = killed_calls.run_and_kill(log, place / "marks", delay_s)
+    return Counter(killed=is_killed, interrupted=killed_calls.check_resume(log, place / "marks"))
 
 
 def try_deadlines(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
     """Calls that wait for approvals with deadlines."""
     delay_s = random.Random(seed).uniform(0, MAX_RUN_S[kind])
-    is_killed = killed_deadlines.run_and_kill(log, place / "marks", delay_s, seed)
+    is_killed = killed_deadlines.run_and_kill(log, place / "marks", seed, delay_s=delay_s)
     return Counter(killed=is_killed) + killed_deadlines.check_resume(log, place / "marks", seed)
+
+
+def try_batch(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """A batch whose results a file takes; its log is SQLite."""
+    report = killed_batch.kill_and_finish(place, 60, 3, seed)
+    return Counter(answered=report["answered"], earlier=report["earlier"])
+
+
+def try_economy(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """A batch in jobs of the host; its log is SQLite."""
+    report = killed_economy.kill_and_finish(place, ("openai", "anthropic")[seed % 2], 40, 2, seed)
+    return Counter({key: report[key] for key in ("answered", "kills", "jobs")})
+
+
+def try_workers(kind: str, log: str, place: Path, seed: int) -> Counter[str]:
+    """Many conversations of four workers."""
+    return killed_workers.run_fleet(log, place, kills=20, seed=seed, longest_pause_s=0.15)
 
 
 TRIALS: dict[str, Callable[[str, str, Path, int], Counter[str]]] = {
@@ -108,6 +131,9 @@ TRIALS: dict[str, Callable[[str, str, Path, int], Counter[str]]] = {
     "commands": try_command,
     "calls": try_calls,
     "deadlines": try_deadlines,
+    "batch": try_batch,
+    "economy": try_economy,
+    "workers": try_workers,
 }
 """By the flows that are killed: tries one seed and counts what happened; raises where a promise is broken."""
 

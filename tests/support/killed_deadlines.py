@@ -7,22 +7,18 @@ kill is a commit, so the outcome does not depend on the speed of the machine.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-import signal
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
-from killed_process import SCHEMA, append_mark
+from killed_process import SCHEMA, append_mark, die_at_commit, read_acknowledged_lines, run_forked
 from postgres_database import await_end_of_sessions
 
 from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import Decided
@@ -94,24 +90,6 @@ def make_engine(log: str, marks: Path, clock: TurnableClock) -> Engine:
     return Engine(spec, log=log, functions=[tool], providers={"model": provider}, clock=clock)
 
 
-def _die_at_commit(engine: Engine, place: int) -> None:
-    """Let the process kill itself: before its commit `place // 2`, or after it where `place` is odd."""
-    store: Any = engine.store
-    append_many, count = store.append_many, 0
-
-    def append_or_die(*arguments: Any, **options: Any) -> Any:
-        nonlocal count
-        if count == place:
-            os.kill(os.getpid(), signal.SIGKILL)
-        faults = append_many(*arguments, **options)
-        if count + 1 == place:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += 2
-        return faults
-
-    store.append_many = append_or_die
-
-
 def _finish_turn(
     engine: Engine, result: TurnResult, clock: TurnableClock, chance: random.Random
 ) -> TurnResult:
@@ -132,37 +110,19 @@ def _resume(engine: Engine, decision: Decided | None = None) -> TurnResult:
         return engine.resume("c")
 
 
-def _run_in_child(log: str, marks: Path, place: int | None, seed: int) -> None:
-    clock = TurnableClock()
-    engine = make_engine(log, marks, clock)
-    if place is not None:
-        _die_at_commit(engine, place)
-    _finish_turn(engine, engine.run("go", conversation="c"), clock, random.Random(seed))
-    os._exit(0)
+def run_and_kill(
+    log: str, marks: Path, seed: int, *, place: int | None = None, delay_s: float | None = None
+) -> bool:
+    """Run the conversation in a process that dies at a commit or after a time; whether it did."""
 
+    def run() -> None:
+        clock = TurnableClock()
+        engine = make_engine(log, marks, clock)
+        if place is not None:
+            die_at_commit(engine, place)
+        _finish_turn(engine, engine.run("go", conversation="c"), clock, random.Random(seed))
 
-def _start_child(log: str, marks: Path, place: int | None, seed: int) -> multiprocessing.process.BaseProcess:
-    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(log, marks, place, seed))
-    child.start()
-    return child
-
-
-def run_and_die(log: str, marks: Path, place: int, seed: int) -> bool:
-    """Run the conversation in a child that kills itself at a place (see `_die_at_commit`); whether it did."""
-    child = _start_child(log, marks, place, seed)
-    child.join()
-    assert child.exitcode in (0, -signal.SIGKILL)
-    return child.exitcode != 0
-
-
-def run_and_kill(log: str, marks: Path, delay_s: float, seed: int) -> bool:
-    """Run the conversation in a child and kill it after `delay_s` seconds; whether it was still running."""
-    child = _start_child(log, marks, None, seed)
-    child.join(delay_s)
-    child.kill()
-    child.join()
-    assert child.exitcode in (0, -signal.SIGKILL)
-    return child.exitcode == -signal.SIGKILL
+    return run_forked(run, delay_s)
 
 
 def check_resume(log: str, marks: Path, seed: int) -> Counter[str]:
@@ -173,13 +133,12 @@ def check_resume(log: str, marks: Path, seed: int) -> Counter[str]:
     chance, clock = random.Random(seed), TurnableClock()
     await_end_of_sessions(log)
     engine = make_engine(log, marks, clock)
-    acknowledged_lines = list(engine.store.read_lines("c"))
+    acknowledged_lines = read_acknowledged_lines(engine)
     if acknowledged_lines:
         clock = TurnableClock(orjson.loads(acknowledged_lines[-1])["at"])
         clock.advance(chance.choice((1.0, DEADLINE_S)))
         engine.close()
         engine = make_engine(log, marks, clock)
-    assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
     if len(acknowledged_lines) > 1:
         result = _finish_turn(engine, _resume(engine), clock, chance)
     else:  # killed before the turn was acknowledged: no call has run

@@ -5,15 +5,12 @@ Every child calls one tool that may not run twice; each call appends a line (a m
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from child_agents import make_parent_chart, make_spec
-from killed_process import append_mark
+from killed_process import SCHEMA, append_mark, die, run_forked
 
 from toolchart.engine import Engine
 from toolchart.engine.log.family import iterate_family
@@ -27,7 +24,6 @@ from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.tools.definition import Tool
 
 ITEMS = [f"item{number}" for number in range(8)]
-SCHEMA = {"type": "object", "properties": {"mark": {"type": "string"}}, "required": ["mark"]}
 
 
 def make_engine(log: str, marks: Path, die_at: str | None = None) -> Engine:
@@ -41,7 +37,7 @@ def make_engine(log: str, marks: Path, die_at: str | None = None) -> Engine:
 
     def die_as(place: str) -> None:
         if place == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     def write_mark(arguments: Any) -> str:
         append_mark(marks, arguments["mark"])
@@ -85,25 +81,12 @@ def find_words(request: Request) -> str:
     return next(message.content or "" for message in request.messages if message.role == "user")
 
 
-def _run_in_process(log: str, marks: Path, die_at: str | None) -> None:
-    make_engine(log, marks, die_at).run("go", conversation="c", variables={"items": ITEMS})
-    os._exit(0)
-
-
 def run_and_kill(log: str, marks: Path, delay_s: float | None, die_at: str | None = None) -> bool:
-    """Run the fan-out in a process; kill it after some seconds, or let it kill itself.
-
-    Returns:
-        Whether it was killed.
-    """
-    process = multiprocessing.get_context("fork").Process(target=_run_in_process, args=(log, marks, die_at))
-    process.start()
-    if delay_s is not None:
-        process.join(delay_s)
-        process.kill()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return process.exitcode == -signal.SIGKILL
+    """Run the fan-out in a process that is killed after some seconds, or kills itself; whether it was."""
+    variables = {"items": ITEMS}
+    return run_forked(
+        lambda: make_engine(log, marks, die_at).run("go", conversation="c", variables=variables), delay_s
+    )
 
 
 def check_resume(log: str, marks: Path) -> int:

@@ -8,22 +8,17 @@ one without a mark is made then, and none is made twice.
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from killed_process import append_mark
+from killed_process import append_mark, die, die_at_commit, read_acknowledged_lines, run_forked
 from postgres_database import await_end_of_sessions
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.tools.sources.effect_functions import effect
@@ -92,7 +87,7 @@ def make_engine(flow: Flow, log: str, ledger: Path, place: Place | None = None, 
     def note_payment(id_: str, key: str) -> None:
         append_mark(ledger, f"{id_} {key}")
         if place is not None and place.payment == id_:
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     @tool(isolation=flow.isolation, **options)  # type: ignore[arg-type]
     def pay(id: str, context: ToolContext[Any]) -> str:
@@ -127,7 +122,7 @@ def make_engine(flow: Flow, log: str, ledger: Path, place: Place | None = None, 
         providers={"model": ScriptedProvider([_make_reply] * (ROUNDS * 4))},
     )
     if place is not None and place.commit >= 0:
-        _die_at_commit(engine, place.commit)
+        die_at_commit(engine, place.commit)
     return engine
 
 
@@ -144,40 +139,11 @@ def _make_reply(request: Request) -> Reply:
     return Reply(tool_calls=tuple(calls), finish_reason="tool_calls")
 
 
-def _die_at_commit(engine: Engine, place: int) -> None:
-    store: Any = engine.store
-    append_many, count = store.append_many, 0
-
-    def append_or_die(*arguments: Any, **options: Any) -> Any:
-        nonlocal count
-        if count == place:
-            os.kill(os.getpid(), signal.SIGKILL)
-        faults = append_many(*arguments, **options)
-        if count + 1 == place:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += 2
-        return faults
-
-    store.append_many = append_or_die
-
-
-def _run_in_child(flow: Flow, log: str, ledger: Path, place: Place | None) -> None:
-    make_engine(flow, log, ledger, place).run("go", conversation="c")
-    os._exit(0)
-
-
 def run_and_die(
     flow: Flow, log: str, ledger: Path, place: Place | None, delay_s: float | None = None
 ) -> bool:
     """Run the conversation in a forked process that is killed at a place or after a time; whether it was."""
-    child = multiprocessing.get_context("fork").Process(target=_run_in_child, args=(flow, log, ledger, place))
-    child.start()
-    if delay_s is not None:
-        time.sleep(delay_s)
-        child.kill()
-    child.join()
-    assert child.exitcode in (0, -signal.SIGKILL), child.exitcode
-    return child.exitcode != 0
+    return run_forked(lambda: make_engine(flow, log, ledger, place).run("go", conversation="c"), delay_s)
 
 
 def check_resume(flow: Flow, log: str, ledger: Path) -> Counter[str]:
@@ -190,8 +156,7 @@ def check_resume(flow: Flow, log: str, ledger: Path) -> Counter[str]:
     await_end_of_sessions(log)
     began_before = read_ledger(ledger)
     engine = make_engine(flow, log, ledger)
-    acknowledged_lines = list(engine.store.read_lines("c"))
-    assert all(isinstance(verdict, VerifiedConversation) for verdict in verify_store(engine.store))
+    acknowledged_lines = read_acknowledged_lines(engine)
     if len(acknowledged_lines) > 1:
         result = engine.resume("c")
     else:  # killed before the turn was acknowledged

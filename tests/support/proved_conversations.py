@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from agents import make_function_tool
-from killed_process import EARLY_CHART
+from killed_calls import EARLY_CHART
 from web import serve_web
 from wire_answers import ScriptedHost
 from wire_requests import CITY, ENTRIES, SCHEMA_FORMAT
