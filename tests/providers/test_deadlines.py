@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 import pytest
 from aws import encode_event
 from slow_hosts import INTERVAL_S, SlowHost, serve_dribble
-from wire_requests import QUESTION, make_config
+from wire_requests import QUESTION, WIRE_ENTRIES, make_config
 
 from toolchart.engine import TurnResult
 from toolchart.engine.runtime.engine import Engine
@@ -18,7 +20,6 @@ from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Request
 
 REQUEST = Request(model="m", messages=[QUESTION])
-WIRES = ("openai", "openai responses", "ollama", "gemini", "anthropic", "bedrock")
 SSE, JSON, LINES = "text/event-stream", "application/json", "application/x-ndjson"
 STREAM_PIECES = {
     "ollama": (LINES, b"\n"),
@@ -26,7 +27,22 @@ STREAM_PIECES = {
 }
 """Content type and a piece that means nothing, for the streams that are no server-sent events."""
 
-for_each_wire = pytest.mark.parametrize("entry", WIRES)
+for_each_way = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+async def check_every_wire(check: Callable[[str], Awaitable[None]]) -> None:
+    """Check all wires at the same time: they wait for the clock, and for nothing else."""
+    load_adapters()
+    async with asyncio.TaskGroup() as tasks:
+        for entry in WIRE_ENTRIES:
+            tasks.create_task(check(entry), name=entry)  # type: ignore[arg-type]
+
+
+@cache
+def load_adapters() -> None:
+    """Import the adapters and their SDKs, which is no part of a call."""
+    for entry in WIRE_ENTRIES:
+        create_provider(make_config(entry, api_key="k"), resolve=str)
 
 
 SLACK_S = 0.2
@@ -76,52 +92,66 @@ def check_end(host: SlowHost, start: float, limit_s: float) -> None:
     assert host.ticks * INTERVAL_S < limit_s + SLACK_S
 
 
-@for_each_wire
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_dribbling_host_ends_at_the_deadline(entry: str, stream: bool) -> None:
+@for_each_way
+async def test_a_dribbling_host_ends_at_the_deadline(stream: bool) -> None:
     """Issue 15.3: bytes that mean nothing keep no call alive: it ends within 0.2 s of `timeout_s`."""
-    content_type, piece = STREAM_PIECES.get(entry, (SSE, b": keep-alive\n\n")) if stream else (JSON, b" ")
-    async with serve_dribble(content_type, piece) as host:
-        failure, limit_s = await find_failure(entry, host, stream=stream)
-    assert failure.startswith("timeout: ")
-    assert f"{limit_s:g} s" in failure
+
+    async def check(entry: str) -> None:
+        content_type, piece = STREAM_PIECES.get(entry, (SSE, b": keep-alive\n\n")) if stream else (JSON, b" ")
+        async with serve_dribble(content_type, piece) as host:
+            failure, limit_s = await find_failure(entry, host, stream=stream)
+        assert failure.startswith("timeout: "), entry
+        assert f"{limit_s:g} s" in failure, entry
+
+    await check_every_wire(check)
 
 
-@for_each_wire
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_host_that_never_begins_ends_at_the_deadline(entry: str, stream: bool) -> None:
+@for_each_way
+async def test_a_host_that_never_begins_ends_at_the_deadline(stream: bool) -> None:
     """Issue 15.3: interim answers (`100 Continue`) before the headers do not put the deadline off."""
-    async with serve_dribble(SSE, b"x", sends_head=False) as host:
-        failure, _ = await find_failure(entry, host, stream=stream)
-    assert failure.startswith("timeout: ")
+
+    async def check(entry: str) -> None:
+        async with serve_dribble(SSE, b"x", sends_head=False) as host:
+            failure, _ = await find_failure(entry, host, stream=stream)
+        assert failure.startswith("timeout: "), entry
+
+    await check_every_wire(check)
 
 
-@for_each_wire
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_silence_has_its_own_limit(entry: str, stream: bool) -> None:
+@for_each_way
+async def test_silence_has_its_own_limit(stream: bool) -> None:
     """Issue 15.3: `idle_timeout_s` ends a call in which nothing arrives, before the whole time is over."""
-    async with serve_dribble(SSE if stream else JSON, b"") as host:
-        failure, _ = await find_failure(entry, host, stream=stream, limit="idle_timeout_s", timeout_s=3600)
-    assert failure.startswith("timeout: ")
+
+    async def check(entry: str) -> None:
+        async with serve_dribble(SSE if stream else JSON, b"") as host:
+            failure, _ = await find_failure(
+                entry, host, stream=stream, limit="idle_timeout_s", timeout_s=3600
+            )
+        assert failure.startswith("timeout: "), entry
+
+    await check_every_wire(check)
 
 
-@for_each_wire
-async def test_a_consumer_may_take_its_time(entry: str) -> None:
+async def test_a_consumer_may_take_its_time() -> None:
     """Issue 15.3: the deadline cancels the wait for the host, and never the work of who reads the stream."""
-    async with serve_dribble(SSE, b"") as host:
-        config = make_config(entry, host.address, api_key="k", timeout_s=0.2)
-        provider: Any = create_provider(config, resolve=str)
-        task = asyncio.current_task()
-        assert task is not None
-        with pytest.raises(ProviderError, match="timeout"):
-            async for _ in provider.stream(REQUEST):
-                pass
-        await asyncio.sleep(0.1)
-        assert task.cancelling() == 0
-        await provider.aclose()
+
+    async def check(entry: str) -> None:
+        async with serve_dribble(SSE, b"") as host:
+            config = make_config(entry, host.address, api_key="k", timeout_s=0.2)
+            provider: Any = create_provider(config, resolve=str)
+            task = asyncio.current_task()
+            assert task is not None
+            with pytest.raises(ProviderError, match="timeout"):
+                async for _ in provider.stream(REQUEST):
+                    pass
+            await asyncio.sleep(0.1)
+            assert task.cancelling() == 0
+            await provider.aclose()
+
+    await check_every_wire(check)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@for_each_way
 async def test_the_seconds_of_a_turn_end_a_call(stream: bool) -> None:
     """Issue 15.3: `max_seconds` ends the model call that is running, and with it the turn: at a limit that
     the result names, and in no error."""

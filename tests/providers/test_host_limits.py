@@ -20,7 +20,7 @@ from host_answers import WHOLE_BODIES
 from recorded_exchanges import find_endpoint
 from simulation import VirtualLoop
 from web import WebAnswer, serve_web
-from wire_requests import QUESTION, make_config
+from wire_requests import LIBRARY_ENTRIES, QUESTION, make_config
 
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.providers.transport import connections, limits
@@ -226,7 +226,7 @@ def write_certificate(folder: Path) -> Path:
         ({"client_certificate": "absent.pem"}, "client_certificate"),
     ],
 )
-@pytest.mark.parametrize("entry", WIRES)
+@pytest.mark.parametrize("entry", LIBRARY_ENTRIES)
 def test_wrong_connection_settings_are_spec_errors(entry: str, keys: dict[str, Any], path: str) -> None:
     """Issue 15, to build 4: a proxy that is no address and a missing file are named; a body needs neither."""
     config = make_config(entry, api_key="k", **keys)

@@ -12,13 +12,10 @@ import pytest
 from host_answers import encode_stream
 from recorded_exchanges import find_endpoint
 from slow_hosts import HEAD
-from wire_requests import ENTRIES, QUESTION, make_config
+from wire_requests import QUESTION, WIRE_ENTRIES, make_config
 
-from toolchart.providers.hosts import HOSTS
 from toolchart.providers.registry import create_provider
 from toolchart.states.messages import Reply, Request
-
-NETWORK_ENTRIES = [name for name in ENTRIES if HOSTS.find(ENTRIES[name]["provider"]).needs_network]
 
 
 @dataclass
@@ -71,7 +68,7 @@ async def serve_counting() -> AsyncGenerator[CountingHost]:
         server.close()
 
 
-@pytest.mark.parametrize("name", NETWORK_ENTRIES)
+@pytest.mark.parametrize("name", WIRE_ENTRIES)
 def test_streamed_calls_share_one_connection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3.4: ten streamed calls of one conversation go over one connection, on every wire."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAPLANTED")

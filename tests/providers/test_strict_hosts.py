@@ -540,8 +540,15 @@ FALLBACK = {
 }
 
 
-@pytest.mark.parametrize("first", ADDRESSES)
-@pytest.mark.parametrize("second", ADDRESSES)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (name, names[(place + step) % len(names)])
+        for names in [list(ADDRESSES)]
+        for step in (0, 1, 2)
+        for place, name in enumerate(names)
+    ],
+)
 def test_another_host_goes_on_in_the_middle_of_a_loop(first: str, second: str) -> None:
     """The first host calls a tool and fails at its result; the second one takes the conversation as it is,
     with the first one's call ids, calls a tool itself, and ends the turn."""

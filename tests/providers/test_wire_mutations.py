@@ -47,9 +47,8 @@ def test_a_change_of_the_wire_map_changes_a_digest(
     originals = get_original_digests()
     owner = find_owner(place)
     monkeypatch.setattr(owner, name, wrap(getattr(owner, name)))
-    digests = dict(iterate_digests(get_builders()))
-    changed = [key for key, digest in digests.items() if digest != originals[key]]
-    assert [key for key in changed if key.startswith(f"{entry}: ")]
+    digests = iterate_digests({entry: get_builders()[entry]})
+    assert any(digest != originals[key] for key, digest in digests)
 
 
 def test_a_patch_without_effect_changes_no_digest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,12 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 """`llms` entries for every adapter; a `base_url` is the end of an address."""
 
+WIRE_ENTRIES = ("openai", "openai responses", "ollama", "gemini", "anthropic", "bedrock")
+"""One entry for each adapter: what the transport does is the same for the others."""
+
+LIBRARY_ENTRIES = ("openai", "anthropic")
+"""One entry for each library that sends requests: httpx2 and httpx."""
+
 NETWORK_ENTRIES = [name for name in ENTRIES if HOSTS.find(ENTRIES[name]["provider"]).needs_network]
 
 
