@@ -16,17 +16,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """One imported module, and where the statement is: a function, a `TYPE_CHECKING` block, or the top."""
+    """One imported module, and where the statement is."""
 
     target: str
     line: int
     function: str | None
-    is_for_types: bool
-
-    @property
-    def runs_at_import(self) -> bool:
-        """Whether importing the module executes this statement."""
-        return self.function is None and not self.is_for_types
+    """The function that it stands in; None at the top of the module."""
 
 
 @dataclass(frozen=True)
@@ -92,20 +87,17 @@ def list_imports(module: Module, known_modules: Mapping[str, Module]) -> list[Im
     """Return every import of a module; `from package import module` counts as an import of that module."""
     imports: list[Import] = []
 
-    def visit(node: ast.AST, function: str | None, is_for_types: bool) -> None:
+    def visit(node: ast.AST, function: str | None) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):  # holds no statement, and most of a tree are expressions
                 continue
             targets = _list_targets(child, known_modules)
             for target in targets:
-                imports.append(
-                    Import(target=target, line=child.lineno, function=function, is_for_types=is_for_types)
-                )
+                imports.append(Import(target=target, line=child.lineno, function=function))
             is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            is_types_block = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
-            visit(child, function or (child.name if is_function else None), is_for_types or is_types_block)
+            visit(child, function or (child.name if is_function else None))
 
-    visit(module.tree, None, False)
+    visit(module.tree, None)
     return imports
 
 
