@@ -45,7 +45,7 @@ def test_every_shipped_chart_and_flow_has_a_golden_log() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_engine_writes_the_golden_log(name: str) -> None:
-    """Driven live with the same inputs, the engine writes the same bytes: records, checkpoints and seals."""
+    """Driven live with the same inputs, the engine writes the same bytes: records and checkpoints."""
     golden, now = read_golden_log(name), write_scenario(name)
     assert now == golden, (
         f"{name}, {describe_first_difference(golden, now)}\n\n"

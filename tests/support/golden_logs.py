@@ -4,7 +4,7 @@
 {"seq":0,...}                               its records, byte for byte
 {"checkpoint":7,"sha256":"..."}             a checkpoint, by its digest
 {"checkpoint":7,"data":"..."}               or whole, where the scenario is about checkpoints
-{"seals":["..."]}                           what a scenario keeps beside its log
+{"seals":[4]}                               what a scenario notes beside its log
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _encode_lines(world: World) -> Iterator[bytes]:
             digest = {"sha256": hashlib.sha256(data).hexdigest()}
             content = {"data": data.decode()} if world.keeps_checkpoints else digest
             yield json.dumps({"checkpoint": seq, **content}, separators=(",", ":")).encode()
-    if world.seals:
-        yield json.dumps({"seals": world.seals}, separators=(",", ":")).encode()
+    if world.notes:
+        yield json.dumps({"seals": world.notes}, separators=(",", ":")).encode()
 
 
 @cache

@@ -1,7 +1,7 @@
 """The conversations of the golden logs: each drives the real engine with scripted hosts, tools and people.
 
 `SCENARIOS` has them by name. A scenario is a coroutine function of a `World`; what it leaves in the world's
-store, seals included, is its golden log.
+store, and notes beside it, is its golden log.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class World:
         self.clock = clock
         self.store: Any = MemoryStore()
         """The store that the engine writes to."""
-        self.seals: list[Any] = []
-        """What a scenario keeps beside its log, as JSON data."""
+        self.notes: list[Any] = []
+        """What a scenario notes beside its log, as JSON data; golden logs have it as `seals`."""
         self.keeps_checkpoints = False
         """Whether the golden log has its checkpoints whole, and not only their digests."""
 
@@ -520,7 +520,7 @@ async def run_cancelled_stream(world: World) -> None:
         await engine.acancel("c", "enough")
         await turn
         await engine.arun("Tides!", conversation="c", on_delta=texts.append)
-        world.seals = [len(texts)]
+        world.notes = [len(texts)]
 
 
 @golden("suspended-and-resumed")

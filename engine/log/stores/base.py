@@ -303,7 +303,7 @@ class StoreBase(ABC):
         An entry that is not there any more gets its mark too. Its reader saw it before it was durable, and
         its sync has failed: whoever left it was told so, and a second entry with its key is the same one.
         """
-        waiting = {value.key for value in self._list_waiting((conversation,))}
+        waiting = {value.key for value in self.list_values(INBOX, (conversation,))}
         return [
             ValueWrite(conversation, INBOX, key, b"")
             for key in keys
@@ -481,7 +481,7 @@ class StoreBase(ABC):
         Nobody holds them, and their worker has died, a timer has run out, their inbox has an entry, or it is
         not known whether they have work.
         """
-        with_entries = {value.conversation for value in self._list_waiting()}
+        with_entries = {value.conversation for value in self.list_values(INBOX)}
         leases = {lease.conversation: lease for lease in self._list_open_leases()}
         now = self.read_time()
         names = {
@@ -504,16 +504,12 @@ class StoreBase(ABC):
         """The entries of these conversations that are not taken yet, the oldest first."""
         entries = [
             InboxEntry(number=value.number, conversation=value.conversation, key=value.key, data=value.data)
-            for value in self._list_waiting(conversations)
+            for value in self.list_values(INBOX, conversations)
         ]
         return sorted(entries, key=lambda entry: entry.number)
 
-    def _list_waiting(self, conversations: Sequence[str] | None = None) -> Iterable[SmallValue]:
-        """The entries of inboxes that are not taken yet, as the store keeps them."""
-        return self.list_values(INBOX, conversations)
-
     def _has_entries(self, conversation: str) -> bool:
-        for _ in self._list_waiting((conversation,)):
+        for _ in self.list_values(INBOX, (conversation,)):
             return True
         return False
 

@@ -1,4 +1,4 @@
-"""What is made of recorded conversations: comparisons, exports, and whether seals and hashes hold."""
+"""What is made of recorded conversations: comparisons, exports, and whether their hashes hold."""
 
 from __future__ import annotations
 

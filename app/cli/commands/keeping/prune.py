@@ -51,8 +51,7 @@ def command(
 
     A conversation with an open turn, or that somebody works on, is kept, and so is the parent of a fork that
     is kept. How many are kept, and why, is printed. Where the log is sealed, seal it anew afterwards: for
-    an older seal, what was deleted is missing. `--vacuum` alone only shrinks the
-    file.
+    an older seal, what was deleted is missing. `--vacuum` alone only shrinks the file.
 
     `--owner` deletes everything of one owner, agents and forks too, and clears the free space of a SQLite
     file. It deletes nothing while a turn of one is open, or while somebody else has a fork of one.
