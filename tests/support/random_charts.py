@@ -14,7 +14,6 @@ from toolchart.states.errors import SpecError
 EVENTS = ("replied", "failed", "elapsed", "cancelled")
 RAISED = "told"
 """An event that only charts raise."""
-FACT_NAMES = ("iteration", "attempt", "retryable", "pending_calls")
 GUARDS = (
     "iteration > 1",
     "retryable",

@@ -46,8 +46,6 @@ ANSWERS = {
 }
 """The events that need rows, by kind of state; a choice has rows without an event."""
 
-_MAIN_KINDS = ("call_model", "run_tools", "review_calls", "ask_approval", "await_user", "handoff")
-
 
 class FlowMaker:
     """Makes one flow; the same seed makes the same one.

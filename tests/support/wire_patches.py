@@ -35,11 +35,6 @@ def set_key(name: str, new_value: Any) -> Wrap:
     return edit_result(lambda result: {**result, name: new_value} if name in result else result)
 
 
-def edit_key(name: str, edit: Callable[[Any], Any]) -> Wrap:
-    """The function with an edited value for a key of its result."""
-    return edit_result(lambda result: {**result, name: edit(result[name])} if name in result else result)
-
-
 def swap_last(items: Any) -> Any:
     """The list with its last two items swapped."""
     return [*items[:-2], *reversed(items[-2:])]
