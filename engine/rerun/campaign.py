@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.reading.figures import count_figures
+from toolchart.engine.log.reading.recorded_answers import collect_recorded_answers
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.reading.summaries import ConversationFilter, select_conversations
 from toolchart.engine.log.replay import compile_recorded_chart, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.rerun.answers import collect_recorded_run
 from toolchart.engine.rerun.changes import (
     RerunChanges,
     TurnPlanner,
@@ -267,7 +267,7 @@ async def _run_again(records: Sequence[ReadRecord], name: str, plan: RerunPlan) 
 
     conversation_run = ConversationRerun(
         name,
-        collect_recorded_run(records),
+        collect_recorded_answers(records),
         plan.live,
         _build_configurator(name, plan),
         adapt_turn,

@@ -16,21 +16,20 @@ from collections.abc import Awaitable, Callable, Iterator
 from msgspec.structs import replace
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.record import Journal
-from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.rerun.answers import (
+from toolchart.engine.log.reading.recorded_answers import (
     RecordedAnswer,
-    RecordedRun,
+    RecordedAnswers,
     build_call_key_of,
     build_effect_key,
     build_reply_key,
 )
+from toolchart.engine.log.record import Journal
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.rerun.parts import Choice, LiveParts, MissingAnswer, RecordedClock, RerunRecords
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.driver import Driver
-from toolchart.engine.runtime.parts import Dependencies
+from toolchart.engine.runtime.parts import Dependencies, NoModel
 from toolchart.engine.runtime.performers import EffectPerformer
-from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.engine.runtime.waiting import list_undecided_calls
 from toolchart.states.effects import (
     AskApproval,
@@ -80,7 +79,7 @@ class ConversationRerun:
     def __init__(
         self,
         conversation: str,
-        recorded: RecordedRun,
+        recorded: RecordedAnswers,
         live: LiveParts,
         adapt_configuration: Callable[[Configured], tuple[Configured, Machine] | None],
         adapt_turn: Callable[[TurnStarted, Configured], TurnStarted],
@@ -153,7 +152,7 @@ class ConversationRerun:
     def _list_answers(self, effect: Effect, snapshot: Snapshot) -> Iterator[Choice]:
         match effect:
             case CallModel():
-                yield from self._list_replies(effect, snapshot)
+                yield from self._list_replies(effect)
             case ReviewCalls() if effect.id not in self._reviewed_effects:
                 yield from self._list_reviews(effect)
             case ReviewCalls() | AskApproval():
@@ -167,24 +166,24 @@ class ConversationRerun:
             case RunAgent():
                 items = [n for n in range(len(effect.messages)) if n not in effect.answered] or [0]
                 for item in items:
-                    yield from self._list_recorded(effect, snapshot, item)
+                    yield from self._list_recorded(effect, item)
             case _:
-                yield from self._list_recorded(effect, snapshot)
+                yield from self._list_recorded(effect)
 
-    def _list_recorded(self, effect: Effect, snapshot: Snapshot, item: int = 0) -> Iterator[Choice]:
-        key = build_effect_key(effect, snapshot, item)
+    def _list_recorded(self, effect: Effect, item: int = 0) -> Iterator[Choice]:
+        key = build_effect_key(effect, item)
         answer = self._recorded.find(key)
         if answer is None:
             self._note_missing(effect.name, 1, f"the log has no answer to {effect.name!r} with these values")
             return
         yield Choice(answer.seq, lambda: self._answer(self._recorded.take(key), effect, item=item))
 
-    def _list_replies(self, effect: CallModel, snapshot: Snapshot) -> Iterator[Choice]:
+    def _list_replies(self, effect: CallModel) -> Iterator[Choice]:
         if not self._is_offline:
             timing = self._recorded.find(build_reply_key(effect.name))
             yield Choice(timing.seq if timing else _LAST, lambda: self._ask_live_model(effect))
             return
-        key = build_effect_key(effect, snapshot)
+        key = build_effect_key(effect)
         answer = self._recorded.find(key)
         if answer is None:
             number = self._requests + 1
@@ -250,7 +249,7 @@ class ConversationRerun:
                 self._note_missing("call", number, text)
 
     def _list_timers(self, effect: Wait, snapshot: Snapshot) -> Iterator[Choice]:
-        key = build_effect_key(effect, snapshot)
+        key = build_effect_key(effect)
         answer = self._recorded.find(key)
         if answer is not None:
             yield Choice(answer.seq, lambda: self._answer(self._recorded.take(key), effect))
@@ -375,7 +374,7 @@ class ConversationRerun:
     def _open_driver(self, machine: Machine) -> None:
         bind = self._live.bind_executor
         dependencies = Dependencies(
-            provider=RecordedModel(RecordedAnswers()),
+            provider=NoModel(),
             executor=self._refuser
             if bind is None
             else bind(self._conversation, lambda: self._driver.snapshot),

@@ -194,12 +194,16 @@ class ChildConversations:
         self, agent: ChildAgent, task: ChildTask, driver: Driver, *events: Event
     ) -> AgentAnswering | None:
         """Run a turn to its end. Where that is stopped, the child is suspended, and nothing is recorded."""
-        from toolchart.engine.runtime.recorded_answers import ForkTools
+        from toolchart.engine.log.reading.recorded_answers import RecordedAnswers
+        from toolchart.engine.runtime.forks import ForkTools
 
         driver.dependencies = self._adapt_dependencies(driver, task)
         if task.dependencies is not None and task.dependencies.asks_first:
             tools = ForkTools(
-                driver.dependencies.executor, (), partial(is_idempotent, agent.tools), lambda: driver.snapshot
+                driver.dependencies.executor,
+                RecordedAnswers(),
+                partial(is_idempotent, agent.tools),
+                lambda: driver.snapshot,
             )
             driver.dependencies = replace(driver.dependencies, executor=tools, asks_first=True)
         with self._log:

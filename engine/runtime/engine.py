@@ -536,7 +536,7 @@ class Engine:
             SpecError: the fork is not possible; nothing was written.
         """
         from toolchart.engine.log.fork import ForkChanges, plan_fork
-        from toolchart.engine.runtime.recorded_answers import build_fork_result, fork_from_log
+        from toolchart.engine.runtime.forks import build_fork_result, fork_from_log
 
         if from_log:
             observer = self._parts.observer
@@ -545,7 +545,7 @@ class Engine:
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
         self._conversations.allow_settings(changes.settings if changes is not None else {})
         driver = self._conversations.fork_driver(name, plan)
-        self._open_turns.adapt_fork(driver, plan, conversation, run_tools=run_tools)
+        self._open_turns.adapt_fork(driver, plan, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             await driver.commit()
             snapshot = await driver.run_turn(*plan.replacements)

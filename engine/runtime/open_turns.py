@@ -564,22 +564,17 @@ class OpenTurns:
             log_warning(conversation, LATE_ANSWER)
         return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
 
-    def adapt_fork(self, driver: Driver, plan: ForkPlan, parent: str, *, run_tools: bool) -> None:
+    def adapt_fork(self, driver: Driver, plan: ForkPlan, *, run_tools: bool) -> None:
         """Let a fork take the recorded results of its parent's tools and children, unless they run again."""
-        from toolchart.engine.runtime.recorded_answers import ForkChildren, ForkTools
+        from toolchart.engine.log.reading.recorded_answers import RecordedAnswers
+        from toolchart.engine.runtime.forks import ForkChildren, ForkTools, collect_fork_answers
 
-        steps = () if run_tools else replay_conversation(self._store, parent)
-        tools = ForkTools(
-            driver.dependencies.executor,
-            (step for step in steps if step.record.seq > plan.event.seq),
-            partial(is_idempotent, self._agent.tools),
-            lambda: driver.snapshot,
-        )
-        if not run_tools:
-            shared_steps = replay_conversation(self._store, parent, include_shared=True)
-            children = ForkChildren(plan, shared_steps, driver.dependencies.children)
-            driver.dependencies = replace(driver.dependencies, children=children)
-        driver.dependencies = replace(driver.dependencies, executor=tools, asks_first=True)
+        answers = RecordedAnswers() if run_tools else collect_fork_answers(self._store, plan)
+        dependencies = driver.dependencies
+        is_repeatable = partial(is_idempotent, self._agent.tools)
+        tools = ForkTools(dependencies.executor, answers, is_repeatable, lambda: driver.snapshot)
+        children = dependencies.children if run_tools else ForkChildren(answers, dependencies.children)
+        driver.dependencies = replace(dependencies, executor=tools, children=children, asks_first=True)
 
     def _load_conversation(self, conversation: str) -> ReplayedConversation:
 

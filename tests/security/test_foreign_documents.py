@@ -15,9 +15,8 @@ from resource_limits import ends_in_time
 from tool_calls import make_call, run_calls
 from web import serve_web
 
-from toolchart.engine.runtime.parts import Dependencies
+from toolchart.engine.runtime.parts import Dependencies, NoModel
 from toolchart.engine.runtime.performers import EffectPerformer
-from toolchart.engine.runtime.recorded_answers import RecordedAnswers, RecordedModel
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import ToolsConfig
 from toolchart.states.effects import ReviewCalls
@@ -208,9 +207,8 @@ async def test_a_slow_review_does_not_hold_up_the_event_loop() -> None:
     executor = Reviewer(Registry(tools))
     calls = tuple(ToolCall(id=tool.name, name=tool.name, arguments={"x": 1}) for tool in tools)
     effect = ReviewCalls(id=1, name="review_calls", state="s", calls=calls, allowed=("slow", "quick"))
-    provider = RecordedModel(RecordedAnswers())
     driver: Any = SimpleNamespace(
-        dependencies=Dependencies(provider=provider, executor=executor),
+        dependencies=Dependencies(provider=NoModel(), executor=executor),
         apply_event=lambda event: None,
         is_open=lambda effect: False,
     )

@@ -95,7 +95,7 @@ def command(
               toolchart fork 5f0c --set limits.max_iterations=2 --offline
     """
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.recorded_answers import fork_from_log
+    from toolchart.engine.runtime.forks import fork_from_log
 
     changes = _build_changes(settings, prompt, results)
     with open_log(log, durability) as store:

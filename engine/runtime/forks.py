@@ -1,4 +1,4 @@
-"""Recorded answers: a logged conversation answers in place of the model, the tools and people.
+"""Forks: their parent's log answers in place of the model, the tools and people.
 
 `fork_from_log` runs a fork from the log alone: it builds no tool and no host, whatever the stored agent spec
 says. A model request gets the reply that the same request got in the log, a tool call the outcome of the
@@ -11,9 +11,7 @@ same call.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -21,21 +19,24 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.fork import ForkChanges, ForkPlan, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.reading.recorded_answers import (
+    Key,
+    RecordedAnswers,
+    build_effect_key,
+    collect_recorded_answers,
+)
+from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.record import Journal
-from toolchart.engine.log.replay import ReplayedStep, replay_conversation
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildRunner, ChildTask, Dependencies, Observer
 from toolchart.engine.runtime.result import ForkResult, build_turn_result
 from toolchart.providers.adapter import encode_plain_request
-from toolchart.states.calls import build_call_key
-from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.effects import CallModel, RunAgent
+from toolchart.states.effects import CallModel
 from toolchart.states.errors import NoRecordedAnswer, ProviderError
 from toolchart.states.events import (
     AgentAnswering,
-    AgentFailed,
-    AgentFinished,
+    Answering,
     Continued,
     Decided,
     Failed,
@@ -44,7 +45,6 @@ from toolchart.states.events import (
     ToolFinished,
     Verdict,
 )
-from toolchart.states.message_list import compute_request_digest
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition
 from toolchart.states.ports import Executor, Store
 from toolchart.states.snapshot import Snapshot
@@ -55,55 +55,35 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-@dataclass(slots=True)
-class RecordedAnswers:
-    """All answers of a recorded conversation."""
+def collect_fork_answers(store: Store, plan: ForkPlan) -> RecordedAnswers:
+    """What the parent of a fork answers: after the record that both share, and for children that are open
+    there."""
+    open_ids = {effect.id for effect in plan.parent.snapshot.open_effects}
 
-    replies: dict[str, deque[Replied | Failed]] = field(default_factory=lambda: defaultdict(deque))
-    """By digest of the request, in the order in which they came."""
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """By call id, like the three fields below."""
-    outcomes: dict[str, ToolFinished] = field(default_factory=dict)
-    decisions: dict[str, Decided] = field(default_factory=dict)
-    calls: dict[str, ToolCall] = field(default_factory=dict)
-    last_place: tuple[int, int] = (0, 0)
-    """Turn and iteration of the newest request that has an answer."""
+    def may_answer(record: ReadRecord, event: Answering) -> bool:
+        is_new = record.seq > plan.event.seq
+        if isinstance(event, AgentAnswering):
+            return bool(event.head) and not record.is_late and (is_new or event.effect in open_ids)
+        return is_new
 
-
-def collect_recorded_answers(steps: Iterable[ReplayedStep]) -> RecordedAnswers:
-    """The answers of replayed steps."""
-    answers = RecordedAnswers()
-    requests: dict[int, Request] = {}
-    for replay_step in steps:
-        event = replay_step.record.decode_event()
-        match event:
-            case Replied() | Failed():
-                request = requests.get(event.effect)
-                if request is not None:
-                    answers.replies[compute_request_digest(request)].append(event)
-                    answers.last_place = max(answers.last_place, (request.turn, request.iteration))
-            case Reviewed():
-                answers.verdicts |= {verdict.call_id: verdict for verdict in event.verdicts}
-            case ToolFinished():
-                answers.outcomes[event.call_id] = event
-            case Decided():
-                answers.decisions[event.call_id] = event
-        answers.calls |= {open_call.call.id: open_call.call for open_call in replay_step.step.snapshot.calls}
-        for effect in replay_step.step.effects:
-            if isinstance(effect, CallModel):
-                requests[effect.id] = effect.request
-    return answers
+    records = read_conversation(store, plan.event.parent, include_shared=True)
+    return collect_recorded_answers(records, may_answer)
 
 
 class RecordedModel:
-    """A provider that answers each request with the recorded reply."""
+    """A provider that answers each request with the recorded reply.
+
+    Args:
+        get_snapshot: returns the newest snapshot of the fork, which has the effect of each request.
+    """
 
     name = "recorded"
     obeys_text_calls = True
     """The calls in the text of a recorded reply were read when it was recorded."""
 
-    def __init__(self, answers: RecordedAnswers) -> None:
+    def __init__(self, answers: RecordedAnswers, get_snapshot: Callable[[], Snapshot]) -> None:
         self._answers = answers
+        self._get_snapshot = get_snapshot
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The request itself: nothing is sent, and a reply keeps the digest that was recorded."""
@@ -116,11 +96,10 @@ class RecordedModel:
             NoRecordedAnswer: the recorded conversation did not make this request, or ends before its answer.
             ProviderError: the recorded request failed.
         """
-        answers = self._answers.replies.get(compute_request_digest(request))
-        if not answers:
+        key = self._find_key(request)
+        if self._answers.find(key) is None:
             place = f"turn {request.turn}, iteration {request.iteration}"
-            is_past_end = (request.turn, request.iteration) > self._answers.last_place
-            if is_past_end or answers is not None:  # the same request was made, and answered fewer times
+            if self._answers.was_asked(key) or not self._answers.has_more(key[0]):
                 raise NoRecordedAnswer(
                     f"the recording ends here: it has no reply of {request.model!r} for {place}. To go on "
                     "from here, ask the model: resume the fork, or fork without --offline"
@@ -128,9 +107,10 @@ class RecordedModel:
             raise NoRecordedAnswer(
                 f"the recorded conversation did not make this request to {request.model!r} ({place})"
             )
-        answer = answers.popleft()
+        answer = self._answers.take(key).event
         if isinstance(answer, Replied):
             return answer.reply
+        assert isinstance(answer, Failed), "a model call is answered by a reply or a failure"
         raise ProviderError(
             kind=answer.kind,
             message=answer.message,
@@ -138,6 +118,11 @@ class RecordedModel:
             retryable=answer.retryable,
             retry_after_s=answer.retry_after_s,
         )
+
+    def _find_key(self, request: Request) -> Key:
+        effects = self._get_snapshot().open_effects
+        calls = [effect for effect in effects if isinstance(effect, CallModel)]
+        return build_effect_key(next(call for call in calls if call.request == request))
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -164,10 +149,13 @@ class RecordedTools:
         Raises:
             NoRecordedAnswer: the recorded conversation has none.
         """
-        self._check_same_call(call)
-        if call.id not in self._answers.verdicts:
-            raise NoRecordedAnswer(f"the recorded conversation never reviewed the call {call.id!r}")
-        return self._answers.verdicts[call.id]
+        answer = self._answers.find_of_call("verdict", call)
+        if answer is None:
+            raise NoRecordedAnswer(
+                f"the recorded conversation never reviewed the call {call.id!r} of {call.name!r}"
+            )
+        assert isinstance(answer.event, Reviewed), "verdicts come with reviews"
+        return replace(answer.event.verdicts[0], call_id=call.id)
 
     review_at_once = review
 
@@ -181,10 +169,13 @@ class RecordedTools:
         Raises:
             NoRecordedAnswer: the recorded conversation has none.
         """
-        self._check_same_call(call)
-        if call.id not in self._answers.outcomes:
-            raise NoRecordedAnswer(f"the recorded conversation has no outcome of the call {call.id!r}")
-        return replace(self._answers.outcomes[call.id], at="")
+        answer = self._answers.take_of_call("outcome", call) or self._answers.take_of_call("refusal", call)
+        if answer is None:
+            raise NoRecordedAnswer(
+                f"the recorded conversation has no outcome of the call {call.id!r} of {call.name!r}"
+            )
+        assert isinstance(answer.event, ToolFinished), "an outcome is the end of a call"
+        return replace(answer.event, at="", effect=0, call_id=call.id)
 
     async def resolve(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> None:
         """None: nothing is asked."""
@@ -192,28 +183,6 @@ class RecordedTools:
     def refuse(self, call: ToolCall, outcome: str, reason: str) -> ToolFinished:
         """The result of a call that is not run."""
         return self._executor.refuse(call, outcome, reason)
-
-    def _check_same_call(self, call: ToolCall) -> None:
-        """Raise `NoRecordedAnswer` unless the log has this call id with this tool."""
-        recorded_call = self._answers.calls.get(call.id)
-        if recorded_call is None or recorded_call.name != call.name:
-            raise NoRecordedAnswer(f"the recorded conversation has no call {call.id!r} of {call.name!r}")
-
-
-def build_recorded_dependencies(answers: RecordedAnswers, observer: Observer | None = None) -> Dependencies:
-    """Dependencies in which recorded answers stand for provider, executor and approver."""
-
-    async def replay_decision(call: ToolCall) -> Decided | None:
-        decision = answers.decisions.get(call.id)
-        return replace(decision, at="", signature=None) if decision else None
-
-    return Dependencies(
-        provider=RecordedModel(answers),
-        executor=RecordedTools(answers, ToolExecutor(Registry())),
-        approver=replay_decision,
-        observer=observer,
-        clock=InstantClock(),
-    )
 
 
 class InstantClock(SystemClock):
@@ -252,10 +221,22 @@ async def fork_from_log(
     """
     name = name or generate_conversation_id()
     plan = plan_fork(store, conversation, name, at, changes or ForkChanges())
-    answers = collect_recorded_answers(replay_conversation(store, conversation, include_shared=True))
-    steps = replay_conversation(store, conversation, include_shared=True)
-    dependencies = replace(
-        build_recorded_dependencies(answers, observer), children=ForkChildren(plan, steps, None)
+    answers = collect_fork_answers(store, plan)
+
+    async def take_decision(call: ToolCall) -> Decided | None:
+        answer = answers.take_of_call("decision", call)
+        if answer is None:
+            return None
+        assert isinstance(answer.event, Decided), "a decision is an answer of its own"
+        return replace(answer.event, at="", effect=0, call_id=call.id, signature=None)
+
+    dependencies = Dependencies(
+        provider=RecordedModel(answers, lambda: driver.snapshot),
+        executor=RecordedTools(answers, ToolExecutor(Registry())),
+        approver=take_decision,
+        observer=observer,
+        clock=InstantClock(),
+        children=ForkChildren(answers, None),
     )
     log = GroupCommit(store)
     driver = Driver(
@@ -318,7 +299,7 @@ class ForkTools:
     outcome. Any other call runs if its tool is idempotent; else a person must approve it here, in the fork.
 
     Args:
-        steps: the replayed steps of the parent that the fork does not share; their outcomes are taken.
+        answers: what the parent answers; its outcomes are taken.
         find_idempotent: tells whether a tool may run twice without harm, by its name.
         get_snapshot: returns the newest snapshot of the fork.
     """
@@ -326,18 +307,20 @@ class ForkTools:
     def __init__(
         self,
         executor: Executor,
-        steps: Iterable[ReplayedStep],
+        answers: RecordedAnswers,
         find_idempotent: Callable[[str], bool],
         get_snapshot: Callable[[], Snapshot],
     ) -> None:
         self._executor = executor
         self._is_idempotent = find_idempotent
         self._get_snapshot = get_snapshot
-        answers = collect_recorded_answers(steps)
-        self._outcomes: dict[str, deque[ToolFinished]] = defaultdict(deque)
-        for call_id, outcome in answers.outcomes.items():
-            if outcome.outcome in _RUN_OUTCOMES and call_id in answers.calls:
-                self._outcomes[build_call_key(answers.calls[call_id])].append(outcome)
+        self._answers = answers
+
+    def _find_outcome(self, call: ToolCall) -> ToolFinished | None:
+        """The recorded outcome of the same call, where it has run."""
+        answer = self._answers.find_of_call("outcome", call)
+        event = answer.event if answer is not None else None
+        return event if isinstance(event, ToolFinished) and event.outcome in _RUN_OUTCOMES else None
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """Definitions of the agent's tools."""
@@ -357,7 +340,7 @@ class ForkTools:
             return verdict
         if verdict.arguments is not None:
             call = replace(call, arguments=verdict.arguments)
-        if self._outcomes.get(build_call_key(call)):
+        if self._find_outcome(call) is not None:
             return replace(verdict, ruling="run", reason=None, definition=None)
         if verdict.ruling == "run" and not self._is_idempotent(call.name):
             definition = self._executor.describe_tool(call.name)
@@ -370,9 +353,9 @@ class ForkTools:
 
     async def run(self, call: ToolCall, allowed_tools: Sequence[str], starts: Any = None) -> ToolFinished:
         """The recorded outcome of the same call; without one, a run that is harmless or was approved here."""
-        outcomes = self._outcomes.get(build_call_key(call))
-        if outcomes:
-            outcome = outcomes.popleft()
+        outcome = self._find_outcome(call)
+        if outcome is not None:
+            self._answers.take_of_call("outcome", call)
             notes = (*outcome.notes, "the recorded result of the parent's call")
             return replace(outcome, at="", effect=0, call_id=call.id, notes=notes)
         is_approved = any(
@@ -405,23 +388,13 @@ class ForkChildren:
     """Runs the children of a fork.
 
     Args:
-        steps: the replayed steps of the forked conversation, shared ones included.
+        answers: what the parent answers.
         children: begins children that have no recorded answer; None where the log alone answers.
     """
 
-    def __init__(self, plan: ForkPlan, steps: Iterable[ReplayedStep], children: ChildRunner | None) -> None:
+    def __init__(self, answers: RecordedAnswers, children: ChildRunner | None) -> None:
+        self._answers = answers
         self._children = children
-        self._answers: dict[str, deque[AgentAnswering]] = defaultdict(deque)
-        open_ids = {effect.id for effect in plan.parent.snapshot.open_effects}
-        runs: dict[int, RunAgent] = {}
-        for replay_step in steps:
-            step = replay_step.step
-            runs |= {effect.id: effect for effect in step.effects if isinstance(effect, RunAgent)}
-            event = replay_step.record.decode_event()
-            if isinstance(event, AgentFinished | AgentFailed) and event.head and not step.is_late:
-                is_new = event.effect in open_ids or replay_step.record.seq > plan.event.seq
-                if is_new and event.effect in runs:
-                    self._answers[_build_key(runs[event.effect], event.item)].append(event)
 
     async def run_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.run_child`.
@@ -429,9 +402,11 @@ class ForkChildren:
         Raises:
             NoRecordedAnswer: the log alone answers, and has no answer.
         """
-        answers = self._answers.get(_build_key(task.effect, task.item))
-        if answers and not task.effect.rests:
-            return replace(answers.popleft(), at="", effect=task.effect.id, item=task.item)
+        key = build_effect_key(task.effect, task.item)
+        if self._answers.find(key) is not None and not task.effect.rests:
+            event = self._answers.take(key).event
+            assert isinstance(event, AgentAnswering), "what a child answers"
+            return replace(event, at="", effect=task.effect.id, item=task.item)
         if self._children is None:
             message = task.effect.messages[task.item]
             raise NoRecordedAnswer(f"the recorded conversation has no answer of an agent to {message!r}")
@@ -440,9 +415,3 @@ class ForkChildren:
     async def cancel_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.cancel_child`."""
         return await self._children.cancel_child(task) if self._children is not None else None
-
-
-def _build_key(effect: RunAgent, item: int) -> str:
-    """What makes two children the same: the agent, what it is told and what it knows."""
-    history = [(message.role, message.content) for message in effect.history]
-    return encode_canonical_text([effect.agent, effect.messages[item], history])

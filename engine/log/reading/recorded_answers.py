@@ -1,4 +1,4 @@
-"""The answers of a recorded conversation, found again by what asked for them.
+"""The answers of a recorded conversation, found again by what asked for them: for forks and for reruns.
 
 A model request is found by its digest, a tool call by its tool and canonical arguments, anything else by its
 name and what it needs. Equal questions get their answers in the recorded order. Nothing is derived, so the
@@ -8,7 +8,7 @@ answers of any log of this format can be used, whatever core wrote it.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -47,9 +47,15 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Number of its record."""
     event: Event
 
+    def is_about(self, call_id: str) -> bool:
+        """Whether it answers for a call of this id."""
+        if isinstance(self.event, Reviewed):
+            return self.event.verdicts[0].call_id == call_id
+        return getattr(self.event, "call_id", None) == call_id
 
-class RecordedRun:
-    """What is needed of a recorded conversation to run it again."""
+
+class RecordedAnswers:
+    """What a recorded conversation answers, and what came to it from outside."""
 
     def __init__(self) -> None:
         self.external_events: deque[RecordedAnswer] = deque()
@@ -65,6 +71,26 @@ class RecordedRun:
     def take(self, key: Key) -> RecordedAnswer:
         """The next answer, which is used up."""
         return self._answers[key].popleft()
+
+    def find_of_call(self, kind: str, call: ToolCall) -> RecordedAnswer | None:
+        """The answer about a call: that of the same id, else the next one about an equal call.
+
+        Args:
+            kind: `verdict`, `decision`, `outcome` or `refusal`.
+        """
+        answers = self._answers.get(build_call_key_of(kind, call), ())
+        return next((answer for answer in answers if answer.is_about(call.id)), next(iter(answers), None))
+
+    def take_of_call(self, kind: str, call: ToolCall) -> RecordedAnswer | None:
+        """As `find_of_call`; the answer is used up."""
+        answer = self.find_of_call(kind, call)
+        if answer is not None:
+            self._answers[build_call_key_of(kind, call)].remove(answer)
+        return answer
+
+    def has_more(self, kind: str) -> bool:
+        """Whether an answer to any question of a kind is left."""
+        return any(answers for key, answers in self._answers.items() if key[0] == kind)
 
     def was_asked(self, key: Key) -> bool:
         """Whether the recorded conversation asked this at all, answered or not."""
@@ -82,7 +108,7 @@ class RecordedRun:
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def build_effect_key(effect: Effect, snapshot: Snapshot, item: int = 0) -> Key:
+def build_effect_key(effect: Effect, item: int = 0) -> Key:
     """The key of an effect that one event answers, or of one item of a `run_agent`."""
     match effect:
         case CallModel():
@@ -90,12 +116,16 @@ def build_effect_key(effect: Effect, snapshot: Snapshot, item: int = 0) -> Key:
         case Wait():
             return ("wait", effect.state, effect.name)
         case RunAgent():
-            return _build_agent_key(effect.name, describe_ask(effect, snapshot).arguments, item)
-    return _build_work_key(effect.name, describe_ask(effect, snapshot).arguments)
+            return _build_agent_key(effect.name, describe_ask(effect, _NO_SNAPSHOT).arguments, item)
+    return _build_work_key(effect.name, describe_ask(effect, _NO_SNAPSHOT).arguments)
+
+
+_NO_SNAPSHOT = Snapshot()
+"""What an effect needs does not depend on the conversation."""
 
 
 def build_call_key_of(kind: str, call: ToolCall) -> Key:
-    """The key of a tool call: `verdict`, `decision` or `outcome`."""
+    """The key of a tool call: `verdict`, `decision`, `outcome` or `refusal`."""
     return (kind, build_call_key(call))
 
 
@@ -138,21 +168,27 @@ def _build_ask_key(ask: AskedEffect, item: int = 0, newest_message: str | None =
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def collect_recorded_run(records: Iterable[ReadRecord]) -> RecordedRun:
+def collect_recorded_answers(
+    records: Iterable[ReadRecord], may_answer: Callable[[ReadRecord, Answering], bool] | None = None
+) -> RecordedAnswers:
     """The answers and the events from outside of a conversation.
+
+    Args:
+        may_answer: whether the event of a record may answer again; None for all.
 
     Raises:
         LogDamaged: an event cannot be read.
     """
-    collector = _Collector()
+    collector = _Collector(may_answer)
     for record in records:
         collector.add_record(record)
-    return collector.run
+    return collector.answers
 
 
 class _Collector:
-    def __init__(self) -> None:
-        self.run = RecordedRun()
+    def __init__(self, may_answer: Callable[[ReadRecord, Answering], bool] | None) -> None:
+        self.answers = RecordedAnswers()
+        self._may_answer = may_answer
         self._asks: dict[int, AskedEffect] = {}
         self._calls: dict[str, ToolCall] = {}
         self._refused_ids: set[str] = set()
@@ -160,10 +196,10 @@ class _Collector:
         """Effect and item of each child that waits for the user's next message."""
         self._newest_messages: dict[tuple[int, int], str] = {}
         """What such a child was told last."""
-        self._handlers: dict[type[Event], Callable[[int, Any], None]] = {
-            Reviewed: self._add_review,
-            Decided: self._add_decision,
-            ToolFinished: self._add_outcome,
+        self._handlers: dict[type[Event], Callable[[Any], Iterator[tuple[Key, Answering]]]] = {
+            Reviewed: self._read_review,
+            Decided: self._read_decision,
+            ToolFinished: self._read_outcome,
         }
 
     def add_record(self, record: ReadRecord) -> None:
@@ -174,9 +210,12 @@ class _Collector:
             self._newest_messages |= dict.fromkeys(self._resting, event.message)
             self._resting.clear()
         if not isinstance(event, Answering):
-            self.run.external_events.append(RecordedAnswer(seq=record.seq, event=event))
+            self.answers.external_events.append(RecordedAnswer(seq=record.seq, event=event))
         else:
-            self._handlers.get(type(event), self._add_effect_answer)(record.seq, event)
+            handler = self._handlers.get(type(event), self._read_effect_answer)
+            for key, answer in list(handler(event)):
+                if self._may_answer is None or self._may_answer(record, event):
+                    self.answers.add_answer(key, record.seq, answer)
         for ask in record.asks:
             self._note_ask(ask)
 
@@ -189,43 +228,41 @@ class _Collector:
         if ask.id is not None:
             self._asks[ask.id] = ask
         self._refused_ids |= set(ask.data.get("refused") or ())
-        self.run.add_question(_build_ask_key(ask))
+        self.answers.add_question(_build_ask_key(ask))
 
-    def _add_effect_answer(self, seq: int, event: Answering) -> None:
+    def _read_effect_answer(self, event: Answering) -> Iterator[tuple[Key, Answering]]:
         ask = self._asks.get(event.effect)
         if ask is None:
             return
         item = event.item if isinstance(event, AgentAnswering) else 0
         child = (event.effect, item)
         if isinstance(event, Replied | Failed) and ask.asks_model:
-            self.run.add_answer(build_reply_key(ask.name), seq, event)
+            yield build_reply_key(ask.name), event
         key = ("wait", ask.data.get("state", ""), ask.name) if isinstance(event, Elapsed) else None
-        message = self._newest_messages.get(child)
-        self.run.add_answer(key or _build_ask_key(ask, item, message), seq, event)
+        yield key or _build_ask_key(ask, item, self._newest_messages.get(child)), event
         if isinstance(event, AgentRested):
             self._resting.add(child)
 
-    def _add_review(self, seq: int, event: Reviewed) -> None:
+    def _read_review(self, event: Reviewed) -> Iterator[tuple[Key, Answering]]:
         for verdict in event.verdicts:
             call = self._calls.get(verdict.call_id)
             if call is None:
                 continue
-            alone = replace(event, verdicts=(verdict,))
-            self.run.add_answer(build_call_key_of("verdict", call), seq, alone)
+            yield build_call_key_of("verdict", call), replace(event, verdicts=(verdict,))
             if verdict.arguments is not None:
                 self._calls[call.id] = replace(call, arguments=verdict.arguments)
 
-    def _add_decision(self, seq: int, event: Decided) -> None:
+    def _read_decision(self, event: Decided) -> Iterator[tuple[Key, Answering]]:
         call = self._calls.get(event.call_id)
         if call is None:
             return
-        self.run.add_answer(build_call_key_of("decision", call), seq, event)
+        yield build_call_key_of("decision", call), event
         if event.arguments is not None:
             self._calls[call.id] = replace(call, arguments=event.arguments)
 
-    def _add_outcome(self, seq: int, event: ToolFinished) -> None:
+    def _read_outcome(self, event: ToolFinished) -> Iterator[tuple[Key, Answering]]:
         call = self._calls.get(event.call_id)
-        # Refusals follow from the chart and the stop of a process, so they are not looked up.
-        is_refusal = event.call_id in self._refused_ids or event.outcome in ("interrupted", "skipped")
-        if call is not None and not is_refusal:
-            self.run.add_answer(build_call_key_of("outcome", call), seq, event)
+        if call is not None:
+            # Refusals follow from the chart and the stop of a process.
+            is_refusal = event.call_id in self._refused_ids or event.outcome in ("interrupted", "skipped")
+            yield build_call_key_of("refusal" if is_refusal else "outcome", call), event
