@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from toolchart.states.diagram.model import Overlay as Overlay
     from toolchart.states.diagram.model import build_diagram as build_diagram
     from toolchart.states.diagram.renderers import RENDERERS as RENDERERS
-    from toolchart.states.diagram.renderers import RendererDescriptor as RendererDescriptor
     from toolchart.states.diagram.renderers import draw as draw
-    from toolchart.states.diagram.renderers import list_text_formats as list_text_formats
 
 # Type checkers do not see this part, so a name that does not exist is an error for them.
 if not TYPE_CHECKING:
@@ -30,11 +28,6 @@ if not TYPE_CHECKING:
         globals(),
         {
             "toolchart.states.diagram.model": ("Diagram", "Overlay", "build_diagram"),
-            "toolchart.states.diagram.renderers": (
-                "RENDERERS",
-                "RendererDescriptor",
-                "draw",
-                "list_text_formats",
-            ),
+            "toolchart.states.diagram.renderers": ("RENDERERS", "draw"),
         },
     )

@@ -7,85 +7,38 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from toolchart.states.chart.document import Chart
-from toolchart.states.descriptors import (
-    Descriptor,
-    build_table,
-    find_reference_gaps,
-    find_row,
-    find_text_gaps,
-    load_reference,
-)
+from toolchart.states.descriptors import load_reference
 from toolchart.states.diagram.model import Diagram, Edge, Node, Overlay, build_diagram
-from toolchart.states.errors import SpecError, format_install
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.visible_text import make_visible
 
+Renderer = Callable[[Diagram], str | bytes]
 
-class RendererDescriptor(Descriptor, frozen=True, kw_only=True):
-    """One format of diagrams."""
-
-    summary: str = ""
-    """What the format is, in a few words."""
-    render: str = ""
-    """Reference to a function that makes text or bytes from a `Diagram`."""
-    media_type: str = ""
-    """Media type of the result: `image/svg+xml`."""
-    is_binary: bool = False
-    """Whether the result is bytes, not text."""
-    needs: str = ""
-    """Software that must be installed besides Toolchart; empty for none."""
-
-    def find_gaps(self) -> list[str]:
-        """What this row lacks, one sentence each."""
-        return [
-            *super().find_gaps(),
-            *find_text_gaps(summary=self.summary, media_type=self.media_type),
-            *find_reference_gaps("render", self.render, "the function that draws a diagram"),
-        ]
-
-    def list_references(self) -> dict[str, str]:
-        """The function that draws."""
-        return {"render": self.render}
+RENDERERS = {
+    "text": "terminal:render",
+    "ascii": "terminal:render_ascii",
+    "mermaid": "mermaid:render",
+    "dot": "dot:render",
+    "table": "markdown_table:render",
+    "yaml": "model:render_yaml",
+    "svg": "picture.svg:render",
+    "png": "picture.png:render",
+}
+"""Every format of diagrams, in the order of `toolchart draw --help`, with the function of this package that
+draws it. SVG and PNG are bytes, and need the extra `pictures`."""
 
 
-def _list_renderers() -> list[RendererDescriptor]:
-    return [
-        _describe_text("text", "boxes and arrows for a terminal", "terminal:render"),
-        _describe_text("ascii", "the same in ASCII", "terminal:render_ascii"),
-        _describe_text("mermaid", "Mermaid", "mermaid:render", "text/vnd.mermaid"),
-        _describe_text("dot", "the language of Graphviz", "dot:render", "text/vnd.graphviz"),
-        _describe_text("table", "a Markdown table", "markdown_table:render", "text/markdown"),
-        _describe_text("yaml", "the chart itself", "model:render_yaml", "application/yaml"),
-        _describe_image("svg", "an SVG image", "image/svg+xml"),
-        _describe_image("png", "a PNG image", "image/png"),
-    ]
+def find_renderer(format_name: str) -> Renderer:
+    """The function that draws in a format; its module is imported now.
 
-
-def _describe_text(
-    name: str, summary: str, function: str, media_type: str = "text/plain"
-) -> RendererDescriptor:
-    return RendererDescriptor(
-        name=name, summary=summary, render=f"toolchart.states.diagram.{function}", media_type=media_type
-    )
-
-
-def _describe_image(name: str, summary: str, media_type: str) -> RendererDescriptor:
-    return RendererDescriptor(
-        name=name,
-        summary=summary,
-        render=f"toolchart.states.diagram.picture.{name}:render",
-        media_type=media_type,
-        is_binary=True,
-        needs=f"the extra `pictures`: {format_install('pictures')}",
-    )
-
-
-RENDERERS = build_table("diagram format", _list_renderers())
-"""Every format of diagrams by its name, in the order of `toolchart draw --help`."""
-
-
-def list_text_formats() -> list[str]:
-    """Names of the formats that are text; they need no further software."""
-    return [row.name for row in RENDERERS.values() if not row.is_binary]
+    Raises:
+        SpecError: the format is unknown.
+    """
+    if format_name not in RENDERERS:
+        hint = suggest_name(format_name, RENDERERS)
+        raise SpecError(f"unknown diagram format {format_name!r}", hint=hint)
+    renderer: Renderer = load_reference(f"toolchart.states.diagram.{RENDERERS[format_name]}")
+    return renderer
 
 
 def draw(
@@ -99,14 +52,7 @@ def draw(
     Raises:
         SpecError: the format is unknown, or it needs software that is not installed.
     """
-    row = find_row(RENDERERS, "diagram format", format_name)
-    try:
-        render: Callable[[Diagram], str | bytes] = load_reference(row.render)
-    except (ImportError, AttributeError) as error:
-        needs = f"it needs {row.needs}" if row.needs else None
-        message = f"the diagram format {row.name!r} cannot be loaded: {error}"
-        raise SpecError(message, hint=needs) from error
-    result = render(unfold_agents(build_diagram(chart, overlay), agents or {}))
+    result = find_renderer(format_name)(unfold_agents(build_diagram(chart, overlay), agents or {}))
     return make_visible(result) if isinstance(result, str) else result
 
 

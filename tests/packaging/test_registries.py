@@ -25,7 +25,6 @@ from toolchart.states.descriptors import (
     find_registry,
     load_reference,
 )
-from toolchart.states.diagram import RENDERERS
 from toolchart.states.errors import SpecError
 from toolchart.states.vocabulary import get_effects, get_events, get_facts
 
@@ -36,7 +35,6 @@ TABLES: dict[str, tuple[Descriptor, ...]] = {
     "effects": tuple(get_effects().values()),
     "events": tuple(get_events().values()),
     "facts": tuple(get_facts().values()),
-    "renderers": tuple(RENDERERS.values()),
     "text formats": tuple(TEXT_FORMATS.values()),
 }
 """The rows of every table of descriptors."""
@@ -93,9 +91,8 @@ def test_all_rows_load_without_their_code() -> None:
         "importlib.metadata.distributions = watch\n"
         "from toolchart.providers.text_calls.formats import TEXT_FORMATS\n"
         "from toolchart.states.descriptors import REGISTRIES, find_registry\n"
-        "from toolchart.states.diagram import RENDERERS\n"
         "from toolchart.states.vocabulary import get_effects, get_events, get_facts\n"
-        "assert RENDERERS and TEXT_FORMATS and get_effects() and get_events() and get_facts()\n"
+        "assert TEXT_FORMATS and get_effects() and get_events() and get_facts()\n"
         "for group in REGISTRIES:\n"
         "    for row in find_registry(group).builtin_rows: find_registry(group).find(row.name)\n"
         "print(*(set(sys.modules) - before))"

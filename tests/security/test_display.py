@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from agents import make_engine, reply_with_calls
 from command_runs import RunCli
+from diagram_formats import TEXT_DIAGRAMS
 from rich.console import Console
 
 from toolchart.app.cli.chat.screen import Screen
@@ -21,7 +22,7 @@ from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.chart.loading import parse_chart
-from toolchart.states.diagram import draw, list_text_formats
+from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall
 from toolchart.states.visible_text import make_visible, make_visible_line
@@ -104,7 +105,7 @@ states:
 """
 
 
-@pytest.mark.parametrize("form", list_text_formats())
+@pytest.mark.parametrize("form", TEXT_DIAGRAMS)
 def test_every_diagram_is_clean(form: str) -> None:
     """The names and descriptions of a hostile chart are drawn as text."""
     diagram = draw(parse_chart(CHART), form)

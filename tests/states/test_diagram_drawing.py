@@ -6,9 +6,10 @@ import re
 import textwrap
 
 import pytest
+from diagram_formats import TEXT_DIAGRAMS
 
 from toolchart.states.chart.loading import make_chart, parse_chart
-from toolchart.states.diagram import Overlay, build_diagram, draw, list_text_formats
+from toolchart.states.diagram import Overlay, build_diagram, draw
 from toolchart.states.diagram.model import Edge, Node
 
 CHART = parse_chart(
@@ -102,7 +103,7 @@ def test_the_model_has_guards_and_effects_of_each_row() -> None:
 
 def test_every_format_contains_everything() -> None:
     """Every format contains all states, effects and events, nested ones included."""
-    for format_name in list_text_formats():
+    for format_name in TEXT_DIAGRAMS:
         drawing = text(format_name)
         words = ("busy", "left_done", "call_model", "answer_at_limit", "done.state.both", "cancelled")
         assert [word for word in words if word not in drawing] == [], format_name

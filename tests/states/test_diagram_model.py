@@ -6,14 +6,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from diagram_formats import TEXT_DIAGRAMS
 
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import make_chart
-from toolchart.states.descriptors import load_reference
-from toolchart.states.diagram import RENDERERS, Diagram, build_diagram, list_text_formats
+from toolchart.states.diagram import Diagram, build_diagram
 from toolchart.states.diagram.effect_kinds import classify_effect, find_effect_kind, list_badges
 from toolchart.states.diagram.model import Edge, GuardedRow, Node, can_overlap, number_rows
-from toolchart.states.diagram.renderers import unfold_agents
+from toolchart.states.diagram.renderers import find_renderer, unfold_agents
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.vocabulary import get_effects
 
@@ -172,10 +172,10 @@ def test_an_unfolded_agent_is_inside_its_state() -> None:
 def test_every_format_draws_unfolded_agents() -> None:
     """Text formats show the inner states; SVG marks their box, and ids stay unique."""
     diagram = unfold_tool_loop()
-    for name in list_text_formats():
-        drawing = load_reference(RENDERERS[name].render)(diagram)
+    for name in TEXT_DIAGRAMS:
+        drawing = find_renderer(name)(diagram)
         assert name == "yaml" or "awaiting_tools" in drawing, name
-    root = ElementTree.fromstring(load_reference(RENDERERS["svg"].render)(diagram))
+    root = ElementTree.fromstring(find_renderer("svg")(diagram))
     (box,) = [e for e in root.iter() if e.get("id") == "state-delegating"]
     assert "sub-agent" in box.get("class", "").split()
     ids = [element.get("id") for element in root.iter() if element.get("id")]

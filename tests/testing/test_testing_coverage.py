@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
+from diagram_formats import TEXT_DIAGRAMS
 from msgspec.structs import replace
 
 from toolchart.engine.log.reading.records import read_records
@@ -15,7 +16,7 @@ from toolchart.engine.log.reading.visited_path import build_overlay
 from toolchart.engine.log.stores import open_store
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import Chart, make_chart, parse_chart
-from toolchart.states.diagram import draw, list_text_formats
+from toolchart.states.diagram import draw
 from toolchart.states.errors import LogDamaged
 from toolchart.states.events import Event, Replied, Settings, TurnStarted
 from toolchart.states.machine import get_machine
@@ -179,10 +180,8 @@ def test_is_data_and_a_diagram() -> None:
     assert {(row["source"], row["row"]) for row in data["transitions"]} == {
         transition.key for transition in list_transitions(chart)
     }
-    plain = {form: draw(chart, form) for form in list_text_formats()}
-    changed_formats = {
-        form for form in list_text_formats() if draw(chart, form, coverage.overlay) != plain[form]
-    }
+    plain = {form: draw(chart, form) for form in TEXT_DIAGRAMS}
+    changed_formats = {form for form in TEXT_DIAGRAMS if draw(chart, form, coverage.overlay) != plain[form]}
     assert changed_formats >= {"text", "mermaid", "dot", "table"}
     assert coverage.overlay.current == ()
 
