@@ -14,6 +14,7 @@ from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.log.stores.record_file import RecordFile
 from toolchart.engine.log.verify import verify_conversation
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
@@ -115,7 +116,10 @@ def test_a_file_has_the_records(tmp_path: Path) -> None:
     never written over."""
     store, path = write_log("a", "b"), tmp_path / "old.jsonl"
     write_records(store, ["a", "b"], str(path))
-    assert path.read_bytes().splitlines() == [*store.read_lines("a"), *store.read_lines("b")]
+    file = RecordFile(path)
+    assert {name: list(file.read_lines(name)) for name in file.list_conversations()} == {
+        name: list(store.read_lines(name)) for name in ("a", "b")
+    }
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(SpecError, match=r"old\.jsonl is there already"):
         write_records(store, ["a"], str(path))
