@@ -422,5 +422,5 @@ HIDDEN_ROWS = (
 @pytest.mark.slow
 def test_the_tracer_notices_a_row_that_hides(tmp_path: Path) -> None:
     """Where one row says nothing of what it starts, the tracer finds it: each row that is hidden."""
-    findings = run_traced(tmp_path, 2, 1000, 20, *HIDDEN_ROWS)["findings"]
+    findings = run_traced(tmp_path, 2, 1000, 30, *HIDDEN_ROWS)["findings"]
     assert [row for row in HIDDEN_ROWS if not findings[row]] == []
