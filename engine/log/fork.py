@@ -8,7 +8,7 @@ at the start of a turn runs the whole turn again, and a fork before a tool's res
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -108,6 +108,25 @@ def plan_fork(store: Store, parent: str, name: str, at: int | None, changes: For
         for call_id, result in changes.results.items()
     )
     return ForkPlan(parent=loaded_conversation, event=event, replacements=replacements)
+
+
+def has_lost_parent(store: Store, plan: ForkPlan) -> bool:
+    """Whether the parent was deleted after a fork of it was planned.
+
+    Asked after record 0 of the fork is durable and before anything is performed: whoever deleted the parent
+    could not see the fork before.
+    """
+    return store.read_last_line(plan.event.parent) is None
+
+
+def delete_orphan(store: Store, plan: ForkPlan, name: str) -> NoReturn:
+    """Delete a fork that has just begun without its parent.
+
+    Raises:
+        SpecError: always; nothing of the fork was kept.
+    """
+    store.delete(name)
+    raise SpecError(f"conversation {plan.event.parent!r} was deleted while it was forked; nothing was kept")
 
 
 def _refuse_shared_child(snapshot: Snapshot, parent: str) -> None:

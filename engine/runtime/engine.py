@@ -535,7 +535,7 @@ class Engine:
         Raises:
             SpecError: the fork is not possible; nothing was written.
         """
-        from toolchart.engine.log.fork import ForkChanges, plan_fork
+        from toolchart.engine.log.fork import ForkChanges, delete_orphan, has_lost_parent, plan_fork
         from toolchart.engine.runtime.forks import build_fork_result, fork_from_log
 
         if from_log:
@@ -548,9 +548,12 @@ class Engine:
         self._open_turns.adapt_fork(driver, plan, run_tools=run_tools)
         async with self._ownership.work_on(name) as hold:
             await driver.commit()
-            snapshot = await driver.run_turn(*plan.replacements)
-            if snapshot.settings is not None:  # else the parent had no turn there yet
+            is_orphan = has_lost_parent(self.store, plan)
+            snapshot = driver.snapshot if is_orphan else await driver.run_turn(*plan.replacements)
+            if not is_orphan and snapshot.settings is not None:  # else the parent had no turn there yet
                 hold.note(self._open_turns.build_result(snapshot, name))
+        if is_orphan:
+            delete_orphan(self.store, plan, name)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
 
     def fork(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions
-from toolchart.engine.log.fork import ForkChanges, ForkPlan, plan_fork
+from toolchart.engine.log.fork import ForkChanges, ForkPlan, delete_orphan, has_lost_parent, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.reading.recorded_answers import (
     Key,
@@ -254,6 +254,8 @@ async def fork_from_log(
         tools, sources = plan.parent.versions.tools, plan.parent.versions.sources
         driver.apply_event(Continued(versions=replace(versions, tools=tools, sources=sources)))
     await driver.commit()
+    if has_lost_parent(store, plan):
+        delete_orphan(store, plan, name)
     missing_answer = None
     first_steps = driver.snapshot.steps
     try:
