@@ -307,7 +307,7 @@ def _read_csv(text: str, source: str) -> Iterator[tuple[int, Any]]:
         raise SpecError(f"not CSV: {error}", file=source, line=reader.line_num) from None
 
 
-def _make_input(row: Any, source: str, number: int, known: Mapping[str, int]) -> BatchInput:
+def _make_input(row: Any, source: str, number: int, key_counts: Mapping[str, int]) -> BatchInput:
     if isinstance(row, str):
         row = {"message": row}
     if not isinstance(row, Mapping):
@@ -319,9 +319,9 @@ def _make_input(row: Any, source: str, number: int, known: Mapping[str, int]) ->
     own_key = _find_field(row, KEY_FIELDS)
     key, problem = str(own_key), ""
     if own_key in (None, ""):
-        key = _make_key(row, known)
+        key = _make_key(row, key_counts)
     elif not _is_unicode(key):
-        key, problem = _make_key(row, known), f"{key!r} cannot be a key: it has half of a surrogate pair"
+        key, problem = _make_key(row, key_counts), f"{key!r} cannot be a key: it has half of a surrogate pair"
     if not key.isprintable() or "/" in key:
         raise SpecError(f"{key!r} cannot be a key", file=source, line=number, hint="use letters and digits")
     variables = row.get("variables")
@@ -353,11 +353,11 @@ def _find_field(row: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((row[name] for name in names if name in row), None)
 
 
-def _make_key(row: Mapping[str, Any], known: Mapping[str, int]) -> str:
+def _make_key(row: Mapping[str, Any], key_counts: Mapping[str, int]) -> str:
     """A key made of the content; the second input with the same content gets another one."""
     digest = hashlib.sha256(encode_canonical(dict(row))).hexdigest()[:12]
     key, count = digest, 1
-    while key in known:
+    while key in key_counts:
         count += 1
         key = f"{digest}-{count}"
     return key

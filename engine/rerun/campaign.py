@@ -262,8 +262,8 @@ def _find_obstacle(records: Sequence[ReadRecord]) -> str:
 async def _run_again(records: Sequence[ReadRecord], name: str, plan: RerunPlan) -> RerunRecords:
     planner = TurnPlanner(plan.agent.spec, plan.agent.tools, plan.changes.variables) if plan.agent else None
 
-    def adapt_turn(turn: TurnStarted, configured: Configured) -> TurnStarted:
-        return change_turn(planner.adapt(turn, configured) if planner is not None else turn, plan.changes)
+    def adapt_turn(turn: TurnStarted, configuration: Configured) -> TurnStarted:
+        return change_turn(planner.adapt(turn, configuration) if planner is not None else turn, plan.changes)
 
     conversation_run = ConversationRerun(
         name,
@@ -282,10 +282,12 @@ def _build_configurator(
     """What a recorded configuration becomes: the agent's, once; or the recorded one with the changes."""
     agent = plan.agent
     if agent is None:
-        return lambda recorded: change_configuration(recorded, plan.changes, compile_recorded_chart(recorded))
+        return lambda configuration: change_configuration(
+            configuration, plan.changes, compile_recorded_chart(configuration)
+        )
     is_first = True
 
-    def configure(recorded: Configured) -> tuple[Configured, Machine] | None:
+    def configure(configuration: Configured) -> tuple[Configured, Machine] | None:
         nonlocal is_first
         if not is_first:
             return None
@@ -293,7 +295,9 @@ def _build_configurator(
         # The texts of a conversation stay, whatever this release would write.
         current = agent.conversations.build_configured_event(name)
         tools = change_definitions(current.tools, plan.changes)
-        return replace(current, at=recorded.at, tools=tools, texts=recorded.texts), get_machine(agent.chart)
+        return replace(current, at=configuration.at, tools=tools, texts=configuration.texts), get_machine(
+            agent.chart
+        )
 
     return configure
 

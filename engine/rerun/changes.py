@@ -151,7 +151,7 @@ def change_tools(tools: ToolManager, changes: RerunChanges) -> None:
         tools.replace_tool(replace(tool, definition=replace(tool.definition, **fields)))
 
 
-def load_changed_chart(changes: RerunChanges, recorded: Configured) -> Chart | None:
+def load_changed_chart(changes: RerunChanges, configuration: Configured) -> Chart | None:
     """The chart that replaces the recorded one; None where it stays.
 
     Raises:
@@ -160,26 +160,26 @@ def load_changed_chart(changes: RerunChanges, recorded: Configured) -> Chart | N
     if changes.chart is None:
         return None
     chart = load_chart(changes.chart)
-    if not chart.effects and not recorded.effects:
+    if not chart.effects and not configuration.effects:
         return chart
-    return load_chart(changes.chart, effects=lambda own: {**recorded.effects, **own})
+    return load_chart(changes.chart, effects=lambda own: {**configuration.effects, **own})
 
 
 def change_configuration(
-    recorded: Configured, changes: RerunChanges, machine: Machine
+    configuration: Configured, changes: RerunChanges, machine: Machine
 ) -> tuple[Configured, Machine]:
     """A recorded configuration with the changes, under this release, and the machine of its chart.
 
     Args:
         machine: that of the recorded chart.
     """
-    chart = load_changed_chart(changes, recorded)
-    tools = change_definitions(recorded.tools, changes)
+    chart = load_changed_chart(changes, configuration)
+    tools = change_definitions(configuration.tools, changes)
     event = replace(
-        recorded,
+        configuration,
         tools=tools,
         parent=None,
-        versions=replace(build_versions(tools, {}), sources=recorded.versions.sources),
+        versions=replace(build_versions(tools, {}), sources=configuration.versions.sources),
     )
     if chart is None:
         return event, machine
@@ -189,24 +189,22 @@ def change_configuration(
 # -- the turns -------------------------------------------------------------------------------------
 
 
-def change_turn(recorded: TurnStarted, changes: RerunChanges) -> TurnStarted:
+def change_turn(turn: TurnStarted, changes: RerunChanges) -> TurnStarted:
     """A recorded turn with the changes of settings and prompt.
 
     Raises:
         SettingsWidened: a change gives a turn more than its handler has.
         SpecError: a setting cannot have that value.
     """
-    settings = recorded.settings
+    settings = turn.settings
     narrow = changes.narrow
     if narrow is not None:
-        settings = change_within_bound(
-            settings, changes.settings, lambda value: narrow(value, recorded.handler)
-        )
+        settings = change_within_bound(settings, changes.settings, lambda value: narrow(value, turn.handler))
     else:
         for name, value in changes.settings.items():
             settings = replace_setting(settings, name, value)
-    system = recorded.system if changes.system is None else changes.system
-    return replace(recorded, settings=settings, system=system)
+    system = turn.system if changes.system is None else changes.system
+    return replace(turn, settings=settings, system=system)
 
 
 class TurnPlanner:
@@ -220,49 +218,49 @@ class TurnPlanner:
         self._spec, self._tools, self._variables = spec, tools, variables
         self._recorded_specs: dict[int, tuple[Configured, AgentSpec]] = {}
 
-    def adapt(self, recorded: TurnStarted, configured: Configured) -> TurnStarted:
+    def adapt(self, turn: TurnStarted, configuration: Configured) -> TurnStarted:
         """The turn as the new spec plans it.
 
         Raises:
             SpecError: the new spec cannot plan it.
         """
-        if configured.spec == self._spec.to_public_dict():
-            return recorded
-        values = {**recorded.variables, **self._variables, "user_message": recorded.message}
-        old_spec = self._load_recorded_spec(configured)
-        new_handler = select_handler(self._spec, values, _find_handler_name(recorded, self._spec))
+        if configuration.spec == self._spec.to_public_dict():
+            return turn
+        values = {**turn.variables, **self._variables, "user_message": turn.message}
+        old_spec = self._load_recorded_spec(configuration)
+        new_handler = select_handler(self._spec, values, _find_handler_name(turn, self._spec))
         new = plan_turn(self._spec, new_handler, values, self._tools.names(), aliases=self._tools.aliases)
-        names = tuple(tool.name for tool in configured.tools)
-        old = _plan_recorded_turn(old_spec, recorded, values, names)
+        names = tuple(tool.name for tool in configuration.tools)
+        old = _plan_recorded_turn(old_spec, turn, values, names)
         if old is None:
-            return replace(recorded, settings=new.settings, system=new.system)
+            return replace(turn, settings=new.settings, system=new.system)
         old_plan, old_prompt = old
         changed_fields = {
             name: getattr(new.settings, name)
             for name in _TURN_FIELDS
             if getattr(new.settings, name) != getattr(old_plan.settings, name)
         }
-        system = recorded.system if new_handler.prompt == old_prompt else new.system
-        return replace(recorded, settings=replace(recorded.settings, **changed_fields), system=system)
+        system = turn.system if new_handler.prompt == old_prompt else new.system
+        return replace(turn, settings=replace(turn.settings, **changed_fields), system=system)
 
-    def _load_recorded_spec(self, configured: Configured) -> AgentSpec:
-        entry = self._recorded_specs.get(id(configured))
+    def _load_recorded_spec(self, configuration: Configured) -> AgentSpec:
+        entry = self._recorded_specs.get(id(configuration))
         if entry is None:
-            entry = self._recorded_specs[id(configured)] = (configured, load_spec(configured.spec))
+            entry = self._recorded_specs[id(configuration)] = (configuration, load_spec(configuration.spec))
         return entry[1]
 
 
-def _find_handler_name(recorded: TurnStarted, spec: AgentSpec) -> str | None:
+def _find_handler_name(turn: TurnStarted, spec: AgentSpec) -> str | None:
     """The recorded handler, where the spec still has one of that name."""
-    return recorded.handler if recorded.handler in [row.name for row in spec.responses] else None
+    return turn.handler if turn.handler in [row.name for row in spec.responses] else None
 
 
 def _plan_recorded_turn(
-    spec: AgentSpec, recorded: TurnStarted, values: Mapping[str, Any], tools: tuple[str, ...]
+    spec: AgentSpec, turn: TurnStarted, values: Mapping[str, Any], tools: tuple[str, ...]
 ) -> tuple[TurnPlan, str | None] | None:
     """What the recorded spec plans now, and its prompt; None where it cannot be said any more."""
     try:
-        handler = select_handler(spec, values, _find_handler_name(recorded, spec))
+        handler = select_handler(spec, values, _find_handler_name(turn, spec))
         return plan_turn(spec, handler, values, tools), handler.prompt
     except SpecError:
         return None

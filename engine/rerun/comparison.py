@@ -61,20 +61,23 @@ def find_run_difference(
     recorded: Iterable[ReadRecord], rerun: Iterable[ReadRecord]
 ) -> FirstDifference | None:
     """The first difference of two runs of a conversation; None where there is none."""
-    for left, right in zip_longest(_list_steps(recorded), _list_steps(rerun)):
-        left_value, right_value = left[1] if left else None, right[1] if right else None
-        if left_value == right_value:
+    for recorded_step, new_step in zip_longest(_list_steps(recorded), _list_steps(rerun)):
+        recorded_data, new_data = (
+            recorded_step[1] if recorded_step else None,
+            new_step[1] if new_step else None,
+        )
+        if recorded_data == new_data:
             continue
-        pointer, expected, actual = find_first_difference("", left_value, right_value)
-        step = left or right
+        pointer, recorded_value, new_value = find_first_difference("", recorded_data, new_data)
+        step = recorded_step or new_step
         assert step is not None, "one of them has a step"
         return FirstDifference(
-            recorded_seq=left[0].seq if left else None,
-            rerun_seq=right[0].seq if right else None,
+            recorded_seq=recorded_step[0].seq if recorded_step else None,
+            rerun_seq=new_step[0].seq if new_step else None,
             event=step[0].event_type,
             pointer=pointer,
-            recorded=expected if left else None,
-            rerun=actual if right else None,
+            recorded=recorded_value if recorded_step else None,
+            rerun=new_value if new_step else None,
         )
     return None
 

@@ -81,8 +81,8 @@ async def judge_state(recorded: RunView, rerun: RunView, first: FirstDifference 
 
 async def judge_calls(recorded: RunView, rerun: RunView, first: FirstDifference | None) -> Judgement:
     """Pass where the same tools are called with the same arguments, in the same order."""
-    left, right = ([_describe_call(call) for call in run.calls] for run in (recorded, rerun))
-    reason = "" if left == right else f"{left} became {right}"
+    recorded_calls, new_calls = ([_describe_call(call) for call in run.calls] for run in (recorded, rerun))
+    reason = "" if recorded_calls == new_calls else f"{recorded_calls} became {new_calls}"
     return Judgement(judge="calls", passed=not reason, reason=reason)
 
 

@@ -274,8 +274,8 @@ class Agent:
         agent = self._get_context_agent(is_first=not earlier_messages)
         name = name_context(conversation)
         if self.spec.topic and "currentTopic" in (self.spec.topic.prompt or ""):
-            found = agent.conversations.read_results(name).get("topic", {})
-            variables = {"current_topic": found.get("topic_summary"), **variables}
+            topic_results = agent.conversations.read_results(name).get("topic", {})
+            variables = {"current_topic": topic_results.get("topic_summary"), **variables}
         values = build_search_variables(message, variables, earlier_messages)
         turn_started = await agent.build_turn_started(agent.spec.responses[0], values)
         self._log.cover_child(name, conversation)

@@ -272,16 +272,16 @@ class _HostWork:
         notes = (call.note(key, number, job) for call in calls if call.is_waiting)
         waiting = [call for call in calls if call.is_waiting]
         noted = await asyncio.gather(*notes, return_exceptions=True)
-        left = []
+        waiting_calls = []
         for call, is_noted in zip(waiting, noted, strict=True):
             if isinstance(is_noted, BaseException):
                 call.fail(is_noted)
             elif is_noted and call.is_waiting:
                 call.jobs += bool(job)
-                left.append(call)
+                waiting_calls.append(call)
         if job:  # a turn may have gone on meanwhile: what its call uses is recorded all the same
-            left += [call for call in calls if call not in left and call.answer.cancelled()]
-        return left
+            waiting_calls += [call for call in calls if call not in waiting_calls and call.answer.cancelled()]
+        return waiting_calls
 
     # -- following -------------------------------------------------------------------------------
 
@@ -317,14 +317,14 @@ class _HostWork:
             self._known_jobs.add(job.id)
             await self._rejoin_job(calls)
             return
-        left = [call for call in open_calls.values() if call.is_waiting]
-        for call in left:
+        waiting_calls = [call for call in open_calls.values() if call.is_waiting]
+        for call in waiting_calls:
             if call.jobs >= MAX_JOBS:
                 message = (
                     f"{call.jobs} batch jobs ended without an answer to the call, the last one is {job.id}"
                 )
                 call.fail(ProviderError(kind="timeout", message=message, retryable=True))
-        self._ask_again(left)
+        self._ask_again(waiting_calls)
 
 
 async def _give_answer(call: WaitingCall, answer: BatchAnswer) -> None:

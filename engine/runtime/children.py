@@ -80,34 +80,38 @@ class ChildConversations:
     async def run_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.run_child`."""
         self._log.cover_child(task.conversation, task.parent)
-        loaded = load_conversation(self._store, task.conversation)
+        loaded_conversation = load_conversation(self._store, task.conversation)
         link = self._build_link(task)
-        if loaded is not None and not is_child_of(loaded, task.conversation, link):
+        if loaded_conversation is not None and not is_child_of(loaded_conversation, task.conversation, link):
             text = f"conversation {task.conversation!r} is not of this effect"
             return build_failure(task, self._clock.now(), "bad_request", text)
         turn = task.effect.rests.count(task.item) + 1
-        if loaded is None or loaded.snapshot.turn < turn:
-            if loaded is not None and loaded.snapshot.turn:
-                ended = await self._fire_overdue_timers(task, loaded)
+        if loaded_conversation is None or loaded_conversation.snapshot.turn < turn:
+            if loaded_conversation is not None and loaded_conversation.snapshot.turn:
+                ended = await self._fire_overdue_timers(task, loaded_conversation)
                 if ended is not None:
                     return ended
             return await self._start_turn(task, link)
-        if loaded.snapshot.is_over:
-            return build_answer(task, loaded.snapshot, loaded.head, self._clock.now())
-        return await self._resume_turn(task, loaded)
+        if loaded_conversation.snapshot.is_over:
+            return build_answer(
+                task, loaded_conversation.snapshot, loaded_conversation.head, self._clock.now()
+            )
+        return await self._resume_turn(task, loaded_conversation)
 
     async def cancel_child(self, task: ChildTask) -> AgentAnswering | None:
         """See `ChildRunner.cancel_child`."""
         self._log.cover_child(task.conversation, task.parent)
-        loaded = load_conversation(self._store, task.conversation)
-        if loaded is None or not is_child_of(loaded, task.conversation, self._build_link(task)):
+        loaded_conversation = load_conversation(self._store, task.conversation)
+        if loaded_conversation is None or not is_child_of(
+            loaded_conversation, task.conversation, self._build_link(task)
+        ):
             return None
-        snapshot, head, now = loaded.snapshot, loaded.head, self._clock.now()
+        snapshot, head, now = loaded_conversation.snapshot, loaded_conversation.head, self._clock.now()
         is_counted = task.item in task.effect.resting
         if snapshot.has_ended:
             answer = build_answer(task, snapshot, head, now)
         else:
-            driver = self._get_conversations().build_canceller(task.conversation, loaded)
+            driver = self._get_conversations().build_canceller(task.conversation, loaded_conversation)
             driver.dependencies = self._adapt_dependencies(driver, task)
             with self._log:
                 await driver.record_cancellation("the parent conversation does not need it any more")
@@ -120,30 +124,30 @@ class ChildConversations:
         return ParentLink(conversation=task.parent, effect=task.effect.id, item=task.item, head=head)
 
     async def _fire_overdue_timers(
-        self, task: ChildTask, loaded: ReplayedConversation
+        self, task: ChildTask, loaded_conversation: ReplayedConversation
     ) -> AgentAnswering | None:
         """Let the timers of a resting child run out whose time came before the user's message.
 
         Returns:
             What the parent is told where the child has ended by that: the message is not for it any more.
         """
-        before = loaded.snapshot.usage
-        if loaded.snapshot.awaits_user:
+        before = loaded_conversation.snapshot.usage
+        if loaded_conversation.snapshot.awaits_user:
             try:
                 agent = self._get_agent(task.effect.agent)
             except SpecError:  # the start of the turn reports it
                 return None
-            if not agent.conversations.has_work(loaded.snapshot, task.conversation):
+            if not agent.conversations.has_work(loaded_conversation.snapshot, task.conversation):
                 return None
-            driver = agent.conversations.resume_driver(task.conversation, loaded)
+            driver = agent.conversations.resume_driver(task.conversation, loaded_conversation)
             driver.apply_event(Resumed())
             driver.fire_overdue_timers()
             await self._run_turn(agent, task, driver)
-            loaded = load_conversation(self._store, task.conversation) or loaded
-        if not loaded.snapshot.has_ended:
+            loaded_conversation = load_conversation(self._store, task.conversation) or loaded_conversation
+        if not loaded_conversation.snapshot.has_ended:
             return None
-        answer = build_answer(task, loaded.snapshot, loaded.head, self._clock.now())
-        usage = subtract_usage(loaded.snapshot.usage, before)
+        answer = build_answer(task, loaded_conversation.snapshot, loaded_conversation.head, self._clock.now())
+        usage = subtract_usage(loaded_conversation.snapshot.usage, before)
         return replace(answer, usage=usage) if answer is not None else None
 
     async def _start_turn(self, task: ChildTask, link: ParentLink) -> AgentAnswering | None:
@@ -167,25 +171,33 @@ class ChildConversations:
         limits = narrow_limits(settings.limits, effect.limits)
         return replace(started, settings=replace(settings, limits=limits))
 
-    async def _resume_turn(self, task: ChildTask, loaded: ReplayedConversation) -> AgentAnswering | None:
+    async def _resume_turn(
+        self, task: ChildTask, loaded_conversation: ReplayedConversation
+    ) -> AgentAnswering | None:
         """Go on with the open turn of a child."""
         try:
             agent = self._get_agent(task.effect.agent)
         except SpecError as error:
-            return build_failure(task, self._clock.now(), "bad_request", str(error), loaded.head)
+            return build_failure(task, self._clock.now(), "bad_request", str(error), loaded_conversation.head)
         # An answer for a child of this one goes through it, too.
         has_answer = any(f"{name}.".startswith(f"{task.conversation}.") for name in self._answers)
-        if not has_answer and not agent.conversations.has_work(loaded.snapshot, task.conversation):
+        if not has_answer and not agent.conversations.has_work(
+            loaded_conversation.snapshot, task.conversation
+        ):
             return None
         answer, entry = self._answers.pop(task.conversation, (None, ""))
         if answer is not None and not answer.effect:
-            effect = find_answered_effect(loaded.snapshot, answer)
+            effect = find_answered_effect(loaded_conversation.snapshot, answer)
             answer = replace(answer, effect=effect.id if effect is not None else 0)
-        driver = agent.conversations.resume_driver(task.conversation, loaded)
+        driver = agent.conversations.resume_driver(task.conversation, loaded_conversation)
         if entry:
             driver.add_taken_entry(entry)
         driver.apply_event(
-            Resumed(repeatable=find_repeatable_calls(loaded.snapshot, agent.tools, loaded.versions))
+            Resumed(
+                repeatable=find_repeatable_calls(
+                    loaded_conversation.snapshot, agent.tools, loaded_conversation.versions
+                )
+            )
         )
         driver.fire_overdue_timers()
         return await self._run_turn(agent, task, driver, *([answer] if answer is not None else []))
@@ -229,10 +241,10 @@ class ChildConversations:
         )
 
 
-def is_child_of(loaded: ReplayedConversation, conversation: str, link: ParentLink) -> bool:
+def is_child_of(loaded_conversation: ReplayedConversation, conversation: str, link: ParentLink) -> bool:
     """Whether a conversation was begun for an effect and item."""
-    configured = loaded.configured
-    return configured.conversation == conversation and configured.parent == link
+    configuration = loaded_conversation.configured
+    return configuration.conversation == conversation and configuration.parent == link
 
 
 def subtract_usage(usage: Usage, counted: Usage) -> Usage:

@@ -230,7 +230,7 @@ class Conversations:
             self._resting.keep(name, driver)
 
     async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
-        """Run a turn; while it runs, `get_running_driver` finds its driver.
+        """Run a turn; while it runs, `find_running_driver` finds its driver.
 
         Raises:
             SpecError: a turn of the conversation runs already.
@@ -242,17 +242,6 @@ class Conversations:
             return await driver.run_turn(*events)
         finally:
             del self._running_drivers[name]
-
-    def get_running_driver(self, name: str) -> Driver:
-        """The driver of a turn that runs now.
-
-        Raises:
-            SpecError: no turn of this conversation runs here.
-        """
-        driver = self.find_running_driver(name)
-        if driver is None:
-            raise SpecError(f"no turn of conversation {name!r} runs in this engine")
-        return driver
 
     def find_running_driver(self, name: str) -> Driver | None:
         """The driver of a turn that runs now; None where none does."""
@@ -288,10 +277,10 @@ class Conversations:
         have, and that it has others is not recorded.
         """
         journal = self._open_journal(name, loaded_conversation)
-        snapshot, recorded = loaded_conversation.snapshot, loaded_conversation.versions
+        snapshot, recorded_versions = loaded_conversation.snapshot, loaded_conversation.versions
         driver = self._build_driver(name, None, snapshot, journal, loaded_conversation.machine)
-        versions = replace(self._versions, tools=recorded.tools, sources=recorded.sources)
-        if versions != recorded:
+        versions = replace(self._versions, tools=recorded_versions.tools, sources=recorded_versions.sources)
+        if versions != recorded_versions:
             driver.apply_event(Continued(versions=versions))
         return driver
 
@@ -349,9 +338,9 @@ class Conversations:
     def _begin_conversation(self, name: str, parent: ParentLink | None, heading: Heading) -> Driver:
         """The driver of a new conversation, with its `configured` event applied."""
         driver = self._build_driver(name, None, Snapshot(), Journal(self._log, name), self._machine)
-        configured = self.build_configured_event(name)
+        configuration = self.build_configured_event(name)
         tags = dict(heading.tags)
-        driver.apply_event(replace(configured, parent=parent, owner=heading.owner, tags=tags))
+        driver.apply_event(replace(configuration, parent=parent, owner=heading.owner, tags=tags))
         return driver
 
     def _continue_conversation(

@@ -256,35 +256,39 @@ class Engine:
         if heading is not None:
             require_heading(self.store, name, heading)
         if not is_first:
-            kept = await self._open_turns.say_to_busy_turn(name, message, options)
-            if kept is not None:
-                return kept
+            open_turn_result = await self._open_turns.say_to_busy_turn(name, message, options)
+            if open_turn_result is not None:
+                return open_turn_result
         hooks, conversations, driver = build_hooks(options), self._conversations, None
         try:
             async with self._ownership.work_on(name) as hold:
                 result: TurnResult | None = None
-                loaded = None if is_first else conversations.load_unless_kept(name)
+                loaded_conversation = None if is_first else conversations.load_unless_kept(name)
                 if is_first:
                     self._open_turns.check_first(name)
                 elif heading is not None:
                     require_heading(self.store, name, heading)  # it may have begun meanwhile
-                if loaded is not None and not loaded.snapshot.is_over:
-                    result = await self._open_turns.say_to_open_turn(name, loaded, message, options)
-                    loaded = None  # the log has gone on
+                if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
+                    result = await self._open_turns.say_to_open_turn(
+                        name, loaded_conversation, message, options
+                    )
+                    loaded_conversation = None  # the log has gone on
                 if result is None:
                     started = await self._agent.plan_turn(name, message, options, hooks.answer_form)
                     driver = await conversations.prepare_driver(
-                        name, started.settings.service, loaded, heading or NO_HEADING
+                        name, started.settings.service, loaded_conversation, heading or NO_HEADING
                     )
                     driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
                     snapshot = await conversations.run_driver(name, driver, started)
                     result = self._open_turns.build_result(snapshot, name, hooks)
                 hold.note(result)
         except LeaseHeld:
-            kept = None if is_first else await self._open_turns.say_elsewhere(name, message, options)
-            if kept is None:
+            open_turn_result = (
+                None if is_first else await self._open_turns.say_elsewhere(name, message, options)
+            )
+            if open_turn_result is None:
                 raise
-            return kept
+            return open_turn_result
         if driver is not None and hold.result is result:
             # Else, and after an error, the next turn reads the log again.
             conversations.cache_driver(name, driver)

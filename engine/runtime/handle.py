@@ -87,8 +87,8 @@ class Conversation:
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
         """Run a turn and yield what happens; as `Engine.stream`."""
         self._require_own_id(options.get("conversation"))
-        named: StreamOptions = {**options, "conversation": self.id}
-        return self._watch(self._engine.stream(message, **named))
+        own_options: StreamOptions = {**options, "conversation": self.id}
+        return self._watch(self._engine.stream(message, **own_options))
 
     async def asay(self, message: str) -> None:
         """Send a message to the turn that runs now; as `Engine.asay`."""
@@ -271,8 +271,8 @@ class Conversation:
         if call_id is None:
             waiting = [pending.id for pending in self.pending_approvals]
             if len(waiting) != 1:
-                known = f"these wait: {', '.join(waiting)}" if waiting else "none is known to wait here"
-                raise SpecError("name the call that is decided", hint=known)
+                hint = f"these wait: {', '.join(waiting)}" if waiting else "none is known to wait here"
+                raise SpecError("name the call that is decided", hint=hint)
             call_id = waiting[0]
         new_arguments = None if arguments is None else dict(arguments)
         return Decided(call_id=call_id, approved=approved, reason=reason, by=by, arguments=new_arguments)

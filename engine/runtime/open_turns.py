@@ -108,10 +108,12 @@ class OpenTurns:
                 return
         root = find_root(self._store, conversation)
         async with self.ownership.work_on(root, is_brief=True) as hold:
-            loaded = self._load_conversation(conversation)
+            loaded_conversation = self._load_conversation(conversation)
             # Where the call is open again, for instance in the hands of another worker, it gets its answer.
-            if event.effect not in [effect.id for effect in loaded.snapshot.open_effects]:
-                await self._agent.conversations.build_canceller(conversation, loaded).record_event(event)
+            if event.effect not in [effect.id for effect in loaded_conversation.snapshot.open_effects]:
+                await self._agent.conversations.build_canceller(
+                    conversation, loaded_conversation
+                ).record_event(event)
             hold.note(self.build_result(self._load_conversation(root).snapshot, root))
 
     async def resume(
@@ -157,8 +159,8 @@ class OpenTurns:
             await asyncio.sleep(_LOOK_S)  # the review is about to say whether the call waits
         waiting = [driver for driver in drivers if waits_for_decision(decision.call_id, driver.snapshot)]
         if not waiting:
-            loaded = self._load_conversation(conversation)
-            name, snapshot = self._find_decided(conversation, loaded.snapshot, decision)
+            loaded_conversation = self._load_conversation(conversation)
+            name, snapshot = self._find_decided(conversation, loaded_conversation.snapshot, decision)
             if name not in [driver.conversation for driver in (*drivers, *others)]:
                 desk = self._find_agent(name).decisions
                 await self._post(name, desk.complete_decision(decision, name, snapshot), name)
@@ -173,7 +175,7 @@ class OpenTurns:
     async def keep_message(
         self,
         conversation: str,
-        loaded: ReplayedConversation,
+        loaded_conversation: ReplayedConversation,
         event: UserSaid,
         hooks: TurnHooks = NO_HOOKS,
         entry: str = "",
@@ -193,22 +195,24 @@ class OpenTurns:
         Raises:
             SpecError: the conversation is a child.
         """
-        refuse_child(loaded.configured, conversation)
+        refuse_child(loaded_conversation.configured, conversation)
         conversations = self._agent.conversations
         # Who takes an entry of the inbox gives the conversation back: somebody else goes on with its work.
-        is_left = not entry and self._describe_wait(conversation, loaded.snapshot) is None
-        if is_left and conversations.resume_driver(conversation, loaded).can_interrupt():
+        is_left = not entry and self._describe_wait(conversation, loaded_conversation.snapshot) is None
+        if is_left and conversations.resume_driver(conversation, loaded_conversation).can_interrupt():
             is_left = False
-        if is_left or self._has_overdue_timer(conversation, loaded.snapshot):
-            await self.go_on(conversation, loaded, None, hooks)
-            loaded = self._load_conversation(conversation)
-            if loaded.snapshot.is_over:
+        if is_left or self._has_overdue_timer(conversation, loaded_conversation.snapshot):
+            await self.go_on(conversation, loaded_conversation, None, hooks)
+            loaded_conversation = self._load_conversation(conversation)
+            if loaded_conversation.snapshot.is_over:
                 return None
-        wait = self._describe_wait(conversation, loaded.snapshot)
-        driver = conversations.resume_driver(conversation, loaded)
+        wait = self._describe_wait(conversation, loaded_conversation.snapshot)
+        driver = conversations.resume_driver(conversation, loaded_conversation)
         driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
         if driver.can_interrupt():
-            repeatable = find_repeatable_calls(loaded.snapshot, self._agent.tools, loaded.versions)
+            repeatable = find_repeatable_calls(
+                loaded_conversation.snapshot, self._agent.tools, loaded_conversation.versions
+            )
             driver.apply_event(Resumed(repeatable=repeatable))
         if entry:
             driver.add_taken_entry(entry)
@@ -230,12 +234,12 @@ class OpenTurns:
         has_moved = False
         for task in list_handoffs(driver.snapshot, driver.conversation):
             name = task.conversation
-            loaded = load_conversation(self._store, name)
-            if loaded is None or loaded.snapshot.is_over:
+            loaded_conversation = load_conversation(self._store, name)
+            if loaded_conversation is None or loaded_conversation.snapshot.is_over:
                 continue
             self._log.cover_child(name, driver.conversation)
             child = agent.get_child(task.effect.agent)
-            child_driver = child.conversations.resume_driver(name, loaded)
+            child_driver = child.conversations.resume_driver(name, loaded_conversation)
             said = await child_driver.record_event(event)
             has_moved |= bool(said.effects or said.cancels)
             has_moved |= await self._say_to_resting_children(child, child_driver, event)
@@ -285,13 +289,16 @@ class OpenTurns:
         """
         self._load_turn(conversation)
         async with self.ownership.work_on(conversation) as hold:
-            loaded, kept = self._agent.conversations.find_open_turn(conversation), None
-            if loaded is not None:
-                kept = await self.keep_message(conversation, loaded, event)
-            hold.note(kept or await self._begin_next_turn(conversation, event))
+            loaded_conversation, open_turn_result = (
+                self._agent.conversations.find_open_turn(conversation),
+                None,
+            )
+            if loaded_conversation is not None:
+                open_turn_result = await self.keep_message(conversation, loaded_conversation, event)
+            hold.note(open_turn_result or await self._begin_next_turn(conversation, event))
 
     async def say_to_open_turn(
-        self, conversation: str, loaded: ReplayedConversation, message: str, options: TurnOptions
+        self, conversation: str, loaded_conversation: ReplayedConversation, message: str, options: TurnOptions
     ) -> TurnResult | None:
         """Give a message to an open turn that rests, of a conversation that this engine holds; None where it
         begins a turn of its own.
@@ -300,7 +307,7 @@ class OpenTurns:
             SpecError: as `keep_message`.
         """
         event = await build_user_said(message, options.get("attachments", ()))
-        result = await self.keep_message(conversation, loaded, event, build_hooks(options))
+        result = await self.keep_message(conversation, loaded_conversation, event, build_hooks(options))
         return None if result is None else _add_unused_options(result, options)
 
     async def say_to_busy_turn(
@@ -324,15 +331,19 @@ class OpenTurns:
 
     def has_open_turn(self, conversation: str) -> bool:
         """See `Engine.has_open_turn`."""
-        loaded = load_conversation(self._store, conversation)
-        return loaded is not None and loaded.snapshot.settings is not None and not loaded.snapshot.is_over
+        loaded_conversation = load_conversation(self._store, conversation)
+        return (
+            loaded_conversation is not None
+            and loaded_conversation.snapshot.settings is not None
+            and not loaded_conversation.snapshot.is_over
+        )
 
     async def say_elsewhere(self, conversation: str, message: str, options: TurnOptions) -> TurnResult | None:
         """Leave a message for the worker that holds a conversation; None where that has no turn yet."""
-        loaded = load_conversation(self._store, conversation)
-        if loaded is None or loaded.snapshot.settings is None:
+        loaded_conversation = load_conversation(self._store, conversation)
+        if loaded_conversation is None or loaded_conversation.snapshot.settings is None:
             return None
-        wait = self._describe_people(conversation, loaded.snapshot) or TURN_THAT_RUNS
+        wait = self._describe_people(conversation, loaded_conversation.snapshot) or TURN_THAT_RUNS
         event = await build_user_said(message, options.get("attachments", ()))
         result = await self._hand_over(conversation, conversation, event, generate_conversation_id())
         if not result.is_over and not result.waiting_messages:  # it is in the inbox still
@@ -456,10 +467,10 @@ class OpenTurns:
             return None
 
     async def _cancel_held(self, conversation: str, event: Cancelled, entry: str) -> TurnResult:
-        loaded = self._load_conversation(conversation)
-        if loaded.snapshot.is_over:
+        loaded_conversation = self._load_conversation(conversation)
+        if loaded_conversation.snapshot.is_over:
             raise SpecError(f"no turn of conversation {conversation!r} is open")
-        driver = self._agent.conversations.build_canceller(conversation, loaded)
+        driver = self._agent.conversations.build_canceller(conversation, loaded_conversation)
         if entry:
             driver.add_taken_entry(entry)
         await driver.record_cancellation(event.reason or "cancelled")
@@ -476,10 +487,15 @@ class OpenTurns:
             case Cancelled():
                 return await self._cancel_held(conversation, event, entry)
             case UserSaid():  # one to a child too is for the conversation: the child has it from there
-                loaded, kept = self._agent.conversations.find_open_turn(conversation), None
-                if loaded is not None:
-                    kept = await self.keep_message(conversation, loaded, event, entry=entry)
-                return kept or await self._begin_next_turn(conversation, event, entry)
+                loaded_conversation, open_turn_result = (
+                    self._agent.conversations.find_open_turn(conversation),
+                    None,
+                )
+                if loaded_conversation is not None:
+                    open_turn_result = await self.keep_message(
+                        conversation, loaded_conversation, event, entry=entry
+                    )
+                return open_turn_result or await self._begin_next_turn(conversation, event, entry)
             case Decided():
                 require_waiting_call(target.snapshot, event)
                 desk = self._find_agent(message.conversation).decisions
@@ -585,10 +601,10 @@ class OpenTurns:
 
     def _load_turn(self, conversation: str) -> ReplayedConversation:
         """A conversation that has a turn."""
-        loaded = self._load_conversation(conversation)
-        if loaded.snapshot.settings is None:
+        loaded_conversation = self._load_conversation(conversation)
+        if loaded_conversation.snapshot.settings is None:
             raise SpecError(f"conversation {conversation!r} has no turn yet")
-        return loaded
+        return loaded_conversation
 
     def _find_agent(self, conversation: str) -> Agent:
         """The agent of a conversation: this one, or the one that its parents run for it."""
@@ -638,11 +654,11 @@ class OpenTurns:
         attempt = self.find_newest_attempt(conversation)
         if self.ownership.is_claimed(attempt) or self._agent.list_running_drivers(attempt):
             raise _build_begun_error(attempt)
-        loaded = load_conversation(self._store, attempt)
-        if loaded is None:
+        loaded_conversation = load_conversation(self._store, attempt)
+        if loaded_conversation is None:
             return await begin()
         self._check_message(conversation, message)
-        if loaded.snapshot.has_ended and loaded.snapshot.error is not None:
+        if loaded_conversation.snapshot.has_ended and loaded_conversation.snapshot.error is not None:
             seq = self._find_retry_record(attempt)
             if seq is not None:
                 return await self._try_again(conversation, attempt, seq, hooks)
@@ -673,8 +689,12 @@ class OpenTurns:
         for line in self._store.read_lines(conversation):
             event = read_json(line)["event"]
             if event["type"] == TurnStarted.TYPE:
-                recorded = event.get("message")
-                if self._agent.spec.redact is None and isinstance(recorded, str) and recorded != message:
+                first_message = event.get("message")
+                if (
+                    self._agent.spec.redact is None
+                    and isinstance(first_message, str)
+                    and first_message != message
+                ):
                     raise SpecError(
                         f"conversation {conversation!r} was begun with another message",
                         hint="a message has a key of its own: use another conversation",

@@ -202,12 +202,12 @@ class Recovery:
             return True
         if self._foreign.get(conversation) == newest[0]:
             return False
-        loaded = load_conversation(self._store, conversation)
-        configured = self._agent.conversations.build_configured_event(conversation)
-        if loaded is not None and (loaded.configured.chart, dict(loaded.configured.effects)) != (
-            configured.chart,
-            dict(configured.effects),
-        ):
+        loaded_conversation = load_conversation(self._store, conversation)
+        configuration = self._agent.conversations.build_configured_event(conversation)
+        if loaded_conversation is not None and (
+            loaded_conversation.configured.chart,
+            dict(loaded_conversation.configured.effects),
+        ) != (configuration.chart, dict(configuration.effects)):
             self._foreign[conversation] = newest[0]
             return False
         self._foreign.pop(conversation, None)
@@ -215,11 +215,11 @@ class Recovery:
 
     async def _go_on_held(self, conversation: str, hold: Hold, *, may_park: bool) -> bool:
         """Whether a conversation that is held had something to do; it was done, unless it is parked."""
-        loaded = load_conversation(self._store, conversation)
-        if loaded is None or read_parent(self._store, conversation) is not None:
+        loaded_conversation = load_conversation(self._store, conversation)
+        if loaded_conversation is None or read_parent(self._store, conversation) is not None:
             hold.has_ended = True
             return False
-        snapshot = loaded.snapshot
+        snapshot = loaded_conversation.snapshot
         if snapshot.has_ended or not self._agent.conversations.has_work(snapshot, conversation):
             hold.note(self._open_turns.build_result(snapshot, conversation))
             return False
@@ -228,5 +228,5 @@ class Recovery:
             hold.is_parked = True
             return False
         if not await self._ownership.take_cancellation(conversation, hold):
-            hold.note(await self._open_turns.go_on(conversation, loaded))
+            hold.note(await self._open_turns.go_on(conversation, loaded_conversation))
         return True

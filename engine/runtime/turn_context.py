@@ -123,8 +123,8 @@ def _choose_intent(search: Mapping[str, Any], answer: str) -> str | None:
         return nearest
     word = answer.strip().strip("\"'`.").lower()
     names = search.get("names", ())
-    named = next((name for name in names if name.lower() == word), None)
-    named = named or next((name for name in names if word and name.lower() in word), None)
-    if named == OTHER:
+    mentioned_name = next((name for name in names if name.lower() == word), None)
+    mentioned_name = mentioned_name or next((name for name in names if word and name.lower() in word), None)
+    if mentioned_name == OTHER:
         return nearest or OTHER
-    return named
+    return mentioned_name
