@@ -112,8 +112,7 @@ def test_an_exported_list_imports_again() -> None:
 
 
 def test_a_file_has_the_records(tmp_path: Path) -> None:
-    """The file has the records of one conversation after the other as they are stored, is private, and is
-    never written over."""
+    """The file is a log with the records as they are stored; it is private, and never written over."""
     store, path = write_log("a", "b"), tmp_path / "old.jsonl"
     write_records(store, ["a", "b"], str(path))
     file = RecordFile(path)

@@ -25,9 +25,13 @@ from web import serve_web
 
 from toolchart.app.cli import cli
 from toolchart.app.cli.exit_codes import run_to_exit_code
+from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.specs.secrets import remember_environment
 from toolchart.states.core.encoding import read_json
+from toolchart.states.errors import SpecError
 
 WITHOUT_KEY = {
     "chat": "runs in a process of its own below",
@@ -257,7 +261,7 @@ def _read_tables(address: str) -> str:
     [
         ("show", "a"),
         ("draw", "a", "--sequence", "--format", "svg"),
-        *(("export", "a", "--format", f) for f in FORMATS),
+        *(("export", "a", "--format", f) for f in FORMATS if f != "jsonl"),
     ],
 )
 def test_reading_a_log_strikes_what_it_holds(
@@ -277,3 +281,15 @@ def test_reading_a_log_strikes_what_it_holds(
     outputs = _make_runner(capsys)((*words, "--log", "log.db"))
     assert find_key(tmp_path / "none", *outputs) == []
     assert find_key(tmp_path)
+
+
+def test_records_that_hold_the_key_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of records is hashed, so nothing can be struck from it: there is none, and no part of one."""
+    store = MemoryStore()
+    messages = [{"role": "user", "content": f"use {KEY}"}, {"role": "assistant", "content": KEY}]
+    store.append("a", 0, import_messages(messages, "a", "2026-01-01T00:00:00Z", "chat.json"))
+    monkeypatch.setenv("BOX_API_KEY", KEY)
+    remember_environment()
+    with pytest.raises(SpecError, match="holds a secret"):
+        write_records(store, ["a"], str(tmp_path / "a.jsonl"))
+    assert not list(tmp_path.iterdir())
