@@ -285,5 +285,7 @@ def test_an_answer_after_a_cancellation_is_late() -> None:
                 assert describe_error(described).startswith("cancelled")
                 assert described.usage.cost == pytest.approx(FULL_PRICE / 2)
                 assert check_replay(engine, "c")[0] == 1
+                *_, cancelled, late = map(json.loads, engine.store.read_lines("c"))
+                assert late["at"] > cancelled["at"], "it has the time at which it came"
 
         asyncio.run(asyncio.wait_for(run(), 60))

@@ -52,6 +52,15 @@ def test_each_warning_of_a_result_is_logged_once(lines: Any) -> None:
         assert "the turn ended in error in state 'error': finish_reason" in lines()
 
 
+def test_a_warning_of_each_turn_is_logged_anew(lines: Any) -> None:
+    """S1.6: what the turn before had warned of is no reason to say nothing in the next one."""
+    prompt = [{"llm": "model", "prompt": "Hi {{nobody}}"}]
+    with make_engine(["one", "two"], responses=prompt) as engine:
+        (warning,) = engine.run("hi", conversation="c").warnings
+        assert engine.run("hi", conversation="c").warnings == (warning,)
+    assert lines() == [warning] * 2
+
+
 def test_a_limit_is_logged(lines: Any) -> None:
     """S1.14: a limit that ends a turn is a warning in `logging`, each turn anew."""
     calls = [reply_with_calls(("echo", {"text": str(number)})) for number in range(4)]

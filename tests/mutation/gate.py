@@ -206,6 +206,7 @@ GROUPS: dict[str, Group] = {
             "engine/test_turn_ends.py",
             "engine/test_pending_tools.py",
             "engine/test_turn_totals.py",
+            "engine/test_turn_warnings.py",
             "engine/test_batch_calls.py",
             "engine/flows",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.tools.sources.effect_functions import effect
 
 LEAVE = {"event": "failed cancelled", "target": "lost"}
 CHART: dict[str, Any] = {
@@ -48,7 +51,10 @@ EFFECTS: dict[str, Any] = {
 
 
 def make_engine(
-    replies: list[str], chart: dict[str, Any] = CHART, effects: dict[str, Any] = EFFECTS
+    replies: list[str],
+    chart: dict[str, Any] = CHART,
+    effects: dict[str, Any] = EFFECTS,
+    functions: Sequence[Any] = (),
 ) -> Engine:
     """An engine whose model gives these replies in order."""
     spec = {
@@ -57,7 +63,7 @@ def make_engine(
         "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
         "responses": [{"llm": "m"}],
     }
-    return Engine(spec, log="memory", providers={"m": ScriptedProvider(replies)})
+    return Engine(spec, log="memory", functions=functions, providers={"m": ScriptedProvider(replies)})
 
 
 @pytest.mark.parametrize(
@@ -123,3 +129,66 @@ def test_two_answers_at_once_move_their_own_regions() -> None:
         ("left_looking", ("left_good",)),
         ("right_looking", ("right_bad",)),
     ]
+
+
+async def test_what_a_message_begins_runs_beside_what_runs_already() -> None:
+    """A message that enters a state of one region starts its effect at once, though the effect of another
+    region is performed in the turn's own task: here each waits for the other."""
+    both_run = asyncio.Event()
+
+    @effect
+    async def listen() -> str:
+        """Return when somebody has spoken."""
+        await engine.asay("c", "now")
+        await both_run.wait()
+        return "heard"
+
+    @effect
+    async def answer_back() -> str:
+        """Speak."""
+        both_run.set()
+        return "said"
+
+    end = {"final": True}
+    regions = {
+        "ear": {
+            "states": {
+                "listening": {
+                    "initial": True,
+                    "enter": "listen_on",
+                    "transitions": [{"event": "returned.listen_on", "target": "heard"}],
+                },
+                "heard": end,
+            }
+        },
+        "mouth": {
+            "states": {
+                "silent": {"initial": True, "transitions": [{"event": "user_said", "target": "speaking"}]},
+                "speaking": {
+                    "enter": "speak_up",
+                    "transitions": [{"event": "returned.speak_up", "target": "said"}],
+                },
+                "said": end,
+            }
+        },
+    }
+    chart: dict[str, Any] = {
+        "states": {
+            "talking": {
+                "initial": True,
+                "parallel": True,
+                "states": regions,
+                "transitions": [{"event": "done.state.talking", "target": "finished"}, LEAVE],
+            },
+            "finished": {"final": True, "enter": "report"},
+            "lost": {"final": True, "enter": "answer_with_error"},
+        }
+    }
+    effects = {
+        "listen_on": {"call_function": {"function": "listen", "as": "ear"}},
+        "speak_up": {"call_function": {"function": "answer_back", "as": "mouth"}},
+        "report": {"answer": "{{ear}} {{mouth}}"},
+    }
+    async with make_engine([], chart, effects, functions=[listen, answer_back]) as engine:
+        result = await asyncio.wait_for(engine.arun("go", conversation="c"), timeout=60)
+    assert result.content == "heard said"
