@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from toolchart.engine import Engine
 from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.log import fork
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.replay import read_chain, replay, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import verify_store
-from toolchart.engine.runtime import forks
 from toolchart.states.errors import LogDamaged, NoRecordedAnswer, SpecError
 from toolchart.states.messages import Request
 
@@ -160,17 +158,18 @@ def export_list(engine: Engine, conversation: str) -> list[dict[str, Any]]:
 def test_a_fork_whose_parent_is_deleted_meanwhile_is_given_up(
     from_log: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the parent was deleted between the plan of a fork and its first record, nothing of it stays and
-    nothing is sent."""
-    engine, plan_fork = run_two_turns(), fork.plan_fork
+    """Where the parent was deleted just before the first record of a fork, nothing of it stays and nothing is
+    sent."""
+    engine = run_two_turns()
+    commit = engine.store.commit
 
-    def plan_then_delete(store: Any, parent: str, *rest: Any) -> fork.ForkPlan:
-        plan = plan_fork(store, parent, *rest)
-        store.delete(parent)
-        return plan
+    def delete_parent_first(changes: Any, **options: Any) -> Any:
+        if any(change.conversation == "d" and change.lines for change in changes):
+            monkeypatch.undo()
+            engine.store.delete("c")
+        return commit(changes, **options)
 
-    for module in (fork, forks):
-        monkeypatch.setattr(module, "plan_fork", plan_then_delete)
+    monkeypatch.setattr(engine.store, "commit", delete_parent_first)
     with pytest.raises(SpecError, match="'c' was deleted while it was forked"):
         engine.fork("c", name="d", from_log=from_log)
     assert list(engine.store.list_conversations()) == []
