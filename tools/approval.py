@@ -110,14 +110,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a ruling may wait for a worker."""
         return any(condition.may_wait for rule in self.rules for condition in rule.conditions)
 
-    def may_ask(self, tool: Tool) -> bool:
-        """Whether some rule asks a person about calls of this tool, for some arguments."""
-        return (
-            self.default == "ask"
-            or tool.pin_problem is not None
-            or any(rule.decision == "ask" and rule.names_tool(tool) for rule in self.rules)
-        )
-
     def list_warnings(self, tools: Iterable[Tool]) -> list[str]:
         """One warning for each condition whose argument may have a type that cannot be compared."""
         warnings = []

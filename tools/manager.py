@@ -162,15 +162,6 @@ class ToolManager(ToolExecutor):
             dependencies=self._dependencies,
         )
 
-    @property
-    def risky_tools(self) -> tuple[str, ...]:
-        """Names of the tools with calls that may need a person's approval."""
-        return tuple(
-            tool.name
-            for tool in self.registry
-            if tool.requires_approval or tool.risk == "high" or self.policy.may_ask(tool)
-        )
-
     def close(self) -> None:
         """Close the connections to servers; safe to call twice."""
         self._connections.close()

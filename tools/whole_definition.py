@@ -87,11 +87,6 @@ def digest_definition(definition: Definition) -> str:
     return hashlib.sha256(encode_canonical(dict(definition))).hexdigest()[:32]
 
 
-def digest_tool(tool: Tool) -> str:
-    """The digest of a tool's whole definition: 32 hexadecimal digits."""
-    return digest_definition(describe_definition(tool))
-
-
 def name_by_digest(digest: str) -> dict[str, str]:
     """A definition that a person names by its digest, because they have read what changed."""
     return {"digest": digest}

@@ -41,7 +41,6 @@ from toolchart.tools.whole_definition import (
     describe_definition,
     describe_run,
     digest_definition,
-    digest_tool,
 )
 
 Change = tuple[str, Any, str]
@@ -430,7 +429,7 @@ def check_approval(manager: ToolManager, before: dict[str, str], words: str) -> 
     assert words in str(caught.value)
     assert desk.complete_decision(Decided(call_id="call_1", approved=False), "c", waiting).approved is False
     # Whoever has read what changed names the new definition, and that one alone.
-    digest = digest_tool(tool)
+    digest = digest_definition(describe_definition(tool))
     named = Decided(call_id="call_1", approved=True, definition={"digest": digest})
     assert desk.complete_decision(named, "c", waiting).definition == describe_definition(tool)
     with pytest.raises(SpecError):
@@ -545,7 +544,8 @@ def test_a_function_is_the_same_tool_in_the_program_and_where_it_is_imported(tmp
 def test_an_answer_of_another_definition_is_not_cached(tmp_path: Path) -> None:
     """A tool of the same name that does something else does not answer from the cache of the first."""
     first, second = (get_work(load_entry_tools(data, tmp_path)) for data in (MOCK, {**MOCK, "risk": "high"}))
-    cache, digests = ResultCache(), (digest_tool(first), digest_tool(second))
+    cache = ResultCache()
+    digests = [digest_definition(describe_definition(tool)) for tool in (first, second)]
     keys = [cache.make_key(first, digest, {"id": "7"}, NO_CONVERSATION) for digest in digests]
     cache.store_result(keys[0], "answer", 6, "call_1")
     assert cache.find_result(keys[1], second) is None

@@ -132,7 +132,6 @@ def test_run_settings_reach_the_tool() -> None:
     assert (echo.parallel, echo.repeatable, echo.cacheable, echo.cache_ttl_s) == (False, True, True, 5)
     assert (echo.max_result_size, calculator.timeout_s) == (10, 0.7)
     assert manager.warnings == ()
-    assert manager.risky_tools == ("echo",)
 
 
 def test_a_setting_that_a_tool_does_not_have_is_named() -> None:

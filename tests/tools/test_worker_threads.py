@@ -91,7 +91,7 @@ def test_a_worker_that_hangs_is_not_used_again_and_delays_nobody() -> None:
 (hung,) = run_calls(executor, make_call("hang"))
 for _ in range(3):
     run_calls(executor, make_call("ident"))
-print(hung.outcome, threading.active_count() - 1, runs.count_idle_workers())
+print(hung.outcome, threading.active_count() - 1, len(runs._idle_workers))
 """
     )
     assert (outcome, workers, idle_workers) == ("timed_out", "2", "1")
@@ -124,7 +124,7 @@ hang = build_tool("hang", hang_for_ever, execution_mode="thread", timeout_s=0.05
 hangs = [make_call("hang", id=f"c{n}") for n in range(MAX_LATE_THREADS)]
 executor = make_executor(ident, hang, nap, parallel=100)
 run_calls(executor, make_call("nap"), *hangs)
-assert runs.count_idle_workers() == 1
+assert len(runs._idle_workers) == 1
 print(run_calls(executor, make_call("ident"))[0].outcome, flush=True)
 process = os.fork()
 if process == 0:
@@ -148,7 +148,7 @@ print([event.outcome for event in events].count("succeeded"))
 end_s = time.monotonic() + 120
 while threading.active_count() > 1 and time.monotonic() < end_s:
     time.sleep(0.02)
-print(threading.active_count() - 1 + runs.count_idle_workers())
+print(threading.active_count() - 1 + len(runs._idle_workers))
 """
     )
     assert (most_workers, last_workers) == ("20", "0")

@@ -410,11 +410,6 @@ def _take_worker() -> _Worker:
         return _Worker()
 
 
-def count_idle_workers() -> int:
-    """Count the workers that wait for a job."""
-    return len(_idle_workers)
-
-
 if hasattr(os, "register_at_fork"):
     # A forked child has no thread but the one that forked: a job for an idle worker would never run.
     os.register_at_fork(after_in_child=_idle_workers.clear)

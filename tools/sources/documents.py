@@ -146,12 +146,6 @@ class DocumentIndex:
             return [None] * len(texts)
         return [_pack_vector(vector) for vector in self._embedder.embed(texts)]
 
-    def list_problems(self) -> list[tuple[str, str]]:
-        """Path and reason of each file that could not be read."""
-        with closing(self._open_database()) as db:
-            rows = db.execute("SELECT path, problem FROM files WHERE problem IS NOT NULL ORDER BY 1")
-            return [(str(path), str(problem)) for path, problem in rows]
-
     def _open_database(self) -> sqlite3.Connection:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         db = sqlite3.connect(self._file, timeout=30)
