@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from golden_logs import read_golden_log, split_conversations
+from golden_logs import list_golden_logs, read_golden_log, split_conversations
 from jsonschema import Draft202012Validator
 
 import toolchart
 from toolchart.app.cli import COMMANDS, cli
 from toolchart.app.cli.command_table import COMMAND_GROUPS
-from toolchart.engine import Engine
 from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.specs import agents, charts
-from toolchart.specs.loader import list_shipped_agents
 from toolchart.states.chart.yaml_document import parse_document
 from toolchart.states.vocabulary import get_events
 
@@ -202,114 +200,14 @@ def build_record_validator() -> Draft202012Validator:
     return Draft202012Validator(schema)
 
 
-OFFLINE = {
-    "quickstart": "2+2",
-    "careful": "delete a.txt",
-    "planful": "plan it",
-    "steadfast": "go",
-    "talkative": "go",
-    "thrifty": "go",
-}
-"""Shipped agents that need no model host, with a message for each."""
-
-
-async def interrupt_turns(log: Path) -> None:
-    """Write two conversations: in one the user speaks during the turn, in the other a program stops it."""
-    for name in ("told", "stopped"):
-
-        async def interrupt(call: toolchart.ToolCall, name: str = name) -> toolchart.Decided:
-            """Send the event while the turn waits for the decision."""
-            await (engine.asay(name, "be quick") if name == "told" else engine.acancel(name))
-            return toolchart.Decided(call_id=call.id, approved=False, by="test")
-
-        async with Engine("careful", log=log, approver=interrupt) as engine:
-            await engine.arun("delete a.txt", conversation=name)
-
-
-async def run_flow_effects(log: Path) -> None:
-    """Write a log where tokens are counted, a function returns, a person answers, a child fails."""
-    ends = [{"event": "failed cancelled", "target": "done"}]
-    steps = {
-        "measuring": ("count_tokens", "counted", "counting"),
-        "counting": ("count", "returned", "asking"),
-        "asking": ("ask", "answered", "delegating"),
-        "delegating": ("delegate", "agent_finished agent_failed", "done"),
-    }
-    states: dict[str, Any] = {
-        name: {"enter": effect, "transitions": [{"event": event, "target": target}, ends[0]]}
-        for name, (effect, event, target) in steps.items()
-    }
-    states["measuring"]["initial"] = True
-    for name in ("asking", "delegating"):
-        states[name]["transitions"][1] = {"event": "cancelled", "target": "done"}
-    spec = {
-        "chart": {"states": {**states, "done": {"final": True, "enter": "answer"}}},
-        "effects": {
-            "count": {
-                "call_function": {"function": "sample_functions:count_words", "arguments": {"text": "a b"}}
-            },
-            "ask": {"ask_person": {"question": "Well?", "as": "opinion"}},
-            "delegate": {"run_agent": {"handler": "main", "as": "work"}},
-        },
-        "llms": {"m": {"provider": "scripted", "model": "m", "replies": []}},
-        "responses": [{"name": "main", "llm": "m"}],
-    }
-    async with Engine(spec, log=log) as engine:
-        result = await engine.arun("go", conversation="flow")
-        assert [question["effect"] for question in result.questions] == ["ask"]
-        await engine.aanswer("flow", {"content": "yes"})
-
-
-def migrate_question(run_cli: RunCli, folder: Path) -> None:
-    """Write a conversation that goes on with another chart while its question is open."""
-    spec = {
-        "chart": {
-            "states": {
-                "asking": {
-                    "initial": True,
-                    "enter": "ask",
-                    "transitions": [{"event": "answered", "target": "done"}],
-                },
-                "done": {"final": True, "enter": "answer"},
-            }
-        },
-        "effects": {"ask": {"ask_person": {"question": "Well?", "as": "opinion"}}},
-        "llms": {"m": {"provider": "scripted", "model": "m", "replies": ["unused"]}},
-        "responses": [{"llm": "m"}],
-    }
-    path = folder / "question.json"
-    path.write_text(json.dumps(spec), "utf-8")
-    run_cli("run", str(path), "go", "--conversation", "moved")
-    path.write_text(json.dumps(spec).replace("done", "over"), "utf-8")
-    assert run_cli("migrate", "moved", "--spec", str(path), "--apply").code == 0
-
-
-@pytest.mark.slow
-def test_records_fit_their_schema(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every record of many kinds of conversations matches `schema record`, and every event occurs."""
-    assert set(OFFLINE) < set(list_shipped_agents())
-    for agent, message in OFFLINE.items():
-        run_cli("run", agent, message, "--conversation", agent)
-    run_cli("approve", "careful", "call_1_0_0", "--deny")
-    run_cli("fork", "steadfast", "--set", "temperature=0", "--name", "forked")
-    asyncio.run(interrupt_turns(work_dir / ".toolchart" / "log.db"))
-    asyncio.run(run_flow_effects(work_dir / ".toolchart" / "log.db"))
-    migrate_question(run_cli, work_dir)
-    run_cli("run", "triage", "my bill", "--conversation", "triage")
-    run_cli("run", "plan_then_execute", "sums", "--conversation", "plan")
-    monkeypatch.setattr(toolchart, "__version__", "another")
-    run_cli("run", "quickstart", "3+3", "--conversation", "quickstart")
+def test_records_fit_their_schema() -> None:
+    """Every record of the golden logs matches `schema record`, and every event occurs."""
     seen = set()
-    for agent in (*OFFLINE, "forked", "told", "stopped", "flow", "moved", "triage", "plan"):
-        for line in run_cli("show", agent, "--json").out.splitlines():
+    for name in list_golden_logs():
+        for line in chain.from_iterable(split_conversations(read_golden_log(name)).values()):
             record = json.loads(line)
             seen.add(record["event"]["type"])
-            assert [error.message for error in build_record_validator().iter_errors(record)] == []
-    for conversation in split_conversations(read_golden_log("batch-jobs")).values():
-        for line in conversation:
-            record = json.loads(line)
-            seen.add(record["event"]["type"])
-            assert [error.message for error in build_record_validator().iter_errors(record)] == []
+            assert [error.message for error in build_record_validator().iter_errors(record)] == [], name
     assert seen == set(get_events())
     assert len(build_record_validator().schema["properties"]["event"]["oneOf"]) == len(get_events())
 
