@@ -62,37 +62,3 @@ def test_the_module_is_the_command(work_dir: Path) -> None:
         timeout=120,
     )
     assert (result.returncode, result.stdout.strip()) == (0, "2+3 = 5")
-
-
-def list_loaded_modules(code: str, work_dir: Path) -> set[str]:
-    """Run code in a process and return the modules that it loaded."""
-    result = subprocess.run(
-        [sys.executable, "-c", f"{SETUP}\n{code}\nprint('LOADED', *sys.modules)"],
-        cwd=work_dir,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert result.returncode == 0, result.stderr
-    return set(result.stdout.rpartition("LOADED ")[2].split())
-
-
-def build_cli_code(*words: str) -> str:
-    """Return Python code that runs a command."""
-    return (
-        "from toolchart.app.cli import cli\n"
-        f"assert cli.main({list(words)!r}, standalone_mode=False) in (0, None)"
-    )
-
-
-def test_help_loads_no_sdk(work_dir: Path) -> None:
-    """`toolchart --help` imports no SDK, SymPy, rich, python-statemachine or pydantic."""
-    heavy = {"openai", "ollama", "google.genai", "sympy", "rich", "statemachine", "pydantic"}
-    assert not heavy & list_loaded_modules(build_cli_code("--help"), work_dir)
-
-
-def test_a_piped_run_loads_only_what_it_uses(work_dir: Path) -> None:
-    """A run in a pipe that calculates nothing imports no SDK, no SymPy and no rich."""
-    modules = list_loaded_modules(build_cli_code("run", "quickstart", "hello"), work_dir)
-    assert not {"openai", "ollama", "google.genai", "sympy", "rich"} & modules
-    assert "toolchart.engine.runtime.engine" in modules

@@ -45,6 +45,7 @@ ENGINE = {"pydantic", "statemachine", "sqlite3"}
 STARTS = {
     "import toolchart": HEAVY | ENGINE | {"asyncio", "click", "msgspec"},
     "from toolchart import Engine": HEAVY | ENGINE | {"click"},
+    "from toolchart.engine import step": HEAVY | {"pydantic", "click"},
     "import toolchart.engine.log.verify": HEAVY | {"pydantic", "statemachine", "click"},
     "sys.argv[1:] = ['--help']; import toolchart.__main__ as m; m.main()": HEAVY | ENGINE | {"asyncio"},
     "sys.argv[1:] = ['run', 'quickstart', '1+1']; import toolchart.__main__ as m; m.main()": HEAVY,
