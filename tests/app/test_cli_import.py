@@ -170,14 +170,6 @@ def test_a_log_is_handed_to_a_stranger(run_cli: RunCli, work_dir: Path, exported
     assert run_cli("resume", "one", "--log", "new.db").code == run_cli("resume", "one").code
 
 
-def test_one_conversation_brings_what_it_refers_to(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
-    """The export of a fork has the conversation that it was forked from, and no other one."""
-    (work_dir / "fork.jsonl").write_text(run_cli("export", "other", "--format", "jsonl").out, "utf-8")
-    result = run_cli("verify", "--log", "fork.jsonl")
-    assert result.code == 0
-    assert [line.partition(":")[0] for line in result.out.splitlines()] == ["one", "other"]
-
-
 def test_an_import_is_whole_or_nothing(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
     """A file with a conversation that the log has, or with damage anywhere, leaves the log as it was."""
     before = run_cli("export", "--format", "jsonl").out

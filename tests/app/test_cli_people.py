@@ -14,9 +14,7 @@ from chat_terminal import ChatTerminal
 from command_line import CTRL_C, CTRL_D, run_and_type
 
 from toolchart.app.cli.terminal.forms import FormPrompt, parse_field
-from toolchart.engine import Engine
 from toolchart.states.effects import AskPerson
-from toolchart.testing.clock import TurnableClock
 
 RunCli = Callable[..., Any]
 
@@ -126,19 +124,6 @@ def test_resuming_a_turn_that_waits_for_a_person_only_says_so(
     assert "hello?" in run_cli("show", "c").out
     again = run_cli("run", "agent.yaml", "hurry", "--conversation", "c", "--json")
     assert orjson.loads(again.out)["waiting_messages"] == ["hello?", "hurry"]
-
-
-def test_resume_lets_a_deadline_run_out(run_cli: RunCli, agent: Callable[..., None]) -> None:
-    """A deadline that has passed fires at `resume`, and a late answer is reported as late."""
-    agent()
-    clock = TurnableClock("2026-01-04T09:00:00Z")
-    with Engine("agent.yaml", log=".toolchart/log.db", clock=clock) as engine:
-        assert engine.run("the draft", conversation="c").questions
-    result = run_cli("resume", "c", "--spec", "agent.yaml", "--answer", '{"publish": true}')
-    assert (result.code, result.out) == (0, "nobody answered\n")
-    assert "after its deadline" in result.err
-    again = run_cli("resume", "c", "--spec", "agent.yaml")
-    assert (again.code, again.out) == (0, "nobody answered\n")
 
 
 # -- at a terminal -----------------------------------------------------------------------------------

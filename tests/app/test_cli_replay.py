@@ -115,7 +115,9 @@ def test_bodies_of_a_script_are_built_again(run_cli: RunCli, conversation: str) 
         0,
         "talk: 6 steps and 2 requests recomputed, 2 bodies built again, all equal\n",
     )
-    assert json.loads(run_cli("replay", conversation, "--json").out)["bodies"] == 2
+    counts = {"steps": 6, "requests": 2, "bodies": 2, "answers": 0}
+    whole = json.loads(run_cli("replay", conversation, "--json").out)
+    assert whole == {"conversation": conversation, "ok": True, **counts}
     result = run_cli("replay", conversation, "--no-wire")
     assert result.out == (
         "talk: 6 steps and 2 requests recomputed, all equal; "

@@ -82,14 +82,6 @@ def test_ctrl_c_at_the_question_cancels_the_turn(tmp_path: Path, run_cli: RunCli
     assert "succeeded" not in records
 
 
-def test_nothing_is_asked_without_a_terminal(run_cli: RunCli) -> None:
-    """S5.4: without a terminal nothing is asked, the call waits, and the exit code is 1."""
-    result = run_cli(*RUN)
-    assert result.code == 1
-    assert "waiting for approval: delete_file" in result.err
-    assert "[y]es" not in result.err
-
-
 def test_another_process_approves_other_arguments(tmp_path: Path, run_cli: RunCli) -> None:
     """S5.4: `approve --args` changes the arguments; invalid ones decide nothing."""
     run_cli(*RUN)

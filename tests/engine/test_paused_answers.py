@@ -129,11 +129,6 @@ def test_a_paused_answer_keeps_the_budget(chart: str) -> None:
     assert len(server.requests) == 2
 
 
-def test_the_spec_of_this_test_has_the_usual_limit() -> None:
-    """The agents above have the limit that the test of pauses without end counts on."""
-    assert "max_iterations" not in make_spec()["tools"]
-
-
 def test_a_host_without_a_tool_is_refused_at_load() -> None:
     """The error comes before any conversation and names the place in the spec."""
     with pytest.raises(SpecError, match=r"has no 'image_generation'") as caught:

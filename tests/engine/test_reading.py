@@ -22,17 +22,15 @@ from package_copies import (
 from written_logs import ADD, WrittenLog, write_conversation
 
 import toolchart
-from toolchart.engine.exchange.messages import export_messages, import_messages
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.diff import compare_conversations
-from toolchart.engine.log.reading.records import parse_line, read_conversation
+from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.replay import load_conversation, replay_conversation
-from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.log.verify import verify_conversation, verify_store
+from toolchart.engine.log.verify import verify_store
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 
@@ -166,27 +164,6 @@ def test_a_diff_ignores_ids_of_effects_and_versions() -> None:
     assert compare_conversations(store, "a", "b").first is None
 
 
-def test_an_imported_list_is_exported_as_it_was() -> None:
-    """Import and export are inverse, ids that were used twice included, and each answer names its effect."""
-    call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    messages = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "go"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "content": "1", "tool_call_id": "x", "name": "add"},
-        {"role": "assistant", "content": "once more", "tool_calls": [call]},
-        {"role": "tool", "content": "2", "tool_call_id": "x", "name": "add"},
-        {"role": "assistant", "content": "done"},
-        {"role": "user", "content": "thanks"},
-    ]
-    lines = import_messages(messages, "c", "2026-01-01T00:00:00.000Z")
-    assert verify_conversation(lines, "c").records == len(lines)
-    assert export_messages(lines, "c") == messages
-    answers = ("replied", "reviewed", "tool_finished")
-    records = [parse_line(line, seq) for seq, line in enumerate(lines)]
-    assert all(record.event["effect"] for record in records if record.event_type in answers)
-
-
 def test_a_reference_to_nothing_is_damage() -> None:
     """A record that refers to a message which no record has is named."""
     store = MemoryStore()
@@ -197,12 +174,3 @@ def test_a_reference_to_nothing_is_damage() -> None:
     ]
     with pytest.raises(LogDamaged, match="record 3: it refers to a message that is not there"):
         collect_transcript(changed)
-
-
-def test_an_open_turn_is_kept() -> None:
-    """A conversation whose turn is open is not old enough for deletion."""
-    store = MemoryStore()
-    log = write_conversation(store)
-    assert [age.is_open for age in list_conversation_ages(store)] == [False]
-    log.start_turn()
-    assert [age.is_open for age in list_conversation_ages(store)] == [True]

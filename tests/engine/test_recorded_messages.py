@@ -21,6 +21,7 @@ from toolchart.specs.chat_messages import join_call_messages
 from toolchart.states.errors import SpecError
 
 AT = "2026-01-01T00:00:00.000Z"
+ANSWERS = ("replied", "reviewed", "tool_finished")
 USER = {"role": "user", "content": "hello"}
 ANSWER = {"role": "assistant", "content": "hi"}
 
@@ -93,6 +94,8 @@ def check_import(messages: list[Any]) -> list[bytes]:
     store.append("c", 0, lines)
     assert list(replay_conversation(store, "c"))
     assert export_messages(lines, "c") == messages
+    answers = [e for line in lines if (e := json.loads(line)["event"])["type"] in ANSWERS]
+    assert all(answer["effect"] for answer in answers), "each answer names its effect"
     return lines
 
 
@@ -125,6 +128,11 @@ def test_a_list_of_another_api_is_named(entry: dict[str, Any], api: str) -> None
     """Who imports a list of another API reads which one it looks like, and what is read."""
     with pytest.raises(SpecError, match=f"role, content and tool_calls.*{api} API"):
         import_messages([entry], "c", AT)
+
+
+def test_an_id_may_come_twice() -> None:
+    """Calls of different replies may have one id: each has its own result."""
+    check_import([USER, ask(call("a")), result("a"), ask(call("a")), result("a", "4"), ANSWER])
 
 
 def test_bad_arguments_are_recorded_text() -> None:

@@ -104,11 +104,6 @@ class SlowPayment:
         return "paid"
 
 
-async def pay_slowly(payment: SlowPayment, arguments: Any) -> str:
-    """A function that the registry recognises as async."""
-    return await payment(arguments)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 async def test_of_two_calls_at_once_on_one_engine_one_is_refused(kind: str, tmp_path: Path) -> None:
     """Two decisions about one call that reach an engine at the same moment: one counts and keeps its lease,
@@ -228,22 +223,6 @@ async def test_a_message_reaches_the_worker_that_holds_the_conversation(kind: st
     assert len(list(replay(lines, "c"))) == len(lines)
     await holder.aclose()
     await other.aclose()
-
-
-async def test_a_turn_in_another_worker_is_cancelled(tmp_path: Path) -> None:
-    """`cancel` on a conversation that another worker runs stops its turn there."""
-    store, payment = open_store("memory"), SlowPayment()
-
-    async def pay(arguments: Any) -> str:
-        return await payment(arguments)
-
-    holder, other = make_engine(store, pay), make_engine(store, pay)
-    turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
-    await payment.has_begun.wait()
-    assert await other.acancel("c", "asked twice") is None
-    result = await turn
-    assert any(b'"type":"cancelled"' in line for line in store.read_lines("c"))
-    assert [call.outcome for call in result.tool_calls] in ([], ["interrupted"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from folder_store import FolderStore
+from pgbouncer import run_pgbouncer
 from postgres_database import create_database
 from store_conformance import StoreConformance
 
@@ -52,6 +54,22 @@ class TestPostgres(StoreConformance):
     def open_for_reading(self, folder: Path) -> Any:
         """The same log, for reading."""
         return open_store_for_reading(create_database(self.server, folder))
+
+
+class TestPostgresBehindPgBouncer(StoreConformance):
+    """The PostgreSQL store on sessions that are lent for one transaction, to whoever asks."""
+
+    keeps_files = False
+
+    @pytest.fixture(autouse=True)
+    def find_pool(self, postgres: str, tmp_path: Path) -> Iterator[None]:
+        """Lend sessions of a database of the test's own."""
+        with run_pgbouncer(create_database(postgres, tmp_path)) as self.address:
+            yield
+
+    def open(self, folder: Path, **options: Any) -> Any:
+        """A log in the database."""
+        return open_store(self.address, **options)
 
 
 class TestStoreOfSomebodyElse(StoreConformance):

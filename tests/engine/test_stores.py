@@ -1,60 +1,47 @@
-"""The contract of all stores: append all or none, in order, one writer, read the same bytes."""
+"""Stores beside the conformance suite: commits of an engine, failures, leases and numbers of rows."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agents import make_engine, reply_with_calls
-from pgbouncer import run_pgbouncer
+from msgspec.structs import replace
 from postgres_database import create_database
+from written_logs import write_conversation
 
-from toolchart.engine.log.replay import replay
-from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.leases import describe_worker, name_worker
+from toolchart.engine.log.reading.summaries import find_workers
+from toolchart.engine.log.retention import list_conversation_ages
+from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.sqlite import SqliteStore
-from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.errors import LogConflict, LogDamaged, LogUnavailable
-from toolchart.states.ports import Store
+from toolchart.engine.log.verify import verify_store
+from toolchart.states.errors import LeaseLost, LogConflict, LogDamaged, LogUnavailable
+from toolchart.states.ports import RecordBatch, Store
 
 KINDS = ("memory", "sqlite", "postgres")
 
-POOLED = "postgres behind PgBouncer"
-"""Its sessions are lent for one transaction, to whoever asks."""
-
-ALL_KINDS = (*KINDS, POOLED)
+LONG_S = 3600.0
+"""A lease that does not expire in a test."""
 
 
 @pytest.fixture
-def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Store]]:
-    """A function that opens this test's log in a kind of store; the same log at every call."""
-    open_stores: list[Store] = []
-    running = contextlib.ExitStack()
-    pooled: list[str] = []
+def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
+    """A function that opens this test's log in a kind of store."""
+    with contextlib.ExitStack() as opened:
 
-    def open_fresh_store(kind: str, **options: Any) -> Store:
-        address = "memory" if kind == "memory" else str(tmp_path / "log.db")
-        if kind == "memory" and open_stores:
-            return open_stores[0]
-        if kind == "postgres":
-            address = create_database(request.getfixturevalue("postgres"), tmp_path)
-        if kind == POOLED:
-            server = create_database(request.getfixturevalue("postgres"), tmp_path)
-            if not pooled:
-                pooled.append(running.enter_context(run_pgbouncer(server)))
-            address = pooled[0]
-        open_stores.append(open_store(address, **options))
-        return open_stores[-1]
+        def open_it(kind: str, opener: Callable[[str], Any] = open_store) -> Any:
+            address = "memory" if kind == "memory" else str(tmp_path / "log.db")
+            if kind == "postgres":
+                address = create_database(request.getfixturevalue("postgres"), tmp_path)
+            return opened.enter_context(contextlib.closing(opener(address)))
 
-    with running:
-        yield open_fresh_store
-        for store in open_stores:
-            store.close()
+        yield open_it
 
 
 def write_log() -> list[bytes]:
@@ -64,130 +51,18 @@ def write_log() -> list[bytes]:
     return list(run.store.read_lines("c"))
 
 
-@pytest.mark.parametrize("durable", [True, False])
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_conformance(kind: str, durable: bool, open_log: Callable[..., Store]) -> None:
-    """Every store appends all or none, in order, and reads the same bytes, at both durability levels."""
-    store, lines = open_log(kind, durable=durable), write_log()
-    store.append("c", 0, lines[:2])
-    store.append("c", 2, lines[2:])
-    for start in (0, 1, 5, 7, 8):
-        with pytest.raises(LogConflict):
-            store.append("c", start, lines[:1])
-    with pytest.raises(LogConflict):
-        store.append("unbegun", 3, lines[:1])
-    store.append("d/../e.x", 0, lines[:1])
-    assert list(store.read_lines("c")) == lines
-    assert list(store.read_lines("c", 4)) == lines[4:]
-    assert list(store.read_lines("nobody")) == []
-    assert store.read_last_line("c") == (5, lines[5])
-    assert store.read_last_line("nobody") is None
-    assert sorted(store.list_conversations()) == ["c", "d/../e.x"]
-    reopened_store = open_log(kind)
-    assert list(reopened_store.read_lines("c")) == lines
-    reopened_store.close()
-    reopened_store.close()
-
-
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_long_logs_are_read_in_pages(kind: str, open_log: Callable[..., Store]) -> None:
-    """Hundreds of records are read completely and in order."""
-    store = open_log(kind)
-    many_lines = [f"line {n}".encode() for n in range(700)]
-    for start in range(0, 700, 100):
-        store.append("c", start, many_lines[start : start + 100])
-    assert list(store.read_lines("c")) == many_lines
-    assert list(store.read_lines("c", 513)) == many_lines[513:]
-
-
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_a_whole_conversation_is_deleted(kind: str, open_log: Callable[..., Store]) -> None:
-    """A deleted conversation is gone, the others are unchanged, and its id can be used again."""
-    store, lines = open_log(kind), write_log()
-    for name in ("c", "d", "e"):
-        store.append(name, 0, lines[:3])
-    store.delete("d")
-    store.delete("nobody")
-    assert list(store.list_conversations()) == ["c", "e"]
-    assert (list(store.read_lines("d")), store.read_last_line("d")) == ([], None)
-    assert list(store.read_lines("e")) == lines[:3]
-    store.append("d", 0, lines[:1])
-    assert list(store.read_lines("d")) == lines[:1]
-    store.append("c", 3, lines[3:])
-    assert [type(result) for result in verify_store(store, ["c"])] == [VerifiedConversation]
-
-
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_checkpoints_are_kept_beside_the_records(kind: str, open_log: Callable[..., Store]) -> None:
-    """Checkpoints are read newest first, survive reopening, and are deleted with their conversation alone."""
-    store: Any = open_log(kind)
-    for name in ("c", "d/../e.x"):
-        for seq in range(300):
-            store.append(name, seq, [b'{"seq":%d,"line":%d}' % (seq, seq)])
-            store.write_checkpoint(name, seq, b'{"number":%d}' % seq)
-    reopened: Any = open_log(kind)
-    expected = [(seq, b'{"number":%d}' % seq) for seq in reversed(range(300))]
-    assert list(reopened.read_checkpoints("c")) == expected
-    assert list(reopened.read_checkpoints("c", 7)) == expected[-8:]
-    assert list(reopened.read_checkpoints("nobody")) == []
-    assert list(reopened.read_lines("c", 298)) == [b'{"seq":298,"line":298}', b'{"seq":299,"line":299}']
-    assert reopened.read_last_line("c") == (299, b'{"seq":299,"line":299}')
-    reopened.append("c", 300, [b"{}"])
-    assert reopened.read_last_line("c") == (300, b"{}")
-    reopened.delete("c")
-    assert list(reopened.read_checkpoints("c")) == []
-    assert list(reopened.read_checkpoints("d/../e.x", 1)) == expected[-2:]
-    assert list(reopened.list_conversations()) == ["d/../e.x"]
-
-
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_of_two_writers_one_wins(kind: str, open_log: Callable[..., Store]) -> None:
-    """Of several writers that append record N exactly one succeeds; the others get LogConflict."""
-    stores = [open_log(kind) for _ in range(4)]
-    stores[0].append("c", 0, [b"first"])
-    outcomes: list[str] = []
-    barrier = threading.Barrier(len(stores))
-
-    def write(store: Store, name: int) -> None:
-        barrier.wait()
-        try:
-            store.append("c", 1, [b"by %d" % name])
-            outcomes.append("won")
-        except LogConflict:
-            outcomes.append("lost")
-
-    threads = [threading.Thread(target=write, args=(s, n)) for n, s in enumerate(stores)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
-    assert len(list(stores[0].read_lines("c"))) == 2
-
-
-@pytest.mark.parametrize("kind", ALL_KINDS)
-def test_a_conversation_lives_in_every_store(kind: str, open_log: Callable[..., Store]) -> None:
-    """A conversation of two turns runs, continues after reopening, verifies and replays in every store."""
-    for _ in range(2):
-        store = open_log(kind)
-        run = make_engine([reply_with_calls(("echo", {"text": "x"})), "end"], log=store)
-        assert run.run("go", conversation="c").state == "finished"
-    assert [type(result) for result in verify_store(store)] == [VerifiedConversation]
-    assert sum(1 for _ in replay(store.read_lines("c"), "c")) == 11
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_commits_an_iteration(kind: str, open_log: Callable[..., Store]) -> None:
+def test_two_commits_an_iteration(kind: str, open_log: Callable[[str], Any]) -> None:
     """There are two commits per iteration: one before the tools run and one after."""
     store = open_log(kind)
     batches: list[list[str]] = []
-    append_many_batches = store.append_many  # type: ignore[attr-defined]
+    append_many_batches = store.append_many
 
     def count_append(given: Any, **options: Any) -> Any:
         batches.extend([json.loads(line)["event"]["type"] for line in batch.lines] for batch in given)
         return append_many_batches(given, **options)
 
-    store.append_many = count_append  # type: ignore[attr-defined]
+    store.append_many = count_append
     make_engine([reply_with_calls(("echo", {"text": str(n)})) for n in range(3)] + ["end"], log=store).run(
         "go"
     )
@@ -199,7 +74,7 @@ def test_two_commits_an_iteration(kind: str, open_log: Callable[..., Store]) -> 
 
 
 def test_a_broken_connection_is_opened_again(
-    open_log: Callable[..., Store], postgres: str, tmp_path: Path
+    open_log: Callable[[str], Any], postgres: str, tmp_path: Path
 ) -> None:
     """PostgreSQL: after the server ended the connection, the store reconnects and writes nothing twice."""
     import psycopg
@@ -269,4 +144,63 @@ def test_a_changed_key_in_the_file_is_found(tmp_path: Path, seq: int) -> None:
     store = SqliteStore(path, create=False)
     damages = [result for result in verify_store(store) if isinstance(result, LogDamaged)]
     assert ("c", seq) in [(damage.conversation, damage.seq) for damage in damages]
+    store.close()
+
+
+# -- leases ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_in_another_name_is_refused(kind: str, open_log: Callable[[str], Any]) -> None:
+    """Whoever knows the token of a lease and is not its worker appends nothing under it."""
+    store = open_log(kind)
+    lease = replace(store.acquire_lease("c", name_worker(1), LONG_S), worker=name_worker(2))
+    (fault,) = store.append_many([RecordBatch("c", 0, [b"{}"], lease)])
+    assert isinstance(fault, LeaseLost)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_log_that_is_open_for_reading_shows_its_workers(kind: str, open_log: Callable[..., Any]) -> None:
+    """A log that is open for reading alone tells who works on which conversation; so do the ages of its
+    conversations."""
+    store = open_log(kind)
+    for name in ("held", "free"):
+        write_conversation(store, name=name)
+    store.acquire_lease("held", name_worker(1), LONG_S)
+    reader = open_log(kind, open_store_for_reading)
+    assert find_workers(reader)["held"]["worker"] == describe_worker(name_worker(1))
+    ages = {age.conversation: age.is_held for age in list_conversation_ages(reader)}
+    assert ages == {"held": True, "free": False}
+
+
+# -- numbers of rows in SQLite -----------------------------------------------------------------------
+
+
+def test_a_running_store_does_not_write_into_another_conversation(tmp_path: Path) -> None:
+    """Where a conversation is deleted and another process begins one, a store that knew the first refuses
+    its next turn and leaves the other one alone."""
+    path = tmp_path / "log.db"
+    running, other = SqliteStore(path), SqliteStore(path)
+    running.append("old", 0, [b"one"])
+    running.append("old", 1, [b"two"])
+    other.delete("old")
+    other.append("new", 0, [b"first", b"second"])
+    with pytest.raises(LogConflict):
+        running.append("old", 2, [b"three"])
+    assert list(other.read_lines("new")) == [b"first", b"second"]
+    assert list(running.read_lines("old")) == []
+    running.close()
+    other.close()
+
+
+def test_numbers_are_never_used_again(tmp_path: Path) -> None:
+    """A conversation that begins after the newest one was deleted gets a number that no other had."""
+    store = SqliteStore(tmp_path / "log.db")
+    numbers = []
+    for name in ("a", "b", "c"):
+        store.append(name, 0, [b"line"])
+        with sqlite3.connect(tmp_path / "log.db") as database:
+            numbers += [row[0] for row in database.execute("SELECT number FROM conversations")]
+        store.delete(name)
+    assert len(set(numbers)) == 3
     store.close()

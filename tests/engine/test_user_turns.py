@@ -224,13 +224,3 @@ async def test_a_message_that_no_row_takes_stays_in_the_inbox_of_a_run() -> None
     await engine.arun("again", conversation="c")
     texts = [m.content for m in model.requests[-1].messages if m.role == "user"]
     assert texts == ["hello", "by the way", "again"]
-
-
-async def test_what_is_said_to_a_conversation_at_rest_is_its_next_turn() -> None:
-    """`asay` between turns begins the next one, as `arun` does: the chart that waits for the user goes on."""
-    engine = make_interview(["Name?", "Age?"])
-    await engine.arun("hello", conversation="c")
-    await engine.asay("c", "Anna")
-    assert [r["event"]["type"] for r in read_records(engine)].count("turn_started") == 2
-    assert engine.describe_turn("c").content == "Age?"
-    list(replay_conversation(engine.store, "c"))

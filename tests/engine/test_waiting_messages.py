@@ -167,51 +167,8 @@ async def test_a_streamed_message_yields_its_step_and_the_result() -> None:
         assert [getattr(piece, "event", None) and piece.event.TYPE for piece in pieces] == ["user_said", None]  # type: ignore[union-attr]
         assert isinstance(pieces[-1], TurnResult)
         assert pieces[-1].waiting_messages == ["more"]
-
-
-async def test_saying_something_to_a_turn_that_waits_keeps_it() -> None:
-    """S5.5: `asay` takes a message for a turn at rest as it does for one that runs; where no turn is open it
-    begins the next one. A conversation that there is not is refused."""
-    async with make_waiting_engine("done", "next") as engine:
-        result = await engine.arun("go", conversation="c")
-        await engine.asay("c", "more")
-        assert engine.describe_turn("c").waiting_messages == ["more"]
-        await engine.aresume("c", approve(result))
-        await engine.asay("c", "and then?")
-        assert engine.describe_turn("c").content == "next"
-        assert read_request(engine)[-1] == ("user", "and then?")
         with pytest.raises(SpecError, match="there is no conversation 'd'"):
             await engine.asay("d", "more")
-
-
-def test_a_message_while_a_question_waits_is_kept_too() -> None:
-    """S5.5: a question of the chart to a person is waited for like a decision."""
-    states = {
-        "asking": {
-            "initial": True,
-            "enter": "ask_owner",
-            "transitions": [{"event": "answered", "target": "replying"}],
-        },
-        "replying": {
-            "enter": "call_model",
-            "transitions": [
-                {"event": "replied", "target": "finished"},
-                {"event": "failed", "target": "error"},
-            ],
-        },
-        "finished": {"final": True, "enter": "answer"},
-        "error": {"final": True, "enter": "answer_with_error"},
-    }
-    form = {"type": "object", "properties": {"yes": {"type": "boolean"}}}
-    effects = {"ask_owner": {"ask_person": {"question": "May it?", "form": form, "as": "owner"}}}
-    with make_engine(["done"], chart={"name": "asking", "states": states}, effects=effects) as engine:
-        engine.run("go", conversation="c")
-        kept = engine.run("soon?", conversation="c")
-        assert kept.waiting_messages == ["soon?"]
-        assert "waits for the answer to 'ask_owner'" in kept.warnings[-1]
-        assert engine.answer("c", {"yes": True}).content == "done"
-        assert ("user", "soon?") in read_request(engine)
-        list(replay_conversation(engine.store, "c"))
 
 
 def test_a_message_comes_after_the_work_that_a_crash_has_left() -> None:

@@ -253,7 +253,6 @@ GROUPS: dict[str, Group] = {
         tests=(
             "engine/test_store_conformance.py",
             "engine/test_stores.py",
-            "engine/test_leases.py",
             "engine/test_group_commit.py",
             "engine/test_checkpoints.py",
             "engine/test_tampering.py",
