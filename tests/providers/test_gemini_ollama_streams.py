@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
 from canonical_requests import find_differences, read_request
-from cassette_server import CassetteServer
 from effort import choose_count
 from exchange_resending import (
     AnswerContent,
@@ -25,14 +23,11 @@ from exchange_resending import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded_chains import make_chain_tools, read_chain
 from recorded_exchanges import Exchange, read_recorded_reply
-from recorded_traffic import CORPORA, RECORDED, find_recording, needs_recorded
+from recorded_traffic import CORPORA, RECORDED, needs_recorded
 from reply_comparison import drop_digest
 from request_rebuilding import NotExpressible, rebuild_request
 
-from toolchart.engine import Engine
-from toolchart.engine.log.replay import replay
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply as decode_gemini_reply
 from toolchart.providers.ollama.stream import OllamaAccumulator
@@ -195,81 +190,6 @@ def test_a_partial_call_is_never_run() -> None:
     (call,) = build_reply(accumulator).tool_calls
     assert call.arguments is None
     assert "in pieces" in (call.problem or "")
-
-
-# -- conversations -------------------------------------------------------------------------------
-
-
-@cache
-def list_conversations() -> list[str]:
-    """The cassettes that contain one conversation with tools."""
-    return [path for path in CASSETTES if read_chain(path)]
-
-
-@pytest.mark.parametrize("path", list_conversations())
-def test_conversations_run_over_the_wire(path: str) -> None:
-    """S3.4: each recorded tool conversation, streamed ones too, runs through SDK and engine to its end.
-
-    Every thought signature that the recorded client sent back is sent back by us, and the log replays.
-    """
-    chain = read_chain(path)
-    assert chain is not None
-    first, replies = chain.first_request, chain.replies
-    watched: list[object] = []
-    on_delta = watched.append if requests_stream(read_model_exchanges(path)[0]) else None
-    with CassetteServer(find_recording(path)) as server:
-        entry = {"provider": read_model_exchanges(path)[0].endpoint, "base_url": server.url, "api_key": "x"}
-        spec = {
-            "llms": {"host": entry},
-            "tools": {"apply_globally": True, "max_iterations": 20},
-            "limits": {"max_tool_only_streak": 20, "max_repeats": 20},
-            "responses": [{"llm": "host", "model": first.model or "m"}],
-        }
-        messages = [message for message in first.messages if message.role != "system"]
-        tools = make_chain_tools(first, chain.requests[-1])
-        with Engine(spec, log="memory", functions=tools) as engine:
-            result = engine.run(
-                messages[-1].content or "", conversation="c", history=messages[:-1], on_delta=on_delta
-            )
-            assert (result.state, result.content) == ("finished", replies[-1].content)
-            expected_calls = [call for reply in replies for call in reply.tool_calls]
-            for outcome, call in zip(result.tool_calls, expected_calls, strict=True):
-                # An argument that the tool has not is dropped before it is run.
-                assert outcome["tool"] == call.name
-                assert outcome["params"].items() <= (call.arguments or {}).items()
-            assert list(replay(engine.store.read_lines("c"), "c"))
-    assert not server.misses
-    assert bool(watched) is (on_delta is not None)
-    for http_request, exchange in zip(server.requests, read_model_exchanges(path), strict=True):
-        assert find_signatures(json.loads(http_request["body"])) >= find_signatures(exchange.request_body)
-
-
-@pytest.mark.parametrize(
-    ("corpus", "minimum_counts"),
-    [("own", (1, 1, 1)), pytest.param("recorded", (10, 2, 1), marks=needs_recorded)],
-)
-def test_there_are_conversations_of_both_kinds(corpus: str, minimum_counts: tuple[int, int, int]) -> None:
-    """S3.4: the recorded traffic has tool conversations, whole and streamed, of Gemini and of Vertex."""
-    kinds = Counter(
-        (path.split("/")[1], requests_stream(read_model_exchanges(path)[0]))
-        for path in set(list_conversations()) & set(list_cassettes(*FOLDERS, corpus=corpus))
-    )
-    assert kinds["gemini", False] >= minimum_counts[0]
-    assert kinds["gemini", True] >= minimum_counts[1]
-    assert kinds["gemini-vertex", False] + kinds["gemini-vertex", True] >= minimum_counts[2]
-
-
-def find_signatures(body: object) -> set[str]:
-    """Every thought signature of a request, in one alphabet."""
-    if isinstance(body, list):
-        return {signature for value in body for signature in find_signatures(value)}
-    if not isinstance(body, dict):
-        return set()
-    signatures = {signature for value in body.values() for signature in find_signatures(value)}
-    own = body.get("thoughtSignature") or body.get("thought_signature")
-    if isinstance(own, str):
-        signatures.add(own.replace("-", "+").replace("_", "/").rstrip("="))
-    return signatures
 
 
 @pytest.mark.parametrize("path", STREAMED)
