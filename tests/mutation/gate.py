@@ -182,7 +182,7 @@ GROUPS: dict[str, Group] = {
             "providers/test_streaming_adapters.py",
             "providers/test_host_specifics.py",
             "providers/test_recorded_conversations.py",
-            "providers/test_recorded_streams.py",
+            "providers/test_joined_streams.py",
             "providers/test_strict_hosts.py",
         ),
     ),

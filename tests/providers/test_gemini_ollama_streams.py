@@ -16,16 +16,14 @@ from exchange_resending import (
     iterate_chunks,
     list_cassettes,
     read_gemini_answer,
-    read_model_exchanges,
     read_ollama_answer,
     requests_stream,
     resend_cassette,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded_exchanges import Exchange, read_recorded_reply
+from recorded_exchanges import Exchange
 from recorded_traffic import CORPORA, RECORDED, needs_recorded
-from reply_comparison import drop_digest
 from request_rebuilding import NotExpressible, rebuild_request
 
 from toolchart.providers.gemini.stream import GeminiAccumulator
@@ -37,8 +35,6 @@ from toolchart.states.messages import CallStarted, ReasoningDelta, Reply, TextDe
 
 FOLDERS = ("gemini", "gemini-vertex", "ollama-native")
 CASSETTES = list_cassettes(*FOLDERS)
-STREAMED = [path for path in CASSETTES if any(map(requests_stream, read_model_exchanges(path)))]
-
 SEQUENCES = choose_count(short=100, long=2_000)
 """Drawn sequences; each is rotated five times."""
 
@@ -190,18 +186,6 @@ def test_a_partial_call_is_never_run() -> None:
     (call,) = build_reply(accumulator).tool_calls
     assert call.arguments is None
     assert "in pieces" in (call.problem or "")
-
-
-@pytest.mark.parametrize("path", STREAMED)
-def test_a_stream_is_the_same_however_it_is_split(path: str) -> None:
-    """S3.4: a stream split at 1, 7 or 4096 bytes gives the same reply as the whole body."""
-    size = sum(len(exchange.response_body) for exchange in read_model_exchanges(path))
-    for split in (1, 7, 4096) if size < 20_000 else (7, 4096):
-        results, _ = resend_cassette(path, split)
-        for result in results:
-            check_result(result, path)
-            if result.reply is not None:
-                assert drop_digest(result.reply) == read_recorded_reply(result.exchange)
 
 
 # -- bad streams ---------------------------------------------------------------------------------

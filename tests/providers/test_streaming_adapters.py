@@ -1,35 +1,28 @@
-"""Tests of streaming: accumulators alone, and recorded streams through the real SDKs over loopback."""
+"""Tests of streaming: accumulators and decoders alone."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cassette_server import CassetteServer
 from effort import choose_count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_exchanges import Exchange, get_adapter, read_cassette, read_recorded_reply
 from recorded_traffic import CORPORA, find_recording, list_streamed_cassettes
 
-from toolchart.providers.registry import create_provider
 from toolchart.providers.transport.stream_frames import EventFrameReader, LineFrameReader
-from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
     CallArguments,
     CallStarted,
     Delta,
-    Message,
     ReasoningDelta,
     Reply,
-    Request,
     TextDelta,
     encode_arguments,
 )
@@ -50,14 +43,6 @@ ENTRIES = {
     "messages": {"provider": "anthropic"},
     "ollama": {"provider": "ollama"},
 }
-
-CASES = [
-    (corpus, endpoint)
-    for corpus in CORPORA
-    for endpoint in sorted(ENTRIES)
-    if (corpus, endpoint) != ("recorded", "messages")  # there are none
-]
-"""Corpora and the endpoints whose streams they have."""
 
 
 def list_streamed(path: str, endpoints: tuple[str, ...] = tuple(ENTRIES)) -> list[Exchange]:
@@ -201,85 +186,6 @@ def test_no_bytes_break_the_frames(chunks: list[bytes]) -> None:
 
     for make in (EventFrameReader, LineFrameReader):
         assert values(make(), chunks) == values(make(), [b"".join(chunks)])
-
-
-# -- through the SDKs --------------------------------------------------------------------------------
-
-
-async def stream_replies(provider: Any, count: int) -> list[Any]:
-    """`count` streamed answers: the items of each, or the kind of its error."""
-    outcomes: list[Any] = []
-    request = Request(model="m", messages=[Message(role="user", content="hi")])
-    for _ in range(count):
-        try:
-            outcomes.append([piece async for piece in provider.stream(request)])
-        except ProviderError as error:
-            outcomes.append(error.kind)
-    await provider.aclose()
-    return outcomes
-
-
-def replay_streams(path: str, endpoint: str, count: int, **options: Any) -> list[Any]:
-    """The streamed answers of a cassette, read through the adapter and its SDK."""
-    entry = dict(ENTRIES[endpoint])
-    with CassetteServer(find_recording(path), match="order", **options) as server:
-        entry["base_url"] = server.url + entry.get("base_url", "")
-        config = LLMConfig.model_validate({"api_key": "k", **entry})
-        provider = create_provider(config, resolve=lambda text: text)
-        return asyncio.run(stream_replies(provider, count))
-
-
-def only_streams(corpus: str, endpoint: str) -> list[str]:
-    """Small cassettes of a corpus in which every exchange is a stream of this endpoint."""
-    paths = []
-    for path in list_streamed_cassettes(corpus):
-        exchange_count = len(read_cassette(find_recording(path)))
-        exchanges = list_streamed(path, (endpoint,))
-        size = sum(len(exchange.response_body) for exchange in exchanges)
-        if exchanges and len(exchanges) == exchange_count and size < 60_000:
-            paths.append(path)
-    return paths
-
-
-@pytest.mark.parametrize(("corpus", "endpoint"), CASES)
-@pytest.mark.parametrize("split", ["event", 7])
-def test_recorded_streams_through_the_sdks(corpus: str, endpoint: str, split: Any) -> None:
-    """Each recorded stream gives the recorded reply when read through the official SDK."""
-    paths = only_streams(corpus, endpoint)
-    paths = paths if split == "event" else paths[:12]
-    stream_count = 0
-    for path in paths:
-        exchanges = list_streamed(path, (endpoint,))
-        if any(exchange.status != 200 for exchange in exchanges):
-            continue
-        for exchange, pieces in zip(
-            exchanges, replay_streams(path, endpoint, len(exchanges), split=split), strict=True
-        ):
-            expected = find_outcome(lambda exchange=exchange: read_recorded_reply(exchange))  # type: ignore[misc]
-            if isinstance(expected, str) or isinstance(pieces, str):
-                assert isinstance(expected, str), path
-                assert isinstance(pieces, str), path
-                continue
-            reply = pieces[-1]
-            assert isinstance(reply, Reply), path
-            assert not [piece for piece in pieces[:-1] if isinstance(piece, Reply)]
-            assert (reply.content, reply.tool_calls) == (expected.content, expected.tool_calls), path
-            assert (reply.usage, reply.reasoning) == (expected.usage, expected.reasoning), path
-            stream_count += 1
-    assert stream_count >= (3 if corpus == "own" else {"ollama": 1}.get(endpoint, 5))
-
-
-@pytest.mark.parametrize(("corpus", "endpoint"), CASES)
-def test_a_cut_stream_is_an_error(corpus: str, endpoint: str) -> None:
-    """A stream without its end marker is an error, never a short answer."""
-    stream_count = 0
-    for path in only_streams(corpus, endpoint):
-        first = re.split(rb"\r?\n", list_streamed(path, (endpoint,))[0].response_body)[0]
-        if stream_count < 3 and not re.search(rb'"finish_?[rR]eason": ?"|"done":true', first):
-            (pieces,) = replay_streams(path, endpoint, 1, cut_after=1)
-            assert pieces in ("bad_response", "connection"), path
-            stream_count += 1
-    assert stream_count
 
 
 def test_the_sdks_are_loaded_when_they_are_used() -> None:

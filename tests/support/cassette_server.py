@@ -38,18 +38,10 @@ class CassetteServer:
     Args:
         match: `tail` takes the next exchange with the same endpoint, `order` the next one, and
             `strict-order` the next one if it has the same endpoint.
-        split: how streams are sent: one event at a time, or in pieces of this many bytes.
         cut_after: closes the connection of a stream after this many pieces.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        match: MatchMode = "tail",
-        split: str | int = "event",
-        cut_after: int | None = None,
-    ) -> None:
+    def __init__(self, path: Path, *, match: MatchMode = "tail", cut_after: int | None = None) -> None:
         self.exchanges = read_cassette(path)
         self.is_used = [False] * len(self.exchanges)
         self.requests: list[dict[str, str]] = []
@@ -57,7 +49,9 @@ class CassetteServer:
         self.misses: list[str] = []
         """Requests without an answer."""
         self.cut_after = cut_after
-        self._match, self._split = match, split
+        self._match = match
+        self._split: str | int = "event"
+        """How streams are sent: one event at a time, or in pieces of this many bytes."""
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

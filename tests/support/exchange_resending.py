@@ -45,11 +45,11 @@ def read_model_exchanges(path: str) -> list[Exchange]:
 
 
 @cache
-def resend_cassette(path: str, split: str | int = "event") -> tuple[list[ResentExchange], list[Any]]:
+def resend_cassette(path: str) -> tuple[list[ResentExchange], list[Any]]:
     """Every model call of a cassette, sent again in order, and the requests that the server got."""
     exchanges = read_model_exchanges(path)
     provider = "ollama" if exchanges[0].endpoint == "ollama" else "gemini"
-    with CassetteServer(find_recording(path), split=split) as server:
+    with CassetteServer(find_recording(path)) as server:
         config = LLMConfig(provider=provider, base_url=server.url, api_key="x")
         results = asyncio.run(_resend_all(config, exchanges))
     return results, server.requests
