@@ -153,9 +153,9 @@ def test_the_digest_covers_every_field(kind: type[Effect]) -> None:
 
 
 def test_a_field_that_cannot_be_covered_is_refused() -> None:
-    """An effect of another package that holds an object gets no digest, so that no record asks for it."""
+    """An effect that holds an object gets no digest, so that no record asks for it."""
     with pytest.raises(TypeError):
-        compute_effect_digest(effects.Perform(id=1, name="x", state="s", arguments={"a": object()}))
+        compute_effect_digest(effects.CallFunction(id=1, name="x", state="s", arguments={"a": object()}))
 
 
 @pytest.mark.parametrize("kind", OWN_CLASSES, ids=lambda kind: str(kind.__name__))
