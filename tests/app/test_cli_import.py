@@ -57,15 +57,6 @@ REFUSED = {
     "no JSON": ("hello\n", "in: not JSON"),
     "no list": ('{"user": 1}', "expected a list of messages"),
     "an empty list": ("[]", "expected a list of messages, and at least one"),
-    "nobody speaks": ('[{"role": "system", "content": "s"}]', "nobody says anything"),
-    "items of the Responses API": (
-        '[{"type": "function_call_output", "call_id": "c", "output": "3"}]',
-        "looks like a list of the Responses API",
-    ),
-    "results of the Anthropic API": (
-        json.dumps([*TALK, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"}]}]),
-        "in: [2].content[0]",
-    ),
     "records": ('{"seq": 0}\n{"seq": 1}\n', "in: [0]: a message without a role"),
 }
 

@@ -12,12 +12,9 @@ from agents import make_engine, reply_with_calls
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay
-from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.loader import load_spec
-from toolchart.states.events import Decided
 from toolchart.states.machine import get_machine
-from toolchart.states.messages import ToolCall
 from toolchart.states.proofs.exploration import explore_chart
 
 ECHO = {"registry": [{"name": "echo"}]}
@@ -152,56 +149,7 @@ def test_forced_answer_at_the_limit_loses_nothing() -> None:
 # -- budgeted ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("limits", "name"),
-    [
-        ({"max_tool_calls": 2}, "max_tool_calls"),
-        ({"max_tokens": 25}, "max_tokens"),
-        ({"max_cost": 0.25}, "max_cost"),
-        ({"max_seconds": 0.004}, "max_seconds"),
-    ],
-)
-def test_budgets_end_the_turn(limits: dict[str, Any], name: str) -> None:
-    """Budgets of tokens, cost, time and tool calls each end the turn in `out_of_budget`."""
-    from toolchart.providers.scripted.provider import ScriptedProvider
-    from toolchart.states.messages import Reply, Usage
-
-    def reply(request: Any) -> Reply:
-        call = ToolCall(name="echo", arguments={"text": str(request.iteration)})
-        usage = Usage(input=5, output=5, total=10, cost=0.1)
-        return Reply(tool_calls=(call,), finish_reason="tool_calls", usage=usage)
-
-    run = make_engine(
-        [], chart="budgeted", tools=ECHO, limits={**limits, "max_iterations": 50}, clock=InstantClock()
-    )
-    run.hosts.providers["model"] = ScriptedProvider([reply] * 60)
-    result = run.run("go", conversation="c")
-    assert (result.state, result.limit_reached) == ("out_of_budget", name)
-    assert name in result.content
-    assert 1 <= len(result.tool_calls) <= 4
-    assert not result.max_iterations_reached
-
-
 # -- approval ------------------------------------------------------------------------------------
-
-
-async def test_each_call_has_its_own_decision() -> None:
-    """S5.3: approval has its own state, and rejecting one call does not affect the others."""
-
-    async def decide(call: ToolCall) -> Decided:
-        yes = call.arguments == {"text": "yes"}
-        return Decided(call_id=call.id, approved=yes, reason=None if yes else "rather not")
-
-    run = make_engine(
-        [reply_with_calls(("echo", {"text": "yes"}), ("echo", {"text": "no"})), "end"],
-        chart="approval",
-        tools={"registry": [{"name": "echo", "requires_approval": True}]},
-        approver=decide,
-    )
-    result = await run.arun("go", conversation="c")
-    assert [c["result"]["success"] for c in result.tool_calls] == [True, False]
-    assert "rather not" in result.tool_calls[1]["result"]["error"]
-    assert list_visited_states(run)[:4] == ["prompting", "awaiting_tools", "awaiting_approval", "executing"]
 
 
 # -- planner and full ----------------------------------------------------------------------------
@@ -327,28 +275,3 @@ def test_a_user_can_continue_a_cut_answer(tmp_path: Path) -> None:
         [{"content": "and ", "finish_reason": "length"}] * 9, chart=str(tmp_path / "mine.yaml")
     )
     assert endless.run("go").content == "and and and and "
-
-
-def test_the_specs_approval_section_makes_calls_wait() -> None:
-    """A call that the spec's `approval` section matches waits until it is decided."""
-    run = make_engine(
-        [reply_with_calls(("echo", {"text": "x"})), "done"],
-        chart="approval",
-        tools=ECHO,
-        approval=[{"tools": "echo", "decision": "ask"}],
-    )
-    result = run.run("go", conversation="c")
-    assert result.state == "awaiting_approval"
-    (call,) = result.pending_approvals
-    result = run.resume("c", Decided(call_id=call["id"], approved=True))
-    assert (result.state, result.tool_calls[0]["result"]["success"]) == ("finished", True)
-
-
-def test_an_approved_call_runs_in_another_process() -> None:
-    """S5.3: a decision that arrives in another process runs the waiting call."""
-    log = MemoryStore()
-    waiting = Engine("careful", log=log).run("delete a.txt", conversation="c")
-    decision = Decided(call_id=waiting.pending_approvals[0]["id"], approved=True, by="a test")
-    result = Engine("careful", log=log).resume("c", decision)
-    assert result.tool_calls[0]["result"]["success"] is True
-    assert result.state == "finished"

@@ -127,18 +127,6 @@ def test_a_loop_that_only_enters_itself_again_is_ended_by_the_core() -> None:
     assert len(result.tool_calls) == 1
 
 
-def test_an_answer_that_no_row_takes_ends_the_turn_as_stuck() -> None:
-    """A turn in which no event can arrive any more ends in error instead of hanging, and the next one
-    runs."""
-    chart = make_loop([{"event": "tool_finished", "cond": "pending_calls > 0"}])
-    engine = make_engine([reply_with_calls(("echo", {"text": "x"})), "next"], chart=chart)
-    result = engine.run("go", conversation="c")
-    assert (result.ended_by, result.is_over) == ("stuck", True)
-    assert result.error is not None
-    assert read_events(engine)[-1]["untaken"] is True
-    assert engine.run("again", conversation="c").content == "next"
-
-
 class HangingModel:
     """A model whose first call streams some words and hangs; every further call answers."""
 
@@ -216,21 +204,6 @@ async def test_a_timer_beside_a_model_call_is_a_deadline() -> None:
     elapsed = next(r for r in read_events(engine) if r["event"]["type"] == "elapsed")
     assert elapsed["cancels"] == [1]
     list(replay_conversation(engine.store, "c"))
-
-
-async def test_a_message_of_the_user_interrupts_where_the_chart_says_so() -> None:
-    """`user_said` arrives during a turn; a row may leave the state, which stops the model call, and the next
-    request contains the message."""
-    model = HangingModel()
-    engine = make_hanging_engine(DEADLINE, model, retry={"first_wait_s": 50})
-    turn = asyncio.create_task(engine.arun("go", conversation="c"))
-    await model.has_started.wait()
-    await engine.asay("c", "something else")
-    result = await turn
-    assert result.content == "answer 2"
-    assert [m.content for m in model.requests[-1].messages if m.role == "user"] == ["go", "something else"]
-    await engine.asay("c", "one more")
-    assert engine.describe_turn("c").content == "answer 3", "between turns a message begins the next one"
 
 
 async def test_nothing_is_asked_for_whose_record_could_not_be_written() -> None:
@@ -365,15 +338,6 @@ REGIONS = {
         "finished": {"final": True, "enter": "answer"},
     },
 }
-
-
-def test_two_regions_work_at_the_same_time() -> None:
-    """Parallel regions have an effect each; the chart goes on when both are answered."""
-    engine = make_engine(["hello"], chart=REGIONS, retry={"first_wait_s": 0.01})
-    result = engine.run("go", conversation="c")
-    assert (result.content, result.state) == ("hello", "finished")
-    assert sorted(r["event"]["type"] for r in read_events(engine)[2:]) == ["elapsed", "replied"]
-    list(replay_conversation(engine.store, "c"))
 
 
 @pytest.mark.parametrize("effect", ["review_calls", "run_tools"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from typing import Any
 
 import orjson
@@ -29,7 +30,7 @@ FORM = {
     "additionalProperties": False,
 }
 
-CHART = {
+CHART: dict[str, Any] = {
     "name": "editor",
     "states": {
         "asking": {
@@ -47,7 +48,7 @@ CHART = {
     },
 }
 
-EFFECTS = {
+EFFECTS: dict[str, Any] = {
     "ask_editor": {"ask_person": {"question": "Publish {{user_message}}?", "form": FORM, "as": "verdict"}},
     "say_published": {"answer": "published in {{verdict.channel}}"},
     "say_dropped": {"answer": "dropped"},
@@ -55,10 +56,10 @@ EFFECTS = {
 }
 
 
-def make_editor(**options: Any) -> Engine:
+def make_editor(chart: Any = CHART, effects: Any = EFFECTS, **options: Any) -> Engine:
     """Make an engine of a chart that asks an editor and waits for a day."""
     options = {"log": "memory", "clock": TurnableClock(), **options}
-    spec = make_spec(chart=CHART, effects=EFFECTS)
+    spec = make_spec(chart=chart, effects=effects)
     return Engine(spec, providers={"model": ScriptedProvider([])}, **options)
 
 
@@ -211,11 +212,14 @@ async def test_the_deadline_cancels_the_prompt_of_an_asker() -> None:
     list(replay_conversation(engine.store, "c"))
 
 
-async def test_an_answer_by_api_reaches_a_turn_that_runs() -> None:
-    """Somebody else answers while the callback still asks: the callback is cancelled, and the turn's caller
-    gets the result."""
-    asker = HangingAsker()
-    engine = make_editor(asker=asker)
+@pytest.mark.parametrize("has_timer", [True, False])
+async def test_an_answer_by_api_reaches_a_turn_that_runs(has_timer: bool) -> None:
+    """Somebody else answers while the callback still asks, beside a timer or alone: the callback is
+    cancelled, and the turn's caller gets the result."""
+    asker, chart, effects = HangingAsker(), deepcopy(CHART), deepcopy(EFFECTS)
+    if not has_timer:
+        del chart["states"]["asking"]["after"], chart["states"]["expired"], effects["say_expired"]
+    engine = make_editor(chart, effects, asker=asker)
     turn = asyncio.create_task(engine.arun("the draft", conversation="c"))
     await asker.is_asked.wait()
     with pytest.raises(SpecError, match="does not fit"):
@@ -224,21 +228,6 @@ async def test_an_answer_by_api_reaches_a_turn_that_runs() -> None:
     assert (await asyncio.wait_for(turn, 60)).content == "published in blog"
     assert asker.cancelled == 1
     list(replay_conversation(engine.store, "c"))
-
-
-async def test_an_answer_by_api_reaches_a_question_that_is_asked_alone() -> None:
-    """The same where no timer stands beside the question."""
-    asker = HangingAsker()
-    chart = {**CHART, "states": {**CHART["states"]}}  # type: ignore[dict-item]
-    chart["states"]["asking"] = {k: v for k, v in CHART["states"]["asking"].items() if k != "after"}  # type: ignore[index, attr-defined]
-    del chart["states"]["expired"]  # type: ignore[attr-defined]
-    spec = make_spec(chart=chart, effects={k: v for k, v in EFFECTS.items() if k != "say_expired"})
-    engine = Engine(spec, log="memory", providers={"model": ScriptedProvider([])}, asker=asker)
-    turn = asyncio.create_task(engine.arun("the draft", conversation="c"))
-    await asker.is_asked.wait()
-    await engine.aanswer("c", {"publish": False})
-    assert (await asyncio.wait_for(turn, 60)).content == "dropped"
-    assert asker.cancelled == 1
 
 
 def test_two_questions_in_two_regions_are_answered_by_name() -> None:
@@ -314,26 +303,15 @@ def make_parent(**options: Any) -> Engine:
     return Engine(spec, providers={"model": ScriptedProvider([])}, **options)
 
 
-def test_a_question_of_a_child_is_answered_under_the_name_of_the_child() -> None:
-    """The parent's result lists what its child asks, with its conversation and deadline; the answer goes on
-    with both."""
-    engine = make_parent()
+def test_the_deadline_of_a_child_fires_when_its_parent_is_resumed() -> None:
+    """Timers of children are durable too, and the result of the parent says when they are due."""
+    clock = TurnableClock()
+    engine = make_parent(clock=clock)
     result = engine.run("the draft", conversation="c")
-    (question,) = result.questions
-    assert (question["effect"], question["due"]) == ("ask_editor", "2027-01-05T09:00:00.000Z")
-    assert result.due == question["due"]
+    assert (result.due, result.questions[0]["due"]) == ("2027-01-05T09:00:00.000Z",) * 2
     before = list(engine.store.read_lines("c"))
     assert engine.resume("c") == result
     assert list(engine.store.read_lines("c")) == before
-    answered = engine.answer(question["conversation"], {"publish": False})
-    assert (answered.content, answered.conversation) == ("the editor: dropped", "c")
-
-
-def test_the_deadline_of_a_child_fires_when_its_parent_is_resumed() -> None:
-    """Timers of children are durable too."""
-    clock = TurnableClock()
-    engine = make_parent(clock=clock)
-    engine.run("the draft", conversation="c")
     clock.advance("24h")
     result = engine.resume("c")
     assert (result.content, result.due, result.questions) == ("the editor: nobody answered", None, [])

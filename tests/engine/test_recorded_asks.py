@@ -159,8 +159,8 @@ def test_a_field_that_cannot_be_covered_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", OWN_CLASSES, ids=lambda kind: str(kind.__name__))
-def test_an_effect_of_a_checkpoint_has_its_digest(kind: type[Effect]) -> None:
-    """What a worker performs that goes on from a checkpoint has the digest of what was asked for."""
+def test_an_effect_of_a_checkpoint_is_what_was_asked_for(kind: type[Effect]) -> None:
+    """What a worker performs that goes on from a checkpoint has identity and digest of what was asked for."""
     for effect in list_effects(kind):
         if isinstance(effect, CallModel) and effect.request.messages != REQUEST.messages:
             continue  # its messages are not those of the conversation
@@ -170,6 +170,8 @@ def test_an_effect_of_a_checkpoint_has_its_digest(kind: type[Effect]) -> None:
         data = json.loads(json.dumps(store_effect(effect)))
         restored = restore_effect(data, MESSAGES, tuple(offered))
         assert compute_effect_digest(restored) == compute_effect_digest(effect)
+        assert type(restored) is type(effect)
+        assert [getattr(restored, name) for name in IDENTITY] == [getattr(effect, name) for name in IDENTITY]
 
 
 # -- what performers got ---------------------------------------------------------------------------

@@ -231,21 +231,6 @@ def test_approvals_and_agents_have_spans() -> None:
     }
 
 
-def test_an_open_turn_leaves_no_open_span() -> None:
-    """A turn that waits for a person ends its spans; resuming it begins new ones."""
-    collected = Collected()
-    replies = [agents.reply_with_calls(("echo", {"text": "a"})), "Done."]
-    options: dict[str, Any] = {"chart": "approval", "approval": [{"tools": "echo", "decision": "ask"}]}
-    with agents.make_engine(replies, telemetry=collected.telemetry, **options) as engine:
-        result = engine.run("go", conversation="c")
-        waiting = collected.spans["approval echo"].attributes
-        assert waiting is not None
-        assert waiting["toolchart.is_waiting"]
-        engine.resume("c", Decided(call_id=result.pending_approvals[0].id, approved=True))
-    turns = [span for span in collected.exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
-    assert [(span.attributes or {})["toolchart.state"] for span in turns] == ["awaiting_approval", "finished"]
-
-
 @pytest.mark.parametrize("question", ["hello", "fail", f"is {KEY} the key?"])
 def test_no_live_span_holds_a_key(question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host quotes the key of the environment in replies, calls and errors; spans and events have it struck,
@@ -346,6 +331,7 @@ def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
     replies.append({"content": "Bye.", **make_usage(800)})
     with agents.make_engine(replies, telemetry=collected.telemetry, **APPROVAL) as engine:
         result = engine.run("go", conversation="c")
+        assert (collected.spans["approval echo"].attributes or {})["toolchart.is_waiting"]
         for _ in range(2):
             call = result.pending_approvals[0].id
             result = engine.resume("c", Decided(call_id=call, approved=True))
@@ -364,6 +350,8 @@ def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
     assert [span.parent for span in (first, second, third)] == [None, first.context, second.context]
     numbers = [(span.attributes or {})["toolchart.turn"] for span in list_spans(collected, "invoke_agent")]
     assert numbers == [1, 1, 1, 2]
+    states = [(span.attributes or {})["toolchart.state"] for span in list_spans(collected, "invoke_agent")]
+    assert states == ["awaiting_approval", "awaiting_approval", "finished", "finished"]
 
 
 def test_a_new_turn_has_no_link() -> None:

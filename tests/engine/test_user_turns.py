@@ -204,23 +204,3 @@ async def test_a_message_during_the_turn_interrupts_the_model_call() -> None:
     assert "another topic" in str(model.requests[-1].messages[-1].content)
     assert [r["event"]["type"] for r in read_records(engine) if r.get("late")] == ["replied"]
     list(replay_conversation(engine.store, "c"))
-
-
-async def test_a_message_that_no_row_takes_stays_in_the_inbox_of_a_run() -> None:
-    """A message during a turn that the chart does not take is part of the next turn."""
-    model = StubbornModel()
-    chart = {**INTERVIEW, "states": {**INTERVIEW["states"]}}
-    asking = chart["states"]["asking"]
-    rows = [row for row in asking["transitions"] if row["event"] != "user_said"]
-    chart["states"]["asking"] = {**asking, "transitions": [*rows, {"event": "cancelled", "target": "error"}]}
-    effects = {**EFFECTS, "ask_next": {"call_model": {"history": "all", "as": "question"}}}
-    engine = make_interview([], model=model, chart=chart, effects=effects)
-    turn = asyncio.create_task(engine.arun("hello", conversation="c"))
-    await model.has_started.wait()
-    await engine.asay("c", "by the way")
-    await engine.acancel("c")
-    assert (await turn).error is not None
-    assert [r["event"]["type"] for r in read_records(engine) if r.get("untaken")] == ["user_said"]
-    await engine.arun("again", conversation="c")
-    texts = [m.content for m in model.requests[-1].messages if m.role == "user"]
-    assert texts == ["hello", "by the way", "again"]

@@ -20,7 +20,6 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.ownership import Message, encode_message
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.states.content import make_part
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
@@ -99,16 +98,6 @@ def test_messages_are_kept_in_their_order_by_several_processes(tmp_path: Path) -
         assert engine.resume("c", approve(first)).content == "done"
         assert read_request(engine)[-2:] == [("user", "one"), ("user", "two")]
         list(replay_conversation(engine.store, "c"))
-
-
-def test_a_message_keeps_its_attachments() -> None:
-    """S5.5: pictures and files of the message are part of the next request too."""
-    with make_waiting_engine("seen") as engine:
-        first = engine.run("go", conversation="c")
-        engine.run("look", conversation="c", attachments=[make_part(b"\x89PNG", "image/png")])
-        engine.resume("c", approve(first))
-        kinds = [type(part).__name__ for part in list_requests(engine)[-1].messages[-1].parts]
-        assert kinds == ["TextPart", "ImagePart"]
 
 
 def test_options_that_an_open_turn_does_not_take_are_named() -> None:
@@ -201,30 +190,13 @@ def test_a_message_comes_after_the_work_that_a_crash_has_left() -> None:
 # -- while somebody is asked, in this process or in another one --------------------------------------
 
 
-async def test_a_message_while_an_approver_is_asked_goes_to_the_running_turn() -> None:
-    """S5.5: the turn runs and its call waits for the program's approver. A message to the conversation is
-    kept for that turn, and its result says so at once."""
-    asked, may_end = asyncio.Event(), asyncio.Event()
-
-    async def decide(call: ToolCall) -> Decided:
-        asked.set()
-        await may_end.wait()
-        return Decided(call_id=call.id, approved=True)
-
-    async with make_waiting_engine("both", approver=decide) as engine:
-        turn = asyncio.create_task(engine.arun("go", conversation="c"))
-        await asked.wait()
-        kept = await engine.arun("and hurry", conversation="c")
-        assert (kept.is_over, kept.waiting_messages) == (False, ["and hurry"])
-        may_end.set()
-        assert (await turn).content == "both"
-        assert read_request(engine)[-1] == ("user", "and hurry")
-        list(replay_conversation(engine.store, "c"))
-
-
-async def test_a_message_while_another_worker_asks_goes_through_the_inbox(tmp_path: Path) -> None:
-    """S5.5: another worker holds the conversation and asks its approver. The message is left in its inbox,
-    and that worker's next request has it."""
+@pytest.mark.parametrize("is_same", [True, False], ids=["same worker", "another worker"])
+async def test_a_message_while_an_approver_is_asked_goes_to_the_running_turn(
+    is_same: bool, tmp_path: Path
+) -> None:
+    """S5.5: the turn runs and its call waits for the program's approver. A message to the conversation, in
+    the same worker or by way of the inbox of another one, is kept for that turn, whose next request has it;
+    its result says so at once."""
     asked, may_end = asyncio.Event(), asyncio.Event()
 
     async def decide(call: ToolCall) -> Decided:
@@ -239,7 +211,7 @@ async def test_a_message_while_another_worker_asks_goes_through_the_inbox(tmp_pa
     ):
         turn = asyncio.create_task(worker.arun("go", conversation="c"))
         await asked.wait()
-        kept = await other.arun("and hurry", conversation="c")
+        kept = await (worker if is_same else other).arun("and hurry", conversation="c")
         assert not kept.is_over
         assert "the message waits for the decision on 'echo'" in kept.warnings[-1]
         await wait_until(lambda: "user_said" in list_types(other))
@@ -247,6 +219,7 @@ async def test_a_message_while_another_worker_asks_goes_through_the_inbox(tmp_pa
         assert (await turn).content == "both"
         assert read_request(worker)[-1] == ("user", "and hurry")
         assert list_types(worker).count("user_said") == 1
+        list(replay_conversation(worker.store, "c"))
 
 
 async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_turn() -> None:

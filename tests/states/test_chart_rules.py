@@ -128,13 +128,6 @@ def test_refuses_a_datamodel_and_two_beginnings() -> None:
         make_chart({"name": "n", "datamodel": {"x": "1"}, "states": {"here": {}}})
 
 
-@pytest.mark.parametrize("text", ["", "[]", "just words", "states: {}", "name: x"])
-def test_refuses_what_is_no_chart(text: str) -> None:
-    """An empty file, a list, a text and a chart without states are one readable error each."""
-    with pytest.raises(SpecError):
-        parse_chart(text, source="x.yaml")
-
-
 def test_keeps_words_that_yaml_would_turn_into_truth_values() -> None:
     """`on`, `off`, `yes` and `no` are names in a chart, as they are for the library's own loader."""
     parsed_chart = parse_chart(

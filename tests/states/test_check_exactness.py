@@ -187,11 +187,6 @@ def test_a_model_call_reads_the_messages_of_the_user() -> None:
     assert report.worst.model_calls == 1  # bounds begin anew with each message
 
 
-def test_messages_that_no_row_takes_are_counted_too() -> None:
-    """S1.7: a message that no row takes can still be unread, so a row that asks for it is not dead."""
-    assert "dead row" not in list_kinds(check_states(build_retry()))
-
-
 def test_a_message_stays_unread_without_a_model_call() -> None:
     """S1.7: a cycle that goes on while a message is unread, and reads none, has no bound."""
     states = build_retry({"event": "failed", "target": "pausing"})

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import CitationPart, FilePart, ImagePart, TextPart
 from toolchart.states.core.encoding import (
@@ -24,7 +23,6 @@ from toolchart.states.core.encoding import (
     make_plain_event,
     read_json,
 )
-from toolchart.states.effects import Answer, CallModel, Effect, RefusedCall, ReviewCalls, RunTools, Wait
 from toolchart.states.events import (
     AgentFailed,
     AgentFinished,
@@ -55,16 +53,7 @@ from toolchart.states.events import (
     Verdict,
     Versions,
 )
-from toolchart.states.message_list import MessageList, RequestMessages
-from toolchart.states.messages import (
-    DecisionSignature,
-    Message,
-    Reply,
-    Request,
-    ToolCall,
-    ToolDefinition,
-    Usage,
-)
+from toolchart.states.messages import DecisionSignature, Message, Reply, ToolCall, ToolDefinition, Usage
 from toolchart.states.snapshot import Snapshot, SnapshotBuilder, SnapshotFields
 from toolchart.states.vocabulary import get_events
 
@@ -120,14 +109,6 @@ def _list_struct_types(annotation: Any) -> list[Any]:
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         return [annotation]
     return [part for argument in get_args(annotation) for part in _list_struct_types(argument)]
-
-
-def test_an_event_is_read_as_it_was_written() -> None:
-    """Nested values, tuples and numbers survive the way through JSON."""
-    event = Replied(at="2026-01-01T00:00:00.000Z", effect=2, reply=REPLY, deltas=({"kind": "text"},))
-    data = encode_event_json(event)
-    assert decode_event(read_json(data), event.at) == event
-    assert make_plain_event(event) == (event, data)
 
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -344,39 +325,6 @@ def test_every_event_is_tagged_by_its_type() -> None:
         name: kind.__struct_config__.tag
         for name, kind in ((row.name, row.type) for row in get_events().values())
     } == {name: name for name in list(get_events())}
-
-
-@pytest.mark.parametrize(
-    "effect",
-    [
-        CallModel(
-            id=1,
-            name="call_model",
-            state="s",
-            request=Request(model="m", messages=(Message(role="user", content="x"),)),
-        ),
-        ReviewCalls(id=1, name="review_calls", state="s", calls=REPLY.tool_calls, allowed=("add",)),
-        RunTools(
-            id=1,
-            name="run_tools",
-            state="s",
-            calls=REPLY.tool_calls,
-            refused=(RefusedCall(call=REPLY.tool_calls[0], outcome="denied", reason="no"),),
-        ),
-        Wait(id=1, name="wait", state="s", seconds=1.5),
-        Answer(id=1, name="answer_at_limit", state="s", content="x"),
-    ],
-)
-def test_an_effect_is_read_as_it_was_written(effect: Effect) -> None:
-    """An open effect that a checkpoint holds gives the same effect with the same fields again."""
-    messages = MessageList([Message(role="user", content="x")])
-    if isinstance(effect, CallModel):
-        request = replace(effect.request, messages=RequestMessages("s", messages))
-        effect = replace(effect, request=request)
-    data = msgspec.json.decode(msgspec.json.encode(store_effect(effect)))
-    again = restore_effect(data, messages, ())
-    assert type(again) is type(effect)
-    assert again == effect
 
 
 def test_a_builder_changes_alone() -> None:

@@ -327,19 +327,6 @@ def test_a_step_that_never_rests_spoils_no_other() -> None:
     assert chart.advance(start, "replied", facts()).configuration.label == "over"
 
 
-def test_a_chart_that_never_rests_is_refused() -> None:
-    """An endless loop of eventless transitions is an error, and does not hang."""
-    with pytest.raises(SpecError, match="never rests"):
-        machine(
-            """
-            name: spin
-            states:
-              one: {initial: true, transitions: [{target: two}]}
-              two: {transitions: [{target: one}]}
-            """
-        )
-
-
 def test_a_saved_configuration_is_checked() -> None:
     """A saved configuration is restored, unless it names a state that the chart does not have."""
     loop = Machine(load_chart("planner"))
