@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -31,7 +30,7 @@ _MAX_PROBLEMS = 10
 UNLOGGED_SECTIONS = ("approvers",)
 """Sections that no log holds, so that nobody can take them from one: whom to trust is the operator's word."""
 
-_AGENTS = "toolchart.specs.agents"
+_AGENTS = Path(__file__).parent / "agents"
 
 _OPEN_SECTIONS = (LLMConfig, ToolEntry, Implementation)
 """Sections whose additional keys belong to an adapter or a tool type, which checks them."""
@@ -40,8 +39,7 @@ _OPEN_SECTIONS = (LLMConfig, ToolEntry, Implementation)
 @cache
 def list_shipped_agents() -> tuple[str, ...]:
     """The names of the agents that come with Toolchart, those of the flows after the others."""
-    file_names = (entry.name for entry in files(_AGENTS).iterdir())
-    names = sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml"))
+    names = sorted(path.stem for path in _AGENTS.glob("*.yaml"))
     return (*names, *list_shipped_flows())
 
 
@@ -49,7 +47,7 @@ def read_shipped_agent(name: str) -> str:
     """The YAML text of a shipped agent."""
     if name in list_shipped_flows():
         return read_flow_text(name)
-    return files(_AGENTS).joinpath(f"{name}.yaml").read_text("utf-8")
+    return (_AGENTS / f"{name}.yaml").read_text("utf-8")
 
 
 def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from toolchart.specs.declared_effects import EffectResolver
     from toolchart.specs.models import AgentSpec
 
+_FOLDER = Path(__file__).parent
+
 _INLINE = "(inline chart)"
 """The source of a chart that stands in no file."""
 
@@ -38,8 +39,7 @@ DEFAULT_CHART = "full"
 @cache
 def list_shipped_charts() -> tuple[str, ...]:
     """Return the names of the charts that come with Toolchart."""
-    file_names = (entry.name for entry in files(__name__).iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml")))
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 def load_chart(
@@ -170,7 +170,7 @@ def _load_shipped_chart(name: str) -> Chart:
 def _read_chart_text(reference: str, base_folder: Path | None) -> tuple[str, str]:
     """Return the text of a chart, and its name or path as the source."""
     if reference in list_shipped_charts():
-        return files(__name__).joinpath(f"{reference}.yaml").read_text("utf-8"), reference
+        return (_FOLDER / f"{reference}.yaml").read_text("utf-8"), reference
     if reference in list_shipped_flows():
         return _build_flow_chart_text(reference), reference
     for folder in (base_folder, Path()):

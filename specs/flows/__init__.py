@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent
 
 
 @cache
 def list_shipped_flows() -> tuple[str, ...]:
     """The names of the flows that come with Toolchart."""
-    file_names = (entry.name for entry in files(__name__).iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in file_names if name.endswith(".yaml")))
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 def read_flow_text(name: str) -> str:
     """The YAML text of a shipped flow."""
-    return files(__name__).joinpath(f"{name}.yaml").read_text("utf-8")
+    return (_FOLDER / f"{name}.yaml").read_text("utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -35,7 +35,7 @@ class _LimitFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 @cache
 def list_context_limits() -> tuple[ContextLimit, ...]:
     """The rows of the table."""
-    text = resources.files("toolchart.specs.sections").joinpath("context_limits.yaml").read_bytes()
+    text = Path(__file__).with_name("context_limits.yaml").read_bytes()
     return msgspec.yaml.decode(text, type=_LimitFile).limits
 
 
