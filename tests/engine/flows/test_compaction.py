@@ -26,7 +26,6 @@ from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.hosts import find_host
 from toolchart.providers.registry import create_provider
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.specs.charts import load_chart
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.sections.context_limits import find_context_limit, list_context_limits
@@ -38,7 +37,6 @@ from toolchart.states.flows.parameters import CompactParameters
 from toolchart.states.message_list import MessageList, OfferedTools, RequestMessages, estimate_message
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import BodyBuilder
-from toolchart.states.proofs.check import check
 from toolchart.states.snapshot import SnapshotBuilder
 from toolchart.tools.definition import Tool
 
@@ -340,13 +338,6 @@ def test_a_request_that_is_too_long_is_sent_again_shorter() -> None:
 
 
 # -- limits and counters -------------------------------------------------------------------------
-
-
-def test_the_chart_is_clean_and_bounded() -> None:
-    """`check` proves that the shipped chart ends and how much a turn can cost."""
-    report = check(load_chart("compacting"))
-    assert not report.findings
-    assert report.worst is not None
 
 
 def test_an_unknown_limit_is_an_error_at_load() -> None:

@@ -102,15 +102,6 @@ def test_an_answer_in_its_form_is_data(form: Any, answer: str, data: Any) -> Non
     assert (result.ok, result.content, result.data, result.warnings) == (True, answer, data, ())
 
 
-def test_a_broken_answer_is_asked_for_again() -> None:
-    """Row 63: the default chart asks again, as for `output_type`, and the second answer counts."""
-    with make_engine(['{"a": "x"}', '{"a": 1}'], chart=None, responses=make_handlers()) as engine:
-        result = engine.run("go", conversation="c")
-        kinds = [step.record.decode_event().TYPE for step in replay_conversation(engine.store, "c")]
-    assert (result.ok, result.data) == (True, {"a": 1})
-    assert [kind for kind in kinds if kind in ("failed", "replied")] == ["failed", "replied"]
-
-
 @pytest.mark.parametrize("way", ["handler", "output_type", "declared"])
 def test_the_model_hears_what_was_wrong(way: str) -> None:
     """Issue 30: whoever demands the form, the second request ends with the broken answer and what was wrong
