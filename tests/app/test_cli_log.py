@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_logs import chain_conversations
 
 from toolchart.app.cli.parameters.options import log_option
 from toolchart.engine.log.stores import DEFAULT_LOG
@@ -249,20 +249,12 @@ def test_a_file_that_sqlite_cannot_read(
 def forge_chart(work_dir: Path, old: str, new: str) -> None:
     """Rewrite the whole hash chain with another chart: the log verifies, but does not replay."""
     store = SqliteStore(work_dir / DEFAULT_LOG)
-    lines = list(store.read_lines("talk-one"))
+    rows = [json.loads(line) for line in store.read_lines("talk-one")]
     store.close()
+    assert old in rows[0]["event"]["chart"]
+    rows[0]["event"]["chart"] = rows[0]["event"]["chart"].replace(old, new)
     database = sqlite3.connect(work_dir / DEFAULT_LOG)
-    prev = "0" * 64
-    for seq, line in enumerate(lines):
-        row = json.loads(line)
-        row.pop("hash")
-        row["prev"] = prev
-        if seq == 0:
-            assert old in row["event"]["chart"]
-            row["event"]["chart"] = row["event"]["chart"].replace(old, new)
-        body = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-        prev = hashlib.sha256(body).hexdigest()
-        line = body[:-1] + f',"hash":"{prev}"}}'.encode()
+    for seq, line in enumerate(chain_conversations({"c": rows}, is_strict=False)["c"]):
         database.execute("UPDATE records SET line = ? WHERE id & 0xffffffff = ?", (line, seq))
     database.execute("DELETE FROM small_values WHERE kind = 'checkpoint'")
     database.execute("DELETE FROM parts")  # the new lines hold everything themselves

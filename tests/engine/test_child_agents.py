@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +18,11 @@ from child_agents import (
     refuse,
     repeat_words,
 )
+from hostile_logs import chain_conversations
 
 from toolchart.engine import Engine
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.record import GENESIS
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_store
@@ -442,15 +441,8 @@ def test_a_missing_changed_or_foreign_child_is_found() -> None:
 def rewrite_lines(lines: list[bytes], old: bytes, new: bytes) -> list[bytes]:
     """The lines with a text replaced and the whole chain computed again, as a forger would."""
     assert any(old in line for line in lines)
-    prev, forged_lines = GENESIS, []
-    for line in lines:
-        record = json.loads(line.replace(old, new))
-        record["prev"] = prev
-        record.pop("hash")
-        body = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
-        prev = hashlib.sha256(body).hexdigest()
-        forged_lines.append(body[:-1] + b',"hash":"%b"}' % prev.encode())
-    return forged_lines
+    rows = [json.loads(line.replace(old, new)) for line in lines]
+    return chain_conversations({"c": rows}, is_strict=False)["c"]
 
 
 # -- approvals -------------------------------------------------------------------------------------

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import agents
 import pytest
 from effort import choose_count
+from hostile_logs import chain_conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine.log import record as records
 from toolchart.engine.log.retention import ConversationAge, find_kept, list_conversation_ages
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation, verify_store
@@ -33,20 +34,10 @@ def write_log(turns: int = 1) -> MemoryStore:
 
 def rewrite_log(lines: list[bytes], change: dict[int, Any]) -> list[bytes]:
     """The log with some records changed, and all hashes computed again."""
-    import hashlib
-
-    import orjson
-
-    prev, rewritten_lines = records.GENESIS, []
-    for index, line in enumerate(lines):
-        data = orjson.loads(line)
-        del data["hash"]
-        change.get(index, lambda _: None)(data)
-        data["prev"] = prev
-        body = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
-        prev = hashlib.sha256(body).hexdigest()
-        rewritten_lines.append(body[:-1] + b',"hash":"' + prev.encode() + b'"}')
-    return rewritten_lines
+    rows = [json.loads(line) for line in lines]
+    for seq, alter in change.items():
+        alter(rows[seq])
+    return chain_conversations({"c": rows}, is_strict=False)["c"]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +60,9 @@ def test_records_that_cannot_follow_each_other_are_found(seq: int, change: Any, 
 
 def test_a_call_cannot_end_twice() -> None:
     """A second outcome of a call is found, although its hash and its states are valid."""
-    import orjson
-
     lines = list(write_log().read_lines("c"))
-    second = orjson.loads(lines[4]) | {"seq": 5, "source": "prompting", "target": "prompting"}
-    twice = rewrite_log([*lines[:5], orjson.dumps(second)], {})
+    second = json.loads(lines[4]) | {"seq": 5, "source": "prompting", "target": "prompting"}
+    twice = rewrite_log([*lines[:5], json.dumps(second).encode()], {})
     with pytest.raises(LogDamaged, match="has ended already"):
         verify_conversation(twice, "c")
 
