@@ -107,128 +107,110 @@ def make_result(call_id: str, **keys: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": "2", **keys}
 
 
-CHAT = "/chat/completions"
-PDF = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}}
-TOOL_USE = {"type": "tool_use", "id": "toolu_1", "name": "count", "input": {}}
-CLAUDE_TOOL = {"name": "count", "input_schema": {"type": "object"}}
-CLAUDE = {"model": "claude-opus-5", "max_tokens": 2000, "messages": [USER], "tools": [CLAUDE_TOOL]}
-GEMINI_CALL = {"functionCall": {"name": "count", "args": {}}}
-GEMINI_USER = {"role": "user", "parts": [{"text": "How many?"}]}
+def ask(model: str, *messages: Any, **keys: Any) -> dict[str, Any]:
+    """A chat request: what the user asks, then further messages and keys."""
+    return {"model": model, "messages": [USER, *messages], **keys}
 
-REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
-    "gpt-5.5 reasons beside tools": (
-        "openai",
-        CHAT,
-        {"model": "gpt-5.5", "messages": [USER], "tools": [FUNCTION]},
-        "reasoning_effort",
-    ),
+
+def ask_claude(*messages: Any, **keys: Any) -> dict[str, Any]:
+    """A request to Anthropic with a tool."""
+    return {**ask("claude-opus-5", *messages), "max_tokens": 2000, "tools": [CLAUDE_TOOL], **keys}
+
+
+def call_claude(call_id: str) -> dict[str, Any]:
+    """A message with a call at Anthropic."""
+    return {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": call_id, "name": "count", "input": {}}],
+    }
+
+
+def answer_claude(call_id: str) -> dict[str, Any]:
+    """The message with the result of a call at Anthropic."""
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": "2"}]}
+
+
+def make_exchange(call_id: str, **keys: Any) -> list[dict[str, Any]]:
+    """A message with a call, and its result."""
+    return [make_call(call_id, **keys), make_result(call_id)]
+
+
+PDF = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}}
+CLAUDE_TOOL = {"name": "count", "input_schema": {"type": "object"}}
+CLAUDE_BUDGET = {"type": "enabled", "budget_tokens": 1024}
+CLOSED = {"type": "object", "additionalProperties": False}
+GEMINI_USER = {"role": "user", "parts": [{"text": "How many?"}]}
+GEMINI_CALL = {"role": "model", "parts": [{"functionCall": {"name": "count", "args": {}}}]}
+GEMINI_RESULT = {"role": "user", "parts": [{"functionResponse": {"name": "count", "response": {}}}]}
+LIST = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}}
+NAMED = {"type": "function", "function": {"name": "count"}}
+TORN = [
+    {"type": "reasoning.text", "text": "The", "index": 0},
+    {"type": "reasoning.text", "signature": "emulated-1", "index": 0},
+]
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "2"}
+V4 = "deepseek-v4-pro"
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "gpt-5.5 reasons beside tools": ("openai", ask("gpt-5.5", tools=[FUNCTION]), "reasoning_effort"),
     "gpt-5.4 reasons beside tools if an effort is sent": (
         "openai",
-        CHAT,
-        {"model": "gpt-5.4", "messages": [USER], "tools": [FUNCTION], "reasoning_effort": "high"},
+        ask("gpt-5.4", tools=[FUNCTION], reasoning_effort="high"),
         "reasoning_effort",
     ),
-    "a sampled gpt-5": (
-        "openai",
-        CHAT,
-        {"model": "gpt-5", "messages": [USER], "temperature": 0.2},
-        "temperature",
-    ),
-    "stop at gpt-5": ("openai", CHAT, {"model": "gpt-5", "messages": [USER], "stop": ["#"]}, "stop"),
+    "a sampled gpt-5": ("openai", ask("gpt-5", temperature=0.2), "temperature"),
+    "stop at gpt-5": ("openai", ask("gpt-5", stop=["#"]), "stop"),
     "a call without a result": (
         "openai",
-        CHAT,
-        {"model": "gpt-4.1", "messages": [USER, make_call("c1"), USER], "tools": [FUNCTION]},
+        ask("gpt-4.1", make_call("c1"), USER, tools=[FUNCTION]),
         "have no result",
     ),
     "a result without a call": (
         "openai",
-        CHAT,
-        {"model": "gpt-4.1", "messages": [USER, make_result("c1")], "tools": [FUNCTION]},
+        ask("gpt-4.1", make_result("c1"), tools=[FUNCTION]),
         "no tool call was found",
     ),
-    "a long id": (
-        "openai",
-        CHAT,
-        {"model": "gpt-4.1", "messages": [USER, make_call("c" * 41), make_result("c" * 41)]},
-        "must match",
-    ),
+    "a long id": ("openai", ask("gpt-4.1", *make_exchange("c" * 41)), "must match"),
     "an unmatched output of Responses": (
         "openai",
-        "/responses",
-        {"model": "gpt-4.1", "input": [{"type": "function_call_output", "call_id": "c1", "output": "2"}]},
+        {"model": "gpt-4.1", "input": [OUTPUT]},
         "no tool call was found",
     ),
     "encrypted reasoning of gpt-4.1": (
         "openai",
-        "/responses",
         {"model": "gpt-4.1", "input": "Hi", "include": ["reasoning.encrypted_content"]},
         "Encrypted content",
     ),
-    "a PDF in Azure's chat": (
-        "azure",
-        CHAT,
-        {"model": "gpt-4.1", "messages": [{"role": "user", "content": [PDF]}]},
-        "'file'",
-    ),
-    "a sampled claude-opus-5": ("anthropic", "/v1/messages", {**CLAUDE, "temperature": 0.5}, "temperature"),
-    "a budget at claude-opus-5": (
-        "anthropic",
-        "/v1/messages",
-        {**CLAUDE, "thinking": {"type": "enabled", "budget_tokens": 1024}},
-        "adaptive",
-    ),
+    "a PDF in Azure's chat": ("azure", ask("gpt-4.1", {"role": "user", "content": [PDF]}), "'file'"),
+    "a sampled claude-opus-5": ("anthropic", ask_claude(temperature=0.5), "temperature"),
+    "a budget at claude-opus-5": ("anthropic", ask_claude(thinking=CLAUDE_BUDGET), "adaptive"),
     "a forced claude-fable-5": (
         "anthropic",
-        "/v1/messages",
-        {**CLAUDE, "model": "claude-fable-5", "tool_choice": {"type": "any"}},
+        ask_claude(model="claude-fable-5", tool_choice={"type": "any"}),
         "tool_choice",
     ),
     "a choice beside a budget": (
         "anthropic",
-        "/v1/messages",
-        {
-            **CLAUDE,
-            "model": "claude-sonnet-4-5",
-            "thinking": {"type": "enabled", "budget_tokens": 1024},
-            "tool_choice": {"type": "tool", "name": "count"},
-        },
+        ask_claude(
+            model="claude-sonnet-4-5", thinking=CLAUDE_BUDGET, tool_choice={"type": "tool", "name": "count"}
+        ),
         "tool_choice",
     ),
     "an id with a dot at Anthropic": (
         "anthropic",
-        "/v1/messages",
-        {
-            **CLAUDE,
-            "messages": [
-                USER,
-                {"role": "assistant", "content": [{**TOOL_USE, "id": "a.b"}]},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a.b", "content": "2"}]},
-            ],
-        },
+        ask_claude(call_claude("a.b"), answer_claude("a.b")),
         "must match",
     ),
-    "a tool_use without a result": (
-        "anthropic",
-        "/v1/messages",
-        {**CLAUDE, "messages": [USER, {"role": "assistant", "content": [TOOL_USE]}, USER]},
-        "have no result",
-    ),
-    "no max_tokens at Anthropic": (
-        "anthropic",
-        "/v1/messages",
-        {"model": "claude-opus-5", "messages": [USER]},
-        "max_tokens",
-    ),
+    "a tool_use without a result": ("anthropic", ask_claude(call_claude("toolu_1"), USER), "have no result"),
+    "no max_tokens at Anthropic": ("anthropic", ask("claude-opus-5"), "max_tokens"),
     "an effort of xhigh with thinking off": (
         "anthropic",
-        "/v1/messages",
-        {**CLAUDE, "thinking": {"type": "disabled"}, "output_config": {"effort": "xhigh"}},
+        ask_claude(thinking={"type": "disabled"}, output_config={"effort": "xhigh"}),
         "reasoning_effort",
     ),
     "513 declarations": (
         "gemini",
-        "/v1beta/models/gemini-3-pro:generateContent",
         {
             "contents": [GEMINI_USER],
             "tools": [{"functionDeclarations": [{"name": f"f{n}"} for n in range(513)]}],
@@ -237,167 +219,85 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
     ),
     "a call without its signature at Gemini": (
         "gemini",
-        "/v1beta/models/gemini-3-pro:generateContent",
-        {
-            "contents": [
-                GEMINI_USER,
-                {"role": "model", "parts": [GEMINI_CALL]},
-                {"role": "user", "parts": [{"functionResponse": {"name": "count", "response": {}}}]},
-            ]
-        },
+        {"contents": [GEMINI_USER, GEMINI_CALL, GEMINI_RESULT]},
         "thought_signature",
     ),
     "a call without its signature at Gemini's compatible endpoint": (
         "gemini",
-        "/v1beta/openai/chat/completions",
-        {"model": "gemini-3-pro", "messages": [USER, make_call("c1"), make_result("c1")]},
+        ask("gemini-3-pro", *make_exchange("c1")),
         "thought_signature",
     ),
-    "arguments as text at Ollama": (
-        "ollama",
-        "/api/chat",
-        {"model": "m", "messages": [USER, make_call("c1")]},
-        "unmarshal",
-    ),
+    "arguments as text at Ollama": ("ollama", ask("m", make_call("c1")), "unmarshal"),
     "a foreign id at Mistral": (
         "mistral",
-        CHAT,
-        {"model": "mistral-large-latest", "messages": [USER, make_call("call_1"), make_result("call_1")]},
+        ask("mistral-large-latest", *make_exchange("call_1")),
         "must match",
     ),
     "user after tool at Mistral": (
         "mistral",
-        CHAT,
-        {"model": "m", "messages": [USER, make_call("abcdefgh1"), make_result("abcdefgh1"), USER]},
+        ask("m", *make_exchange("abcdefgh1"), USER),
         "after role 'tool'",
     ),
-    "a list of tools at Mistral": (
-        "mistral",
-        CHAT,
-        {
-            "model": "m",
-            "messages": [USER],
-            "tools": [FUNCTION],
-            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
-        },
-        "lists",
-    ),
-    "a name at Groq": ("groq", CHAT, {"model": "m", "messages": [{**USER, "name": "x"}]}, "'name'"),
-    "logprobs at Groq": ("groq", CHAT, {"model": "m", "messages": [USER], "logprobs": True}, "logprobs"),
-    "two choices at Groq": ("groq", CHAT, {"model": "m", "messages": [USER], "n": 2}, "'n'"),
+    "a list of tools at Mistral": ("mistral", ask("m", tools=[FUNCTION], tool_choice=LIST), "lists"),
+    "a name at Groq": ("groq", {"model": "m", "messages": [{**USER, "name": "x"}]}, "'name'"),
+    "logprobs at Groq": ("groq", ask("m", logprobs=True), "logprobs"),
+    "two choices at Groq": ("groq", ask("m", n=2), "'n'"),
     "reasoning_content at Groq": (
         "groq",
-        CHAT,
-        {"model": "m", "messages": [USER, make_call("c", reasoning_content="x"), make_result("c")]},
+        ask("m", *make_exchange("c", reasoning_content="x")),
         "reasoning_content",
     ),
-    "a forced DeepSeek V4": (
-        "deepseek",
-        CHAT,
-        {"model": "deepseek-v4-pro", "messages": [USER], "tools": [FUNCTION], "tool_choice": "required"},
-        "tool_choice",
-    ),
-    "DeepSeek V4 without its reasoning": (
-        "deepseek",
-        CHAT,
-        {"model": "deepseek-v4-pro", "messages": [USER, make_call("c1"), make_result("c1")]},
-        "reasoning_content",
-    ),
-    "developer at DeepSeek": (
-        "deepseek",
-        CHAT,
-        {"model": "deepseek-v4-pro", "messages": [{"role": "developer", "content": "Hi"}, USER]},
-        "'developer'",
-    ),
+    "a forced DeepSeek V4": ("deepseek", ask(V4, tools=[FUNCTION], tool_choice="required"), "tool_choice"),
+    "DeepSeek V4 without its reasoning": ("deepseek", ask(V4, *make_exchange("c1")), "reasoning_content"),
+    "developer at DeepSeek": ("deepseek", ask(V4, {"role": "developer", "content": "Hi"}), "'developer'"),
     "a torn thought at OpenRouter": (
         "openrouter",
-        CHAT,
-        {
-            "model": "anthropic/claude-sonnet-4.5",
-            "messages": [
-                USER,
-                make_call(
-                    "c1",
-                    reasoning_details=[
-                        {"type": "reasoning.text", "text": "The", "index": 0},
-                        {"type": "reasoning.text", "signature": "emulated-1", "index": 0},
-                    ],
-                ),
-                make_result("c1"),
-            ],
-        },
+        ask("anthropic/claude-sonnet-4.5", *make_exchange("c1", reasoning_details=TORN)),
         "Invalid `signature`",
     ),
-    "stop at grok-4": ("xai", CHAT, {"model": "grok-4", "messages": [USER], "stop": ["#"]}, "stop"),
-    "a penalty at grok-4": (
-        "xai",
-        CHAT,
-        {"model": "grok-4", "messages": [USER], "presence_penalty": 1},
-        "presence_penalty",
-    ),
-    "an effort at grok-4.20": (
-        "xai",
-        CHAT,
-        {"model": "grok-4.20", "messages": [USER], "reasoning_effort": "low"},
-        "reasoning_effort",
-    ),
+    "stop at grok-4": ("xai", ask("grok-4", stop=["#"]), "stop"),
+    "a penalty at grok-4": ("xai", ask("grok-4", presence_penalty=1), "presence_penalty"),
+    "an effort at grok-4.20": ("xai", ask("grok-4.20", reasoning_effort="low"), "reasoning_effort"),
     "a closed schema at xAI": (
         "xai",
-        CHAT,
-        {
-            "model": "grok-4",
-            "messages": [USER],
-            "tools": [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": "f",
-                        "parameters": {"type": "object", "additionalProperties": False},
-                    },
-                }
-            ],
-        },
+        ask("grok-4", tools=[{"type": "function", "function": {"name": "f", "parameters": CLOSED}}]),
         "additionalProperties",
     ),
     "a second system message at vLLM": (
         "vllm",
-        CHAT,
-        {"model": "Qwen/Qwen3.5-32B", "messages": [USER, {"role": "system", "content": "x"}]},
+        ask("Qwen/Qwen3.5-32B", {"role": "system", "content": "x"}),
         "beginning",
     ),
-    "a named choice at LM Studio": (
-        "lmstudio",
-        CHAT,
-        {
-            "model": "m",
-            "messages": [USER],
-            "tools": [FUNCTION],
-            "tool_choice": {"type": "function", "function": {"name": "count"}},
-        },
-        "tool_choice",
-    ),
+    "a named choice at LM Studio": ("lmstudio", ask("m", tools=[FUNCTION], tool_choice=NAMED), "tool_choice"),
     "json_object at LM Studio": (
         "lmstudio",
-        CHAT,
-        {"model": "m", "messages": [USER], "response_format": {"type": "json_object"}},
+        ask("m", response_format={"type": "json_object"}),
         "json_object",
     ),
 }
-"""By case: host, path below its address, a body that the host refuses, and a part of what it says."""
+"""By case: host, a body that the host refuses, and a part of what it says."""
 
-PATHS = {"anthropic": "", "ollama": "", "gemini": ""}
-"""Hosts whose path in a case is the whole one."""
+
+def find_path(name: str, body: dict[str, Any]) -> str:
+    """The path of a request below the address of its host."""
+    if name == "gemini":
+        compatible, native = "/v1beta/openai/chat/completions", "/v1beta/models/gemini-3-pro:generateContent"
+        return native if "contents" in body else compatible
+    other = "/responses" if "input" in body else "/chat/completions"
+    return {"anthropic": "/v1/messages", "ollama": "/api/chat"}.get(name, other)
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_host_refuses_is_refused(case: str) -> None:
     """A body of a form that the host is known to refuse gets its status and an error in its own form, and the
     emulator says who knows it."""
-    name, path, body, words = REFUSED[case]
+    name, body, words = REFUSED[case]
     with emulate_host(name) as host:
-        root = f"http://127.0.0.1:{host.port}" if name in PATHS else host.base_url
+        path = find_path(name, body)
+        is_whole = name in ("anthropic", "gemini", "ollama")
+        address = (f"http://127.0.0.1:{host.port}" if is_whole else host.base_url) + path
         headers = {"authorization": "Bearer k", "x-api-key": "k", "anthropic-version": "2023-06-01"}
-        answer = httpx.post(root + path, json=body, headers=headers)
+        answer = httpx.post(address, json=body, headers=headers)
     assert answer.status_code == 400
     assert words in json.dumps(answer.json(), ensure_ascii=False)
     refusal = next(one for one in host.refusals if words in one.message)
@@ -405,28 +305,21 @@ def test_what_a_host_refuses_is_refused(case: str) -> None:
     assert refusal.evidence in CERTAIN
 
 
+FORCED = {"tool_choice": "required"}
+JSON_OBJECT = {"response_format": {"type": "json_object"}}
+
 FITTED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "gpt-5.5 on chat": ("openai", {"api": "chat"}, {}, "reasoning_effort"),
     "a sampled gpt-5.5": ("openai", {}, {"temperature": 0.2}, "temperature"),
     "a sampled claude-opus-5": ("anthropic", {}, {"temperature": 0.2, "top_k": 3}, "temperature"),
     "a budget at claude-opus-5": ("anthropic", {}, {"thinking_budget": 2000}, "thinking"),
-    "a forced claude-fable-5": (
-        "anthropic",
-        {"model": "claude-fable-5"},
-        {"tool_choice": "required"},
-        "tool_choice",
-    ),
-    "a forced DeepSeek V4": ("deepseek", {}, {"tool_choice": "required"}, "tool_choice"),
+    "a forced claude-fable-5": ("anthropic", {"model": "claude-fable-5"}, FORCED, "tool_choice"),
+    "a forced DeepSeek V4": ("deepseek", {}, FORCED, "tool_choice"),
     "stop at grok-4": ("xai", {}, {"stop": ["#"]}, "stop"),
     "a closed schema at xAI": ("xai", {}, {}, "additionalProperties"),
     "logprobs at Groq": ("groq", {}, {"logprobs": 2}, "logprobs"),
     "a named choice at LM Studio": ("lmstudio", {}, {"tool_choice": "count"}, "tool_choice"),
-    "json_object at LM Studio": (
-        "lmstudio",
-        {},
-        {"response_format": {"type": "json_object"}},
-        "response_format",
-    ),
+    "json_object at LM Studio": ("lmstudio", {}, JSON_OBJECT, "response_format"),
     "a list of tools at Mistral": (
         "mistral",
         {},
