@@ -82,180 +82,118 @@ def run_at_host(llm: dict[str, Any], base_url: str, **handler: Any) -> tuple[Str
 
 
 OPENAI = "http://api.openai.com/v1"
+ANTHROPIC = "http://api.anthropic.com"
+MOONSHOT = "http://api.moonshot.ai/v1"
+DEEPSEEK = "http://api.deepseek.com"
+QWEN = "http://dashscope.aliyuncs.com/compatible-mode/v1"
+ZAI = "http://api.z.ai/api/paas/v4"
+GATEWAY = "http://gateway.test/v1"
+GROQ = "http://api.groq.com/openai/v1"
+MISTRAL = "http://api.mistral.ai/v1"
+GEMINI = "http://generativelanguage.googleapis.com/v1beta/openai"
 CLAUDE = {"provider": "anthropic"}
 FORCED = "required"
 
-CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any], tuple[str, ...]]] = {
-    # OpenAI
-    "gpt-5.5 by default": ({"model": "gpt-5.5"}, OPENAI, {}, ()),
-    "gpt-5.5 with an effort": ({"model": "gpt-5.5"}, OPENAI, {"reasoning_effort": "high"}, ()),
-    "gpt-5.5 on chat": ({"model": "gpt-5.5", "api": "chat"}, OPENAI, {}, ("reasoning_effort",)),
-    "gpt-5.5 sampled": (
-        {"model": "gpt-5.5"},
+Case = tuple[dict[str, Any], str, dict[str, Any], tuple[str, ...]]
+
+
+def make_case(
+    base_url: str, model: str, entry: Any = None, left_out: str | None = None, **handler: Any
+) -> Case:
+    """Entry, address, keys of the handler, and the settings of which a warning must speak, and no others.
+
+    Args:
+        left_out: their names; None for every key of the handler.
+    """
+    llm = {"model": model, **(CLAUDE if base_url == ANTHROPIC else {}), **(entry or {})}
+    return llm, base_url, handler, tuple(handler if left_out is None else left_out.split())
+
+
+CASES: dict[str, Case] = {
+    "gpt-5.5 by default": make_case(OPENAI, "gpt-5.5"),
+    "gpt-5.5 with an effort": make_case(OPENAI, "gpt-5.5", left_out="", reasoning_effort="high"),
+    "gpt-5.5 on chat": make_case(OPENAI, "gpt-5.5", entry={"api": "chat"}, left_out="reasoning_effort"),
+    "gpt-5.5 sampled": make_case(OPENAI, "gpt-5.5", temperature=0.2, top_p=0.5),
+    "gpt-5-mini on chat": make_case(
         OPENAI,
-        {"temperature": 0.2, "top_p": 0.5},
-        ("temperature", "top_p"),
+        "gpt-5-mini",
+        entry={"api": "chat"},
+        temperature=0,
+        presence_penalty=1,
+        frequency_penalty=1,
+        logprobs=2,
+        stop=["#"],
     ),
-    "gpt-5-mini on chat": (
-        {"model": "gpt-5-mini", "api": "chat"},
-        OPENAI,
-        {"temperature": 0, "presence_penalty": 1, "frequency_penalty": 1, "logprobs": 2, "stop": ["#"]},
-        ("temperature", "presence_penalty", "frequency_penalty", "logprobs", "stop"),
+    "gpt-4.1 not stored": make_case(OPENAI, "gpt-4.1", entry={"api": "responses", "store": False}),
+    "gpt-4.1 by default": make_case(OPENAI, "gpt-4.1", left_out="", temperature=0.2),
+    "claude-opus-5 sampled": make_case(ANTHROPIC, "claude-opus-5", temperature=0.2, top_p=0.5, top_k=3),
+    "claude-opus-5 with a budget": make_case(
+        ANTHROPIC, "claude-opus-5", left_out="thinking", thinking_budget=2000
     ),
-    "gpt-4.1 not stored": ({"model": "gpt-4.1", "api": "responses", "store": False}, OPENAI, {}, ()),
-    "gpt-4.1 by default": ({"model": "gpt-4.1"}, OPENAI, {"temperature": 0.2}, ()),
-    # Anthropic
-    "claude-opus-5 sampled": (
-        {**CLAUDE, "model": "claude-opus-5"},
-        "http://api.anthropic.com",
-        {"temperature": 0.2, "top_p": 0.5, "top_k": 3},
-        ("temperature", "top_p", "top_k"),
+    "claude-sonnet-4-8 with the entry's budget": make_case(
+        ANTHROPIC,
+        "claude-sonnet-4-8",
+        entry={"thinking": {"type": "enabled", "budget_tokens": 20000}},
+        left_out="thinking",
     ),
-    "claude-opus-5 with a budget": (
-        {**CLAUDE, "model": "claude-opus-5"},
-        "http://api.anthropic.com",
-        {"thinking_budget": 2000},
-        ("thinking",),
+    "claude-opus-5 with effort and no thinking": make_case(
+        ANTHROPIC, "claude-opus-5", left_out="reasoning_effort", thinking_budget=0, reasoning_effort="xhigh"
     ),
-    "claude-sonnet-4-8 with the entry's budget": (
-        {**CLAUDE, "model": "claude-sonnet-4-8", "thinking": {"type": "enabled", "budget_tokens": 20000}},
-        "http://api.anthropic.com",
-        {},
-        ("thinking",),
+    "claude-fable-5 forced": make_case(ANTHROPIC, "claude-fable-5", tool_choice=FORCED),
+    "claude-sonnet-4-5 thinks and is forced": make_case(
+        ANTHROPIC, "claude-sonnet-4-5", left_out="tool_choice", thinking_budget=2000, tool_choice="count"
     ),
-    "claude-opus-5 with effort and no thinking": (
-        {**CLAUDE, "model": "claude-opus-5"},
-        "http://api.anthropic.com",
-        {"thinking_budget": 0, "reasoning_effort": "xhigh"},
-        ("reasoning_effort",),
+    "claude-sonnet-4-5 thinks and is sampled": make_case(
+        ANTHROPIC, "claude-sonnet-4-5-20250929", entry={"thinking": {"type": "adaptive"}}, temperature=0.2
     ),
-    "claude-fable-5 forced": (
-        {**CLAUDE, "model": "claude-fable-5"},
-        "http://api.anthropic.com",
-        {"tool_choice": FORCED},
-        ("tool_choice",),
-    ),
-    "claude-sonnet-4-5 thinks and is forced": (
-        {**CLAUDE, "model": "claude-sonnet-4-5"},
-        "http://api.anthropic.com",
-        {"thinking_budget": 2000, "tool_choice": "count"},
-        ("tool_choice",),
-    ),
-    "claude-sonnet-4-5 thinks and is sampled": (
-        {**CLAUDE, "model": "claude-sonnet-4-5-20250929", "thinking": {"type": "adaptive"}},
-        "http://api.anthropic.com",
-        {"temperature": 0.2},
-        ("temperature",),
-    ),
-    "claude on Bedrock thinks and is forced": (
-        {
+    "claude on Bedrock thinks and is forced": make_case(
+        "http://bedrock-runtime.eu-central-1.amazonaws.com",
+        "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        entry={
             "provider": "bedrock",
             "region": "eu-central-1",
-            "model": "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
             "extra_body": {
                 "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 1024}}
             },
         },
-        "http://bedrock-runtime.eu-central-1.amazonaws.com",
-        {"tool_choice": FORCED},
-        ("tool_choice",),
+        tool_choice=FORCED,
     ),
-    # hosts with OpenAI's forms
-    "deepseek-v4 forced": (
-        {"model": "deepseek-v4-pro"},
-        "http://api.deepseek.com",
-        {"tool_choice": "count"},
-        ("tool_choice",),
+    "deepseek-v4 forced": make_case(DEEPSEEK, "deepseek-v4-pro", tool_choice="count"),
+    "kimi-k2.6 forced": make_case(MOONSHOT, "kimi-k2.6", tool_choice=FORCED, temperature=0.3, seed=1),
+    "kimi-k2.6 forced without thinking": make_case(
+        MOONSHOT,
+        "kimi-k2.6",
+        entry={"extra_body": {"thinking": {"type": "disabled"}}},
+        left_out="tool_choice",
+        tool_choice=FORCED,
+        temperature=0.6,
     ),
-    "kimi-k2.6 forced": (
-        {"model": "kimi-k2.6"},
-        "http://api.moonshot.ai/v1",
-        {"tool_choice": FORCED, "temperature": 0.3, "seed": 1},
-        ("tool_choice", "temperature", "seed"),
+    "kimi-k3 forced": make_case(MOONSHOT, "kimi-k3", tool_choice=FORCED),
+    "qwen3.5-plus forced": make_case(QWEN, "qwen3.5-plus", tool_choice=FORCED),
+    "qwen-plus forced while it thinks": make_case(
+        QWEN, "qwen-plus", entry={"extra_body": {"enable_thinking": True}}, tool_choice="count"
     ),
-    "kimi-k2.6 forced without thinking": (
-        {"model": "kimi-k2.6", "extra_body": {"thinking": {"type": "disabled"}}},
-        "http://api.moonshot.ai/v1",
-        {"tool_choice": FORCED, "temperature": 0.6},
-        ("tool_choice",),
+    "glm forced": make_case(ZAI, "glm-5.3", tool_choice=FORCED),
+    "glm without calls": make_case(ZAI, "glm-5.3", tool_choice="none"),
+    "grok-4.20": make_case(
+        "http://api.x.ai/v1", "grok-4.20", presence_penalty=1, stop=["#"], reasoning_effort="high"
     ),
-    "kimi-k3 forced": (
-        {"model": "kimi-k3"},
-        "http://api.moonshot.ai/v1",
-        {"tool_choice": FORCED},
-        ("tool_choice",),
+    "LM Studio with a named tool": make_case("http://localhost:1234/v1", "qwen3-8b", tool_choice="count"),
+    "a gateway with a list of tools": make_case(GATEWAY, "m", tool_choice={"allowed": ["count", "look_up"]}),
+    "a gateway that thinks": make_case(GATEWAY, "m"),
+    "groq thinks": make_case(GROQ, "openai/gpt-oss-120b"),
+    "groq with log probabilities": make_case(GROQ, "m", logprobs=2),
+    "cerebras": make_case(
+        "http://api.cerebras.ai/v1", "m", parallel_tool_calls=False, presence_penalty=1, service_tier="auto"
     ),
-    "qwen3.5-plus forced": (
-        {"model": "qwen3.5-plus"},
-        "http://dashscope.aliyuncs.com/compatible-mode/v1",
-        {"tool_choice": FORCED},
-        ("tool_choice",),
-    ),
-    "qwen-plus forced while it thinks": (
-        {"model": "qwen-plus", "extra_body": {"enable_thinking": True}},
-        "http://dashscope.aliyuncs.com/compatible-mode/v1",
-        {"tool_choice": "count"},
-        ("tool_choice",),
-    ),
-    "glm forced": (
-        {"model": "glm-5.3"},
-        "http://api.z.ai/api/paas/v4",
-        {"tool_choice": FORCED},
-        ("tool_choice",),
-    ),
-    "glm without calls": (
-        {"model": "glm-5.3"},
-        "http://api.z.ai/api/paas/v4",
-        {"tool_choice": "none"},
-        ("tool_choice",),
-    ),
-    "grok-4.20": (
-        {"model": "grok-4.20"},
-        "http://api.x.ai/v1",
-        {"presence_penalty": 1, "stop": ["#"], "reasoning_effort": "high"},
-        ("presence_penalty", "stop", "reasoning_effort"),
-    ),
-    "LM Studio with a named tool": (
-        {"model": "qwen3-8b"},
-        "http://localhost:1234/v1",
-        {"tool_choice": "count"},
-        ("tool_choice",),
-    ),
-    "a gateway with a list of tools": (
-        {"model": "m"},
-        "http://gateway.test/v1",
-        {"tool_choice": {"allowed": ["count", "look_up"]}},
-        ("tool_choice",),
-    ),
-    "a gateway that thinks": ({"model": "m"}, "http://gateway.test/v1", {}, ()),
-    "groq thinks": ({"model": "openai/gpt-oss-120b"}, "http://api.groq.com/openai/v1", {}, ()),
-    "groq with log probabilities": (
-        {"model": "m"},
-        "http://api.groq.com/openai/v1",
-        {"logprobs": 2},
-        ("logprobs",),
-    ),
-    "cerebras": (
-        {"model": "m"},
-        "http://api.cerebras.ai/v1",
-        {"parallel_tool_calls": False, "presence_penalty": 1, "service_tier": "auto"},
-        ("parallel_tool_calls", "presence_penalty", "service_tier"),
-    ),
-    "claude at Databricks": (
-        {"model": "databricks-claude-sonnet-4-5"},
+    "claude at Databricks": make_case(
         "http://adb-1.azuredatabricks.net/serving-endpoints",
-        {"reasoning_effort": "low"},
-        ("reasoning_effort",),
+        "databricks-claude-sonnet-4-5",
+        reasoning_effort="low",
     ),
-    "mistral": ({"model": "mistral-large-latest"}, "http://api.mistral.ai/v1", {}, ()),
-    "gemini-3 with calls that have no signature": (
-        {"model": "gemini-3-pro"},
-        "http://generativelanguage.googleapis.com/v1beta/openai",
-        {},
-        (),
-    ),
+    "mistral": make_case(MISTRAL, "mistral-large-latest"),
+    "gemini-3 with calls that have no signature": make_case(GEMINI, "gemini-3-pro"),
 }
-"""Entry, address, keys of the handler, and the settings of which a warning must speak, and no others."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -275,15 +213,11 @@ def test_what_is_taken_goes_out() -> None:
         ({"model": "gpt-4.1", "api": "chat"}, OPENAI, {"temperature": 0.2, "tool_choice": FORCED}),
         ({"model": "gpt-5.4", "api": "chat"}, OPENAI, {"temperature": 0.2, "tool_choice": "count"}),
         ({"model": "gpt-5-mini", "api": "chat"}, OPENAI, {"temperature": 1}),
-        ({"model": "deepseek-v4-pro", **off}, "http://api.deepseek.com", {"tool_choice": FORCED}),
-        ({"model": "kimi-k2.6", **off}, "http://api.moonshot.ai/v1", {"tool_choice": "count"}),
+        ({"model": "deepseek-v4-pro", **off}, DEEPSEEK, {"tool_choice": FORCED}),
+        ({"model": "kimi-k2.6", **off}, MOONSHOT, {"tool_choice": "count"}),
         ({"model": "qwen-plus"}, "http://dashscope.aliyuncs.com/v1", {"tool_choice": FORCED}),
-        ({"model": "m"}, "http://gateway.test/v1", {"tool_choice": "count", "temperature": 0.2}),
-        (
-            {**CLAUDE, "model": "claude-sonnet-4-5"},
-            "http://api.anthropic.com",
-            {"temperature": 0.2, "tool_choice": FORCED},
-        ),
+        ({"model": "m"}, GATEWAY, {"tool_choice": "count", "temperature": 0.2}),
+        ({**CLAUDE, "model": "claude-sonnet-4-5"}, ANTHROPIC, {"temperature": 0.2, "tool_choice": FORCED}),
     ]
     for llm, base_url, handler in cases:
         strict, warnings = run_at_host(llm, base_url, **handler)
@@ -303,7 +237,7 @@ def test_openai_is_asked_by_responses_unless_the_entry_says_chat() -> None:
         ("region", "http://eu.api.openai.com/v1", {}),
         ("chat", OPENAI, {"api": "chat"}),
         ("stored", OPENAI, {"api": "responses"}),
-        ("gateway", "http://gateway.test/v1", {}),
+        ("gateway", GATEWAY, {}),
         ("sound", OPENAI, {"model": "gpt-audio"}),
         ("options", OPENAI, {}),
     ):
@@ -356,23 +290,23 @@ def make_request(model: str = "m", **options: Any) -> Request:
     ("base_url", "model", "option", "sent", "tools"),
     [
         # a list: the tools are narrowed; a word stays
-        ("http://gateway.test/v1", "m", {"allowed": ["count"]}, None, ["count"]),
-        ("http://gateway.test/v1", "m", {"allowed": ["count"], "mode": "required"}, "NAMED", None),
+        (GATEWAY, "m", {"allowed": ["count"]}, None, ["count"]),
+        (GATEWAY, "m", {"allowed": ["count"], "mode": "required"}, "NAMED", None),
         (
-            "http://gateway.test/v1",
+            GATEWAY,
             "m",
             {"allowed": ["count", "look_up"], "mode": "required"},
             "required",
             ["look_up", "count"],
         ),
         (
-            "http://gateway.test/v1",
+            GATEWAY,
             "m",
             {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"name": "count"}]}},
             None,
             ["count"],
         ),
-        ("http://gateway.test/v1", "m", "count", "NAMED", None),
+        (GATEWAY, "m", "count", "NAMED", None),
         (OPENAI, "gpt-4.1", {"allowed": ["count"]}, "LIST", None),
         # no name: only that tool, and a call is required
         ("http://localhost:1234/v1", "m", "count", "required", ["count"]),
@@ -383,16 +317,10 @@ def make_request(model: str = "m", **options: Any) -> Request:
         ("http://api.z.ai/v4", "glm-5.3", "required", None, None),
         ("http://api.z.ai/v4", "glm-5.3", "none", None, []),
         ("http://api.z.ai/v4", "glm-5.3", {"allowed": ["count"], "mode": "required"}, None, ["count"]),
-        ("http://api.deepseek.com", "deepseek-v4-pro", "none", "none", None),
+        (DEEPSEEK, "deepseek-v4-pro", "none", "none", None),
         # a name, but not the word
-        ("http://api.moonshot.ai/v1", "kimi-k2-0905", "required", None, None),
-        (
-            "http://api.moonshot.ai/v1",
-            "kimi-k2-0905",
-            {"allowed": ["count"], "mode": "required"},
-            "NAMED",
-            None,
-        ),
+        (MOONSHOT, "kimi-k2-0905", "required", None, None),
+        (MOONSHOT, "kimi-k2-0905", {"allowed": ["count"], "mode": "required"}, "NAMED", None),
     ],
 )
 def test_a_choice_is_expressed_in_what_the_host_takes(
@@ -433,18 +361,18 @@ def make_foreign_history() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("llm", "base_url"),
     [
-        ({"model": "mistral-large-latest"}, "http://api.mistral.ai/v1"),
-        ({"model": "mistral-small", "host_profile": "api.mistral.ai"}, "http://api.mistral.ai/v1"),
-        ({"model": "claude-sonnet-4-5", **CLAUDE}, "http://api.anthropic.com"),
+        ({"model": "mistral-large-latest"}, MISTRAL),
+        ({"model": "mistral-small", "host_profile": "api.mistral.ai"}, MISTRAL),
+        ({"model": "claude-sonnet-4-5", **CLAUDE}, ANTHROPIC),
         ({"model": "gpt-4.1", "api": "chat"}, OPENAI),
         ({"model": "gpt-4.1"}, OPENAI),
         (
             {"model": "anthropic.claude-sonnet-4-5", "provider": "bedrock", "region": "eu-central-1"},
             "http://bedrock-runtime.eu-central-1.amazonaws.com",
         ),
-        ({"model": "deepseek-v4-pro"}, "http://api.deepseek.com"),
-        ({"model": "kimi-k2.6"}, "http://api.moonshot.ai/v1"),
-        ({"model": "gemini-3-pro"}, "http://generativelanguage.googleapis.com/v1beta/openai"),
+        ({"model": "deepseek-v4-pro"}, DEEPSEEK),
+        ({"model": "kimi-k2.6"}, MOONSHOT),
+        ({"model": "gemini-3-pro"}, GEMINI),
     ],
     ids=lambda value: value.get("model") if isinstance(value, dict) else "",
 )
@@ -476,7 +404,7 @@ def test_mistral_gets_a_reply_between_result_and_user() -> None:
     """A turn that was cut after its results leaves them last; at Mistral the user's next message does not
     stand right after them, and the result says so."""
     with serve_strict_host(TURNS) as strict:
-        llm = make_llm(strict, "http://api.mistral.ai/v1", model="mistral-large-latest")
+        llm = make_llm(strict, MISTRAL, model="mistral-large-latest")
         spec = {"llms": {"main": llm}, "responses": [{"llm": "main"}]}
         with Engine(spec, log="memory") as engine:
             strict.script.answers.clear()
@@ -490,16 +418,16 @@ def test_mistral_gets_a_reply_between_result_and_user() -> None:
 
 ADDRESSES: dict[str, dict[str, Any]] = {
     "openai": {"base_url": OPENAI, "model": "gpt-5.5"},
-    "mistral": {"base_url": "http://api.mistral.ai/v1", "model": "mistral-large-latest"},
-    "anthropic": {"base_url": "http://api.anthropic.com", "model": "claude-opus-5", **CLAUDE},
-    "gemini": {"base_url": "http://generativelanguage.googleapis.com/v1beta/openai", "model": "gemini-3-pro"},
+    "mistral": {"base_url": MISTRAL, "model": "mistral-large-latest"},
+    "anthropic": {"base_url": ANTHROPIC, "model": "claude-opus-5", **CLAUDE},
+    "gemini": {"base_url": GEMINI, "model": "gemini-3-pro"},
     "native": {
         "base_url": "http://generativelanguage.googleapis.com",
         "model": "gemini-3-flash",
         "provider": "gemini",
     },
-    "deepseek": {"base_url": "http://api.deepseek.com", "model": "deepseek-v4-pro"},
-    "groq": {"base_url": "http://api.groq.com/openai/v1", "model": "openai/gpt-oss-120b"},
+    "deepseek": {"base_url": DEEPSEEK, "model": "deepseek-v4-pro"},
+    "groq": {"base_url": GROQ, "model": "openai/gpt-oss-120b"},
 }
 """Entries of hosts that refuse what the others send."""
 
@@ -627,7 +555,7 @@ def test_signatures_are_recorded_and_sent_back_by_the_engine() -> None:
                 call["extra_content"] = {"google": {"thought_signature": f"sig-{call['id']}"}}
 
     with serve_strict_host(TURNS, sign_calls) as strict:
-        base_url = "http://generativelanguage.googleapis.com/v1beta/openai"
+        base_url = GEMINI
         results = run_turns(strict, make_llm(strict, base_url, model="gemini-3-pro"))
     assert strict.refusals == []
     assert [result.warnings for result in results] == [(), ()]
@@ -752,7 +680,7 @@ def test_a_request_without_a_model_goes_out() -> None:
 def test_a_warning_stands_once_in_a_result() -> None:
     """A setting that every request of a turn leaves out is one warning of its result."""
     with serve_strict_host(TURNS) as strict:
-        llm = make_llm(strict, "http://api.anthropic.com", model="claude-opus-5", **CLAUDE)
+        llm = make_llm(strict, ANTHROPIC, model="claude-opus-5", **CLAUDE)
         results = run_turns(strict, llm, temperature=0.2)
     assert len(strict.bodies) == 4
     assert [len(result.warnings) for result in results] == [1, 1]
@@ -774,8 +702,8 @@ def test_reasoning_goes_back_only_where_it_is_known_to_be_taken() -> None:
     assert read_reasoning("http://other.test/v1", "m") == [None] * 3
     assert read_reasoning("http://other.test/v1", "m", echo_reasoning="always") == [thought] * 3
     assert read_reasoning("http://other.test/v1", "m", host_profile="vllm") == [thought, None, thought]
-    assert read_reasoning("http://api.deepseek.com", "deepseek-v4-pro") == [thought] * 3
-    assert read_reasoning("http://api.moonshot.ai/v1", "kimi-k2.6") == [thought, None, thought]
+    assert read_reasoning(DEEPSEEK, "deepseek-v4-pro") == [thought] * 3
+    assert read_reasoning(MOONSHOT, "kimi-k2.6") == [thought, None, thought]
 
 
 def test_an_entry_names_the_host_that_its_address_does_not_show() -> None:
@@ -912,7 +840,7 @@ def test_a_schema_that_the_host_refuses_stands_in_the_prompt(
     form = {"type": "json_schema", "json_schema": {"name": "count", "schema": schema}}
     with serve_strict_host([{"text": text} for text in answers]) as strict:
         spec = {
-            "llms": {"main": make_llm(strict, "http://api.deepseek.com", model="deepseek-v4-flash")},
+            "llms": {"main": make_llm(strict, DEEPSEEK, model="deepseek-v4-flash")},
             "responses": [{"llm": "main", "prompt": "Be brief.", "response_format": form}],
         }
         with Engine(spec, log="memory") as engine:
