@@ -18,9 +18,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
+
+from web import QuietHandler, run_server
 
 AnswerCall = Callable[[str, Mapping[str, Any]], tuple[int, Mapping[str, Any]]]
 """Answers one call: from its path and body to a status and a body."""
@@ -116,17 +118,15 @@ class BatchHost:
         """How often each body was in a job, as JSON."""
         self.answered = 0
         """Calls that were answered, and so are charged."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._running = run_server(_build_handler(self))
+        self.url = ""
 
     def __enter__(self) -> BatchHost:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._running.__enter__()}"
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def __exit__(self, *error: Any) -> None:
+        self._running.__exit__(*error)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -323,24 +323,15 @@ def _find_job_problem(lines: list[dict[str, Any]], path: str) -> str:
 
 
 def _build_handler(host: BatchHost) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-        def _respond_to_request(self) -> None:
-            content = self.rfile.read(int(self.headers.get("content-length") or 0))
+        def answer_request(self) -> None:
+            content = self.read_body()
             if self.headers.get("authorization") or self.headers.get("x-api-key"):
                 status, body = host.respond(self.command, self.path, content)
             else:
                 status, body = 401, b'{"error": {"type": "authentication_error", "message": "no key"}}'
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = _respond_to_request  # noqa: N815  the names of http.server
+            self.send_whole(status, {"content-type": "application/json"}, body)
 
     return Handler

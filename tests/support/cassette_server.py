@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from recorded_exchanges import Exchange, read_cassette
+from web import QuietHandler, run_server
 
 MatchMode = Literal["tail", "order", "strict-order"]
 
@@ -18,6 +19,7 @@ _DROPPED_HEADERS = {
     *("connection", "content-encoding", "content-length", "keep-alive", "set-cookie", "trailer"),
     *("date", "server", "transfer-encoding"),
 }
+JSON = {"content-type": "application/json"}
 _EVENT_END = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)")
 _LINE_END = re.compile(rb"(?<=\n)")
 
@@ -53,8 +55,9 @@ class CassetteServer:
         self._split: str | int = "event"
         """How streams are sent: one event at a time, or in pieces of this many bytes."""
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._running = run_server(_build_handler(self))
+        self.url = ""
+        """The base URL of the server."""
 
     def rewind(self, split: str | int) -> None:
         """Serve every exchange once more, streams in pieces of another size."""
@@ -63,23 +66,16 @@ class CassetteServer:
         self._split = split
 
     @property
-    def url(self) -> str:
-        """The base URL of the server."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    @property
     def is_done(self) -> bool:
         """Whether every exchange was used."""
         return all(self.is_used)
 
     def __enter__(self) -> CassetteServer:
-        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._running.__enter__()}"
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def __exit__(self, *error: Any) -> None:
+        self._running.__exit__(*error)
 
     def take_exchange(self, method: str, path: str, body: bytes) -> Exchange | None:
         """Note a request and mark its exchange as used; None where no exchange answers it."""
@@ -124,15 +120,15 @@ class CassetteServer:
 def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandler]:
     """The class that answers the requests of one server."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def _answer_request(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        def answer_request(self) -> None:
+            body = self.read_body()
             exchange = cassette_server.take_exchange(self.command, self.path, body)
             if exchange is None:
-                self._send_whole(418, {}, b'{"error": {"message": "no recorded exchange"}}')
+                self.send_whole(418, JSON, b'{"error": {"message": "no recorded exchange"}}')
                 return
             pieces = cassette_server.build_pieces(exchange, self.path)
             headers = {
@@ -141,21 +137,17 @@ def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandl
                 if name not in _DROPPED_HEADERS and "\n" not in value
             }
             if pieces is None:
-                self._send_whole(exchange.status, headers, exchange.response_body)
+                self.send_whole(exchange.status, {**JSON, **headers}, exchange.response_body)
             else:
                 self._send_stream(exchange.status, headers, pieces)
-
-        def _send_whole(self, status: int, headers: dict[str, str], body: bytes) -> None:
-            self._send_head(status, {"content-type": "application/json", **headers})
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
 
         def _send_stream(self, status: int, headers: dict[str, str], pieces: list[bytes]) -> None:
             is_lines = bool(pieces) and pieces[0].lstrip().startswith(b"{")
             content_type = "application/x-ndjson" if is_lines else "text/event-stream"
-            self._send_head(status, {**headers, "content-type": content_type})
-            self.send_header("transfer-encoding", "chunked")
+            self.send_response(status)
+            stream_headers = {"content-type": content_type, "transfer-encoding": "chunked"}
+            for name, value in {**headers, **stream_headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             for piece in pieces[: cassette_server.cut_after]:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
@@ -163,15 +155,5 @@ def _build_handler(cassette_server: CassetteServer) -> type[BaseHTTPRequestHandl
                 self.wfile.write(b"0\r\n\r\n")
             else:
                 self.close_connection = True
-
-        def _send_head(self, status: int, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-
-        do_GET = do_POST = _answer_request  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            """Suppress the log on standard error."""
 
     return Handler

@@ -6,8 +6,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from web import QuietHandler, run_server
 
 TEXT = "hello"
 
@@ -85,7 +86,7 @@ def serve_counting_host() -> Iterator[CountingHost]:
     """A host that keeps its connections open, until the block ends."""
     host = CountingHost()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def setup(self) -> None:
@@ -96,28 +97,13 @@ def serve_counting_host() -> Iterator[CountingHost]:
             super().finish()
             host.count(connections=-1)
 
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
+        def answer_request(self) -> None:
+            self.read_body()
             host.count(requests=1)
             path = self.path.partition("?")[0]
             body = json.dumps(next(body for end, body in _BODIES.items() if path.endswith(end))).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.send_whole(200, {"content-type": "application/json"}, body)
 
-        def log_message(self, *_: object) -> None:
-            """Tests print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    host.address = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with run_server(Handler) as port:
+        host.address = f"http://127.0.0.1:{port}"
         yield host
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from web import QuietHandler, run_server
 
 WORDS = [f"word{number} " for number in range(40)]
 ANSWER = "".join(WORDS)
@@ -35,9 +36,9 @@ def serve_gated_host() -> Iterator[GatedHost]:
     """Run the host until the block ends."""
     host = GatedHost()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+    class Handler(QuietHandler):
+        def answer_request(self) -> None:
+            request = json.loads(self.read_body())
             host.questions.append(request["messages"][-1]["content"])
             if not request.get("stream"):
                 host.may_end.wait()
@@ -72,18 +73,8 @@ def serve_gated_host() -> Iterator[GatedHost]:
             except OSError:  # whoever asked has gone
                 self.close_connection = True
 
-        def log_message(self, *_: Any) -> None:
-            """Suppress the log on standard error."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    host.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield host
-    finally:
-        host.may_end.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with run_server(Handler) as host.port:
+        try:
+            yield host
+        finally:
+            host.may_end.set()

@@ -10,15 +10,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from killed_payments import PAYMENTS, ROUNDS, THREADS, check_log, read_ledger
 from postgres_database import await_end_of_sessions
+from web import QuietHandler, run_server
 
 from toolchart.engine.log.stores import open_store
 
@@ -66,7 +63,9 @@ responses:
 def run_and_kill(log: str, folder: Path, chance: random.Random) -> Counter[str]:
     """Run the command, kill it at a random instant after its first request, resume, and check its log."""
     ledger = folder / "ledger"
-    with _serve_model() as address:
+    _first_request.clear()
+    with run_server(_ModelHandler) as port:
+        address = f"http://127.0.0.1:{port}"
         (folder / "payments.py").write_text(_TOOLS)
         (folder / "agent.yaml").write_text(_SPEC.format(address=address))
         toolchart = [sys.executable, "-m", "toolchart"]
@@ -107,25 +106,14 @@ def _await_first_request(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.002)
 
 
-@contextmanager
-def _serve_model() -> Iterator[str]:
-    """A model on loopback whose answer depends on the messages alone: payments in each round, then an end."""
-    _first_request.clear()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _ModelHandler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+class _ModelHandler(QuietHandler):
+    """A model whose answer depends on the messages alone: payments in each round, then an end."""
 
-
-class _ModelHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_POST(self) -> None:
+    def answer_request(self) -> None:
         """Answer a chat."""
-        messages = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"]
+        messages = json.loads(self.read_body())["messages"]
         rounds = sum(1 for message in messages if message.get("tool_calls"))
         _first_request.append(time.monotonic())
         message: dict[str, Any] = {"role": "assistant", "content": "all done" if rounds >= ROUNDS else ""}
@@ -136,11 +124,4 @@ class _ModelHandler(BaseHTTPRequestHandler):
                 for number, name in enumerate(names)
             ]
         body = json.dumps({"model": "m", "message": message, "done": True, "done_reason": "stop"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        self.send_whole(200, {"Content-Type": "application/json"}, body)

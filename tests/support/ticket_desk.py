@@ -11,9 +11,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from web import QuietHandler, run_server
 
 AGENT = """\
 chart: tool_loop
@@ -92,19 +93,10 @@ def open_desk(folder: Path) -> Iterator[Desk]:
     """Write the agent into a folder, and serve its model."""
     desk = Desk(folder)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, answer = desk.answer(body)
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None:
-            """Print nothing."""
+    class Handler(QuietHandler):
+        def answer_request(self) -> None:
+            status, answer = desk.answer(json.loads(self.read_body()))
+            self.send_whole(status, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
         def handle(self) -> None:
             try:
@@ -112,16 +104,10 @@ def open_desk(folder: Path) -> Iterator[Desk]:
             except OSError:  # the client has gone
                 self.close_connection = True
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    desk.agent.write_text(AGENT.format(address=address), "utf-8")
-    (folder / "ticket_tools.py").write_text(TOOLS, "utf-8")
-    try:
-        yield desk
-    finally:
-        desk.let_go.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with run_server(Handler) as port:
+        desk.agent.write_text(AGENT.format(address=f"http://127.0.0.1:{port}/v1"), "utf-8")
+        (folder / "ticket_tools.py").write_text(TOOLS, "utf-8")
+        try:
+            yield desk
+        finally:
+            desk.let_go.set()
