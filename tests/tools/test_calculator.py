@@ -1,8 +1,7 @@
-"""Tests of the calculator: exact results, and refusal of everything that is not arithmetic."""
+"""Tests of the calculator: exact results. `tests/security/test_attacks_calculator.py` has what it refuses."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 from fractions import Fraction
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 from calculations import compute_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from toolchart.tools.definition import ToolFailure
 
 
 @pytest.mark.parametrize(
@@ -42,80 +39,6 @@ from toolchart.tools.definition import ToolFailure
 def test_computes(expression: str, expected: Any) -> None:
     """S2.5: results are exact; a result without a short decimal form has a decimal beside it."""
     assert compute_value(expression) == expected
-
-
-HOSTILE = (
-    "9**9**9**9",
-    "__import__('os').system('id')",
-    "(1).__class__",
-    "().__class__.__bases__",
-    "lambda: 1",
-    "[x for x in (1,2)]",
-    "'a'*10**9",
-    "f'{1}'",
-    "open('/etc/passwd')",
-    "exec('1')",
-    "1 if 1 else 2",
-    "x := 1",
-    "1; 2",
-    "a",
-    "sqrt.__globals__",
-    "abs(-1, key=1)",
-    "sqrt(*[1])",
-    "factorial(10**9)",
-    "factorial(factorial(20))",
-    "binomial(10**9, 5*10**8)",
-    "exp(exp(exp(100)))",
-    "2**(2**(2**20))",
-    "(2**20000)**2",
-    "10**10**10",
-    "1e400",
-    "(1/3)**99999",
-    "sin(10**100)",
-    "2**0.5**-9999",
-    "exp(99999999)",
-    "(" * 300 + "1" + ")" * 300,
-    "1+" * 400 + "1",
-    "9" * 600,
-    "0**-1",
-    "1/0",
-    "1 % 0",
-    "log(0)",
-    "log(2, 1)",
-    "round(1, 10**9)",
-    "",
-    "   ",
-    "\x00",
-    "1\n2",
-    "0x",
-    "1__0__",
-    "True",
-    "None",
-    "...",
-    "print(1)",
-    "sqrt()",
-    "pi()",
-    "e.real",
-    "1j**2",
-    "cosh(9**9)",
-    "(1+sqrt(2))**99999",
-    "99999!",
-)
-
-
-@pytest.mark.parametrize("expression", HOSTILE)
-def test_refuses(expression: str) -> None:
-    """S2.9: anything but bounded arithmetic is refused with a reason, before large values are computed."""
-    with pytest.raises(ToolFailure) as caught:
-        compute_value(expression)
-    assert 0 < len(str(caught.value)) < 700
-
-
-@given(st.text(max_size=60))
-def test_no_text_breaks_it(text: str) -> None:
-    """Any text gives a value or a `ToolFailure`, never another exception."""
-    with contextlib.suppress(ToolFailure):
-        compute_value(text)
 
 
 numbers = st.integers(-99, 99)
