@@ -346,10 +346,10 @@ def _load_of(point: PluginPoint | None, reference: str) -> Any:
             _objects[point, reference] = load_foreign(point, reference, lambda value: value)
         except PluginUnusable as error:
             _objects[point, reference] = error
-    found = _objects[point, reference]
-    if isinstance(found, PluginUnusable):
-        raise PluginUnusable(found.message, hint=found.hint) from found.__cause__
-    return found
+    loaded_object = _objects[point, reference]
+    if isinstance(loaded_object, PluginUnusable):
+        raise PluginUnusable(loaded_object.message, hint=loaded_object.hint) from loaded_object.__cause__
+    return loaded_object
 
 
 def guard_row(row: Descriptor, *expected: type[BaseException]) -> AbstractContextManager[None]:

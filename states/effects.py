@@ -241,8 +241,8 @@ def compute_shown_digest(call: ToolCall, reason: str, definition: Mapping[str, s
         reason: why they are asked; may be empty.
         definition: the whole definition of the tool, part by part.
     """
-    shown = {"name": call.name, "arguments": call.arguments, "reason": reason, "definition": definition or {}}
-    return compute_arguments_digest(shown)
+    view = {"name": call.name, "arguments": call.arguments, "reason": reason, "definition": definition or {}}
+    return compute_arguments_digest(view)
 
 
 def compute_effect_digest(effect: Effect) -> str:

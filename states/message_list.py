@@ -486,9 +486,9 @@ class ShownMessages(MessageList):
     @classmethod
     def from_messages(cls, view: ContextView, messages: Iterable[Message]) -> ShownMessages:
         """A list of messages that are shown under this view."""
-        shown = cls(messages)
-        shown.view = view
-        return shown
+        shown_messages = cls(messages)
+        shown_messages.view = view
+        return shown_messages
 
     @classmethod
     def from_conversation(
@@ -504,19 +504,19 @@ class ShownMessages(MessageList):
         def load_shown() -> list[Message]:
             return [message for message, _ in zip(view.iterate_shown(messages), range(count), strict=False)]
 
-        shown: ShownMessages = cls.__new__(cls)
-        stored = MessageList.from_store(StoredMessages(count, load_shown), digest)
-        shown.copy_items(stored)
-        shown.view = view
-        return shown
+        shown_messages: ShownMessages = cls.__new__(cls)
+        stored_messages = MessageList.from_store(StoredMessages(count, load_shown), digest)
+        shown_messages.copy_items(stored_messages)
+        shown_messages.view = view
+        return shown_messages
 
     def append(self, message: Message) -> ShownMessages:
         """A list with one more message; this list does not change."""
         longer_list = super().append(message)
-        shown: ShownMessages = ShownMessages.__new__(ShownMessages)
-        shown.copy_items(longer_list)
-        shown.view = self.view
-        return shown
+        shown_messages: ShownMessages = ShownMessages.__new__(ShownMessages)
+        shown_messages.copy_items(longer_list)
+        shown_messages.view = self.view
+        return shown_messages
 
 
 # -- sizes ---------------------------------------------------------------------------------------

@@ -150,8 +150,8 @@ def _find_open_object(root: Any, schema: Any, path: str, references: tuple[str, 
         (f"{path}[]", schema.get("items")),
         *((path, option) for key in ("anyOf", "oneOf", "allOf") for option in schema.get(key) or ()),
     ]
-    found = (_find_open_object(root, item, place, references) for place, item in inner)
-    return next(filter(None, found), None)
+    problems = (_find_open_object(root, item, place, references) for place, item in inner)
+    return next(filter(None, problems), None)
 
 
 _MAX_CACHED_SCHEMAS = 2048

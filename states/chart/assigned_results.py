@@ -53,9 +53,9 @@ def check_assigned_results(chart: Chart) -> None:
         for slot in ("enter", "exit"):
             reader.check_actions(definition.get(slot), assigned[name], (*position, slot))
         for row in _list_rows(chart, tree, name, definition, position):
-            known = reader.check_guards(row, assigned[name] | row.brought_results)
+            available_results = reader.check_guards(row, assigned[name] | row.brought_results)
             for slot in ("on", "before", "after"):
-                reader.check_actions(row.body.get(slot), known, (*row.position, slot))
+                reader.check_actions(row.body.get(slot), available_results, (*row.position, slot))
 
 
 def find_required_results(chart: Chart, states: Iterable[str]) -> dict[str, tuple[Fact, ...]]:
@@ -156,11 +156,11 @@ def _compute_assigned_results(chart: Chart, tree: _StateTree) -> dict[str, Names
     while True:
         before = dict(assigned)
         for source, row in rows:
-            known = assigned[source] | row.brought_results | _find_assumed_results(row)
+            available_results = assigned[source] | row.brought_results | _find_assumed_results(row)
             for target in list_targets(row.body):
                 for state in tree.bodies:
                     if tree.may_enter(source, target, state):
-                        assigned[state] &= known
+                        assigned[state] &= available_results
         if assigned == before:
             return assigned
 
@@ -200,7 +200,7 @@ def _find_results_of_event(vocabulary: Vocabulary, tree: _StateTree, state: str,
     if name not in _VALUE_EVENTS:
         return Names()
     asked_effects = [effect] if effect else _list_asked_effects(vocabulary, tree, state)
-    rows = [vocabulary.find_effect(asked) for asked in asked_effects]
+    rows = [vocabulary.find_effect(effect_name) for effect_name in asked_effects]
     results = [_find_result(row) for row in rows if name in row.answers]
     return frozenset.intersection(*results) if results else Names()
 
@@ -276,34 +276,34 @@ class _GuardReader:
         self._chart = chart
         self._fields = fields
 
-    def check_guards(self, row: _Row, known: Names) -> Names:
+    def check_guards(self, row: _Row, available_results: Names) -> Names:
         """Check the guards of a row; the results that certainly have a value when it is taken."""
         for guard, truth in row.excluded_guards:
-            known |= _find_proved_results(ast.parse(guard, mode="eval").body, truth)
+            available_results |= _find_proved_results(ast.parse(guard, mode="eval").body, truth)
         for key, truth in (("cond", True), ("unless", False)):
             for guard in _list_guards(row.body.get(key)):
-                self._check_guard(guard, known, (*row.position, key))
-                known |= _find_proved_results(ast.parse(guard, mode="eval").body, truth)
-        return known
+                self._check_guard(guard, available_results, (*row.position, key))
+                available_results |= _find_proved_results(ast.parse(guard, mode="eval").body, truth)
+        return available_results
 
-    def check_actions(self, actions: Any, known: Names, position: SourcePosition) -> None:
+    def check_actions(self, actions: Any, available_results: Names, position: SourcePosition) -> None:
         """Check the guards of `if` actions."""
         if isinstance(actions, list):
             for action in actions:
-                self.check_actions(action, known, position)
+                self.check_actions(action, available_results, position)
         elif isinstance(actions, Mapping):
             for key, body in actions.items():
                 if key == "cond" and isinstance(body, str):
-                    self._check_guard(body, known, position)
+                    self._check_guard(body, available_results, position)
                 else:
-                    inner = known
+                    inner = available_results
                     condition = actions.get("cond")
                     if key == "then" and isinstance(condition, str):
-                        inner = known | _find_proved_results(ast.parse(condition, mode="eval").body, True)
+                        inner |= _find_proved_results(ast.parse(condition, mode="eval").body, True)
                     self.check_actions(body, inner, position)
 
-    def _check_guard(self, guard: str, known: Names, position: SourcePosition) -> None:
-        name = self._find_unassigned_field(ast.parse(guard, mode="eval").body, known)
+    def _check_guard(self, guard: str, available_results: Names, position: SourcePosition) -> None:
+        name = self._find_unassigned_field(ast.parse(guard, mode="eval").body, available_results)
         if name is None:
             return
         result = name.partition(".")[0]
@@ -314,20 +314,20 @@ class _GuardReader:
             f"ask first: `{result}.count >= 1 and {name} ...`",
         )
 
-    def _find_unassigned_field(self, node: ast.expr, known: Names) -> str | None:
+    def _find_unassigned_field(self, node: ast.expr, available_results: Names) -> str | None:
         """The first field in an expression whose result may have no value when it is read."""
         name = find_fact_name(node)
         if name in self._fields:
-            return None if name.partition(".")[0] in known else name
+            return None if name.partition(".")[0] in available_results else name
         if isinstance(node, ast.BoolOp):
             for value in node.values:
-                field = self._find_unassigned_field(value, known)
+                field = self._find_unassigned_field(value, available_results)
                 if field is not None:
                     return field
-                known |= _find_proved_results(value, isinstance(node.op, ast.And))
+                available_results |= _find_proved_results(value, isinstance(node.op, ast.And))
             return None
         children = (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
-        fields = (self._find_unassigned_field(child, known) for child in children)
+        fields = (self._find_unassigned_field(child, available_results) for child in children)
         return next((field for field in fields if field is not None), None)
 
 

@@ -170,21 +170,23 @@ def _find_call_type(node: ast.Call, names: _Names) -> GuardType:
 
 
 def _require_boolean(node: ast.expr, names: _Names) -> None:
-    found = _find_type(node, names)
-    if found.kind == "boolean":
+    guard_type = _find_type(node, names)
+    if guard_type.kind == "boolean":
         return
     text = ast.unparse(node)
-    example = f"{text} > 0" if found.kind == "number" else f"{text} == {found.words[0]!r}"
-    raise GuardProblem(f"takes the {found.kind} {text} for a truth", f"compare it, for instance `{example}`")
+    example = f"{text} > 0" if guard_type.kind == "number" else f"{text} == {guard_type.words[0]!r}"
+    raise GuardProblem(
+        f"takes the {guard_type.kind} {text} for a truth", f"compare it, for instance `{example}`"
+    )
 
 
 def _require_number(node: ast.expr, names: _Names) -> GuardType:
-    found = _find_type(node, names)
-    if found.kind != "number":
+    guard_type = _find_type(node, names)
+    if guard_type.kind != "number":
         raise GuardProblem(
-            f"calculates with the {found.kind} {ast.unparse(node)}", "arithmetic is for numbers only"
+            f"calculates with the {guard_type.kind} {ast.unparse(node)}", "arithmetic is for numbers only"
         )
-    return found
+    return guard_type
 
 
 def _find_arithmetic_type(node: ast.BinOp, names: _Names) -> GuardType:

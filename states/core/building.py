@@ -282,9 +282,9 @@ def _share_budgets(builder: SnapshotBuilder, count: int) -> dict[str, Any]:
     for budget in _BUDGETS:
         limit = getattr(limits, budget)
         if limit is not None:
-            left = max(limit - spent[budget], 0)
+            rest = max(limit - spent[budget], 0)
             is_count = budget in ("max_tokens", "max_tool_calls")
-            shares[budget] = left if budget == "max_seconds" else left // count if is_count else left / count
+            shares[budget] = rest if budget == "max_seconds" else rest // count if is_count else rest / count
     return shares
 
 

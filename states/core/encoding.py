@@ -229,8 +229,8 @@ def decode_event(data: Any, at: str) -> Event:
         ValueError: not an event of this format, with the place.
     """
     if not isinstance(data, dict) or data.get("type") not in get_events():
-        known = ", ".join(get_events())
-        raise ValueError(f"/event/type: not a known event (known: {known})")
+        event_names = ", ".join(get_events())
+        raise ValueError(f"/event/type: not a known event (known: {event_names})")
     return decode(get_events()[data["type"]].type, {**data, "at": at}, "/event")
 
 

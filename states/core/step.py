@@ -227,9 +227,9 @@ def _complete_step(
     # left and entered again loses what it had open and asks anew. Which states were left is observed and not
     # computed: a difference of configurations misses such a state.
     if builder.open_effects:
-        left, ended = move.reset_states, []
+        left_states, ended = move.reset_states, []
         for open_effect in builder.open_effects:
-            if configuration.terminated or open_effect.state in left:
+            if configuration.terminated or open_effect.state in left_states:
                 ended.append(open_effect.id)
         if ended:
             cancels += cancel_effects(builder, ended)

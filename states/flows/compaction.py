@@ -207,13 +207,15 @@ def _list_kept_summaries(messages: MessageList, start: int, view: ContextView) -
     return tuple(row for row in view.summaries if row[0] in shown_ids)
 
 
-def _find_kept_start(shown: MessageList, view: ContextView, keep: int | None, keep_tokens: int | None) -> int:
+def _find_kept_start(
+    messages: MessageList, view: ContextView, keep: int | None, keep_tokens: int | None
+) -> int:
     """The index in the conversation where the newest exchanges begin that stay; at least one stays."""
     offset = view.start - view.first_count
-    start, exchanges, tokens, size = len(shown) + offset, 0, 0, 0
-    for index in range(len(shown) - 1, view.first_count - 1, -1):
-        size += estimate_message(shown[index])
-        if shown[index].role == "tool":
+    start, exchanges, tokens, size = len(messages) + offset, 0, 0, 0
+    for index in range(len(messages) - 1, view.first_count - 1, -1):
+        size += estimate_message(messages[index])
+        if messages[index].role == "tool":
             continue
         is_full = exchanges == keep or (keep_tokens is not None and tokens + size > keep_tokens)
         if exchanges and is_full:
@@ -251,8 +253,8 @@ def _list_long_results(snapshot: SnapshotFields, size: int) -> list[OpenCall]:
     """Calls of the latest reply whose result is longer than that and has no summary, the longest first."""
     if snapshot.calls.pending:
         return []
-    shown = snapshot.shown
-    known_ids = {call_id for call_id, _ in shown.view.summaries} if shown is not None else frozenset()
+    messages = snapshot.shown
+    known_ids = {call_id for call_id, _ in messages.view.summaries} if messages is not None else frozenset()
     calls = [
         call
         for call in snapshot.calls

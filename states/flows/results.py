@@ -115,9 +115,9 @@ def _read_result(snapshot: SnapshotFields, name: str, field: str) -> Any:
         is_text = value is not None and value.keys() == {"content"}
         return value["content"] if value is not None and is_text else value
     if value is not None and field not in COUNTERS:
-        found = look_up_variable(value, field)
-        if found is not None:
-            return found
+        field_value = look_up_variable(value, field)
+        if field_value is not None:
+            return field_value
     return read_result_fact(f"{name}.{field}", snapshot) if field in RESERVED_FIELDS else None
 
 

@@ -322,8 +322,8 @@ class _Explorer:
                     state, event, effect, open_effects, needs_row=open_effects is closed, is_main=is_main
                 )
         elif waits_for_message(row):
-            kept = wake_agents(others) if awaits_user else others
-            yield self._build_arrival(state, event, effect, kept, starts_turn=awaits_user)
+            open_effects = wake_agents(others) if awaits_user else others
+            yield self._build_arrival(state, event, effect, open_effects, starts_turn=awaits_user)
         elif event == "replied" and is_main:
             for has_calls in (True, False):
                 yield self._build_arrival(state, event, effect, closed, {HAS_PENDING_CALLS: has_calls})

@@ -87,11 +87,11 @@ def check_migration(
     limits = snapshot.limits
     starts = list(_list_starts(machine, snapshot))
     graph = explore_chart(machine, starts)
-    found, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
-    if _select_faults(found, unbounded):
+    problems, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
+    if _select_faults(problems, unbounded):
         graph = explore_with_memory(machine, graph, starts)
-        found, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
-    return msgspec.structs.replace(report, findings=_select_faults(found, unbounded), worst=worst)
+        problems, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
+    return msgspec.structs.replace(report, findings=_select_faults(problems, unbounded), worst=worst)
 
 
 def _select_faults(findings: list[Finding], unbounded: bool) -> tuple[Finding, ...]:

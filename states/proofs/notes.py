@@ -247,9 +247,9 @@ def _find_problem(chart: Chart, name: str) -> str | None:
         return f"there is no result {result!r}; did you mean {near[0]!r}?" if near else None
     field = path.partition(".")[0]
     fields = [_list_fields(row) for row in chart.vocabulary.declared.values() if row.result == result]
-    if not field or field in RESERVED_FIELDS or any(known is None or field in known for known in fields):
+    if not field or field in RESERVED_FIELDS or any(names is None or field in names for names in fields):
         return None
-    known_fields = list(dict.fromkeys(name for known in fields for name in known or ()))
+    known_fields = list(dict.fromkeys(name for names in fields for name in names or ()))
     near = get_close_matches(field, known_fields, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known_fields)}"
     return f"{result!r} has no field {field!r}; {hint}"

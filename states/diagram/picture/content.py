@@ -104,8 +104,8 @@ def _describe_event(edge: Edge) -> str:
 def _wrap(
     text: str, role: str, columns: int, badge: EffectKind | None = None, edge: int | None = None
 ) -> Iterator[Line]:
-    shown = shorten_text(make_visible(text), _MAX_CHARACTERS)
-    for number, part in enumerate(wrap_text(shown, columns)):
+    visible_text = shorten_text(make_visible(text), _MAX_CHARACTERS)
+    for number, part in enumerate(wrap_text(visible_text, columns)):
         yield Line(text=part, role=role, badge=None if number else badge, edge=edge)
 
 

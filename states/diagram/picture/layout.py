@@ -323,11 +323,11 @@ def _join_strand(graph: LayeredGraph, strand: Strand) -> list[int]:
 
 def _drop_needless_points(points: list[Point]) -> list[Point]:
     """The points without those that lie on a straight line between others."""
-    kept: list[Point] = []
+    path: list[Point] = []
     for point in points:
-        if kept and math.dist(kept[-1], point) < 0.5:
+        if path and math.dist(path[-1], point) < 0.5:
             continue
-        if len(kept) > 1 and abs(kept[-2][0] - kept[-1][0]) < 0.5 and abs(kept[-1][0] - point[0]) < 0.5:
-            kept.pop()
-        kept.append(point)
-    return kept
+        if len(path) > 1 and abs(path[-2][0] - path[-1][0]) < 0.5 and abs(path[-1][0] - point[0]) < 0.5:
+            path.pop()
+        path.append(point)
+    return path

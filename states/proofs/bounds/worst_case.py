@@ -331,10 +331,10 @@ def _find_top(graph: ExplorationGraph, name: str, limit_values: Mapping[str, int
     """A value from which on every guard about a counter gives the same answer; None where there is none."""
     guards = {text for edge in graph.iterate_edges() for text, _ in edge.guards if name in find_facts(text)}
     atoms = {atom for text in guards for atom in _list_atoms(text, name)}
-    known = {f"{limit} == {value}": True for limit, value in limit_values.items()}
+    limit_facts = {f"{limit} == {value}": True for limit, value in limit_values.items()}
     top = 4
     while top <= 2**16:
-        if all(_is_decided(graph.solver, atom, {**known, f"{name} >= {top}": True}) for atom in atoms):
+        if all(_is_decided(graph.solver, atom, {**limit_facts, f"{name} >= {top}": True}) for atom in atoms):
             return top
         top *= 2
     return None
@@ -347,8 +347,8 @@ def _list_atoms(text: str, name: str) -> list[str]:
     return [atom for atom in atoms if name in find_facts(atom)]
 
 
-def _is_decided(solver: GuardSolver, atom: str, known: Mapping[str, bool]) -> bool:
-    return not all(solver.is_satisfiable({**known, atom: truth}) for truth in (True, False))
+def _is_decided(solver: GuardSolver, atom: str, known_facts: Mapping[str, bool]) -> bool:
+    return not all(solver.is_satisfiable({**known_facts, atom: truth}) for truth in (True, False))
 
 
 # -- items ---------------------------------------------------------------------------------------
@@ -392,9 +392,9 @@ class ItemCounter:
             numbers[_CALLS] = numbers[_DECISIONS] = self._most_calls
         elif edge.event == "reviewed":
             numbers[_DECISIONS] = self._most_calls
-        asked = {ask.effect for ask in edge.move.asks}
+        effect_names = {ask.effect for ask in edge.move.asks}
         for index, (name, most) in enumerate(self._lists.items(), start=2):
-            if name in asked or edge.starts_turn:
+            if name in effect_names or edge.starts_turn:
                 numbers[index] = most
         return tuple(numbers)
 

@@ -100,10 +100,10 @@ def follow_data(agent: FlowAgent, graph: ExplorationGraph) -> DataFlows:
     start = (agent.user,) if agent.user is not None else None
     search.run(start, None)
     first_leaks: dict[tuple[str, str], LeakFound] = {}
-    for found in search.leaks:
-        first_leaks.setdefault((found.leak.sink, found.leak.state), found)
+    for leak_found in search.leaks:
+        first_leaks.setdefault((leak_found.leak.sink, leak_found.leak.state), leak_found)
     return DataFlows(
-        findings=tuple(_build_finding(agent, found) for found in first_leaks.values()),
+        findings=tuple(_build_finding(agent, leak_found) for leak_found in first_leaks.values()),
         assumptions=tuple(_build_note(assumed) for assumed in search.assumptions),
     )
 
@@ -115,15 +115,15 @@ def _build_note(assumed: AssumedTrust) -> Finding:
     return Finding(kind=ASSUMED_TRUST, state="", message=message + way_out)
 
 
-def _build_finding(agent: FlowAgent, found: LeakFound) -> Finding:
-    leak = found.leak
+def _build_finding(agent: FlowAgent, leak_found: LeakFound) -> Finding:
+    leak = leak_found.leak
     way = " -> ".join(map(str, leak.trail))
     return Finding(
         kind="data flow",
         state=leak.state,
         line=find_finding_line(agent.chart, leak.state),
         message=f"words of strangers reach {leak.sink}, whose risk is high, without an approval: {way}",
-        run=found.run,
+        run=leak_found.run,
         change="let a person approve its calls (`requires_approval: true`), pass on only fields of a schema "
         "without free text, or state what is not so: `trust: trusted` at the source, `risk: low` at the end",
     )
@@ -246,7 +246,7 @@ def analyse_child(
     search.run(_enter(message, hop), _enter(history, hop))
     return AgentOutcome(
         words=search.words,
-        leaks=tuple(found.leak for found in search.leaks),
+        leaks=tuple(leak_found.leak for leak_found in search.leaks),
         assumptions=search.assumptions,
         can_rest=search.can_rest,
     )

@@ -98,8 +98,8 @@ class Carriers:
         if name == "rag_context":
             return self._handler.documents
         if name == "topic":
-            found = self.find("user_message", "messages") if self._handler.finds_topic else None
-            return found or self._handler.topic
+            message_trail = self.find("user_message", "messages") if self._handler.finds_topic else None
+            return message_trail or self._handler.topic
         return None
 
     def _read_result(self, name: str, path: list[str]) -> Trail | None:
@@ -202,7 +202,7 @@ def _find_reference(root: Any, reference: Any) -> Any:
     """The part of a schema that a local `$ref` names; None, which allows everything, for any other."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
-    found = root
+    schema_part = root
     for part in reference[2:].split("/"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        schema_part = schema_part.get(part) if isinstance(schema_part, Mapping) else None
+    return schema_part
