@@ -106,15 +106,15 @@ class EffectResolver:
 
     def _load_class(self, reference: str, path: str) -> type[BaseModel]:
         try:
-            found = load_own_reference(reference, self._folder)
+            model_class = load_own_reference(reference, self._folder)
         except Exception as error:  # the user's module may fail in any way
-            reason, known = explain_own_fault(error, reference, self._folder)
-            hint = known or "write `module:Class`, or a JSON Schema"
+            reason, fault_hint = explain_own_fault(error, reference, self._folder)
+            hint = fault_hint or "write `module:Class`, or a JSON Schema"
             message = f"the class {reference!r} cannot be imported: {reason}"
             raise self._build_problem(message, path, hint) from error
-        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        if not (isinstance(model_class, type) and issubclass(model_class, BaseModel)):
             raise self._build_problem(f"{reference!r} is no pydantic class", path, "derive it from BaseModel")
-        return found
+        return model_class
 
     def _resolve_model(self, name: str, kind: str, parameters: dict[str, Any]) -> dict[str, Any]:
         """The parameters with the model of the host that they name."""

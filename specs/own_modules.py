@@ -41,8 +41,8 @@ def explain_own_fault(error: Exception, reference: str, folder: Path | None) -> 
     """
     module, _, name = reference.partition(":")
     if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
-        known = sorted(file.stem for file in folder.glob("*.py")) if folder is not None else []
-        hint = suggest_name(module, known) if known else "put its file beside the spec, or install it"
+        modules = sorted(file.stem for file in folder.glob("*.py")) if folder is not None else []
+        hint = suggest_name(module, modules) if modules else "put its file beside the spec, or install it"
         return f"there is no module {module!r}, neither installed nor beside the spec", hint
     if isinstance(error, AttributeError) and module in sys.modules and not hasattr(sys.modules[module], name):
         names = [key for key in vars(sys.modules[module]) if not key.startswith("_")]

@@ -121,7 +121,7 @@ def _build_states(asks_topic: bool, has_intent: bool) -> dict[str, Any]:
         return {"event": event, "target": target, **keys}
 
     cancelled = go("cancelled", "error")
-    found = [
+    search_rows = [
         go("returned", "finished", cond="search.rag_results == 'match'"),
         go("returned", "finding_intent" if has_intent else "finished"),
         go("failed", "finding_intent" if has_intent else "finished"),
@@ -132,7 +132,7 @@ def _build_states(asks_topic: bool, has_intent: bool) -> dict[str, Any]:
     states: dict[str, Any] = {}
     if asks_topic:
         states["finding_topic"] = {"initial": True, "enter": "find_topic", "transitions": topic_rows}
-    states["searching"] = {"enter": "search_services", "transitions": found}
+    states["searching"] = {"enter": "search_services", "transitions": search_rows}
     if has_intent:
         states["finding_intent"] = {"enter": "find_intent", "transitions": intent_rows}
     states["finished"] = {"final": True, "enter": "report"}
@@ -154,8 +154,8 @@ def _replace_parts(
             "rag_services": {},
         }
     )
-    kept = ("name", "llms", "prices", "redact")
-    document = {key: value for key, value in spec.to_public_dict().items() if key in kept}
+    kept_keys = ("name", "llms", "prices", "redact")
+    document = {key: value for key, value in spec.to_public_dict().items() if key in kept_keys}
     responses = [handler.model_dump(exclude_none=True, exclude_defaults=True)]
     prepared._chart_lines = {}
     prepared._public_document = {**document, "chart": chart, "effects": effects, "responses": responses}
