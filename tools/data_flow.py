@@ -100,18 +100,18 @@ def _describe_agent(
     chart: Chart,
     handlers: Sequence[Handler],
     resolver: EffectResolver,
-    given: FlowHandler,
+    parent_values: FlowHandler,
     program_tools: Sequence[_ToolFacts],
 ) -> FlowAgent:
     """The agent of a spec.
 
     Args:
-        given: the values of a turn that the agent which runs this one hands on.
+        parent_values: the values of a turn that the agent which runs this one hands on.
         program_tools: those that the program adds.
     """
     policy, places = parse_policy(spec.approval, approvers=spec.approvers), _Places(spec)
     tools = [*_list_tools(spec, places), *program_tools]
-    values = _describe_turn_values(spec, tools, places, given)
+    values = _describe_turn_values(spec, tools, places, parent_values)
 
     def find_child(row: EffectDescriptor) -> FlowAgent:
         child = build_child_spec(spec, describe_agent(row.parameters))
@@ -165,20 +165,20 @@ def _describe_foreign(tool: _ToolFacts) -> Trail:
 
 
 def _describe_turn_values(
-    spec: AgentSpec, tools: Sequence[_ToolFacts], places: _Places, given: FlowHandler
+    spec: AgentSpec, tools: Sequence[_ToolFacts], places: _Places, parent_values: FlowHandler
 ) -> FlowHandler:
     """What `{{rag_context}}` and `{{topic}}` stand for, wherever they are shown.
 
     Documents are trusted where the one search of the spec is a tool with `trust: trusted`.
     """
     search = next((tool for tool in tools if tool.name in INTERNAL_SERVICES), None)
-    documents = given.documents
+    documents = parent_values.documents
     if spec.rag_services or search is None or search.trust != "trusted":
         place = search.place if search is not None else spec.source or "the spec"
         if spec.rag_services:
             place = places.find_key("rag_services")
         documents = documents or (Hop("untrusted documents ({{rag_context}})", place),)
-    return FlowHandler(documents=documents, topic=given.topic, finds_topic=needs_preparation(spec))
+    return FlowHandler(documents=documents, topic=parent_values.topic, finds_topic=needs_preparation(spec))
 
 
 # -- the tools of a spec ---------------------------------------------------------------------------

@@ -258,8 +258,8 @@ class CallContextBuilder:
             return NOT_APPROVED
         if self._policy.require_signatures:
             find = self._find_asking_record
-            asked = find(grant.effect) if find is not None else ""
-            if not grant.is_signed(call, asked, self._policy.approvers, now):
+            record_hash = find(grant.effect) if find is not None else ""
+            if not grant.is_signed(call, record_hash, self._policy.approvers, now):
                 return NOT_APPROVED
         problem = self._note_use(grant, tool, _find_effect(snapshot))
         if problem is not None:

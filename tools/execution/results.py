@@ -313,9 +313,9 @@ def find_cut_notice(content: str | None) -> tuple[str, str] | None:
     if '"truncated":' not in content:
         return None
     try:
-        shown = orjson.loads(content)
+        result_object = orjson.loads(content)
     except ValueError:
         return None
-    if not isinstance(shown, dict) or not isinstance(shown.get("truncated"), str):
+    if not isinstance(result_object, dict) or not isinstance(result_object.get("truncated"), str):
         return None
-    return str(shown.get("tool_name")), shown["truncated"].partition(";")[0]
+    return str(result_object.get("tool_name")), result_object["truncated"].partition(";")[0]

@@ -334,10 +334,10 @@ class ServiceSearch:
                 for name, service in self._services.items()
                 if service.collection in (None, collection)
             ]
-        found = asyncio.run(search_services(self._services, places, query, uses_own_top_k=True))
-        if found.problems and not found.matches:
-            raise ToolFailure("; ".join(found.problems))
-        passages = [(finding, passage) for finding in found.matches for passage in finding.passages]
+        outcome = asyncio.run(search_services(self._services, places, query, uses_own_top_k=True))
+        if outcome.problems and not outcome.matches:
+            raise ToolFailure("; ".join(outcome.problems))
+        passages = [(finding, passage) for finding in outcome.matches for passage in finding.passages]
         return [
             Hit(
                 file=finding.name,

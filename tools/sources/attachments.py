@@ -117,12 +117,12 @@ def _build_part(data: bytes, name: str, source: str, claimed_type: str = "") -> 
     """
     if not data:
         raise SpecError(f"the attachment is empty: {source}")
-    found = next((media_type for pattern, media_type in _SIGNATURES if pattern.match(data)), None)
+    signed_type = next((media_type for pattern, media_type in _SIGNATURES if pattern.match(data)), None)
     claimed = mimetypes.guess_type(name)[0] or claimed_type
     claimed = {"audio/x-wav": "audio/wav", "image/jpg": "image/jpeg"}.get(claimed, claimed)
-    if found is None and claimed in _SIGNED_TYPES:
+    if signed_type is None and claimed in _SIGNED_TYPES:
         raise SpecError(f"the attachment is no {claimed}, as its name or its server says: {source}")
-    return make_part(data, found or claimed or _guess_plain_type(data), name)
+    return make_part(data, signed_type or claimed or _guess_plain_type(data), name)
 
 
 def _guess_plain_type(data: bytes) -> str:

@@ -146,9 +146,9 @@ def load_effect_function(
     try:
         function = load_own_reference(reference, folder)
     except Exception as error:  # the user's module may fail in any way
-        reason, known = explain_own_fault(error, reference, folder)
+        reason, fault_hint = explain_own_fault(error, reference, folder)
         message = f"the function {reference!r} cannot be imported: {reason}"
-        raise SpecError(message, hint=known) from error
+        raise SpecError(message, hint=fault_hint) from error
     if not callable(function):
         raise SpecError(f"{reference!r} is no function, but {type(function).__name__}")
     return make_effect_function(function)

@@ -136,8 +136,8 @@ def _load_status(reference: str, tool: str, folder: Path) -> Callable[..., Any]:
     try:
         function = load_own_reference(reference, folder)
     except Exception as error:  # the user's module may fail in any way
-        reason, known = explain_own_fault(error, reference, folder)
-        raise SpecError(f"tool {tool!r}: status: {reason}", hint=known or hint) from error
+        reason, fault_hint = explain_own_fault(error, reference, folder)
+        raise SpecError(f"tool {tool!r}: status: {reason}", hint=fault_hint or hint) from error
     if not callable(function):
         raise SpecError(f"tool {tool!r}: status: {reference!r} is no function", hint=hint)
     status: Callable[..., Any] = function
@@ -403,8 +403,8 @@ def load_python_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
     try:
         function = load_own_reference(f"{module}:{name}", context.base_folder)
     except Exception as error:  # the user's module may fail in any way
-        reason, known = explain_own_fault(error, f"{module}:{name}", context.base_folder)
-        raise SpecError(f"tool {entry.name!r}: {reason}", hint=known or hint) from error
+        reason, fault_hint = explain_own_fault(error, f"{module}:{name}", context.base_folder)
+        raise SpecError(f"tool {entry.name!r}: {reason}", hint=fault_hint or hint) from error
     tool = make_tool(function)
     action = {"handler": f"{module}:{name}"}
     return replace(tool, definition=_merge_definition(entry, tool.definition), action=action)

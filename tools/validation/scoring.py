@@ -41,8 +41,8 @@ def find_problem(case: Case, calls: Sequence[ToolCall]) -> str | None:
         return f"{len(case.calls)} calls were expected, not {len(calls)} ({call_names})"
     tools = {tool.name: tool for tool in case.tools}
     table = [
-        [_find_call_problem(expected, call, tools.get(call.name)) for call in calls]
-        for expected in case.calls
+        [_find_call_problem(expected_call, call, tools.get(call.name)) for call in calls]
+        for expected_call in case.calls
     ]
     unmatched_row = _find_unmatched_row([[reason is None for reason in row] for row in table])
     if unmatched_row is None:
@@ -76,25 +76,27 @@ def _find_unmatched_row(fits: list[list[bool]]) -> int | None:
     return next((row for row in range(len(fits)) if not assign_column(row, set())), None)
 
 
-def _find_call_problem(expected: ExpectedCall, call: ToolCall, tool: ToolDefinition | None) -> str | None:
+def _find_call_problem(
+    expected_call: ExpectedCall, call: ToolCall, tool: ToolDefinition | None
+) -> str | None:
     """The reason why a call is not the expected one, or None if it is."""
-    if tool is None or call.name != expected.name:
-        return f"{call.name!r} was called instead of {expected.name!r}"
+    if tool is None or call.name != expected_call.name:
+        return f"{call.name!r} was called instead of {expected_call.name!r}"
     if call.arguments is None:
         return f"the arguments cannot be read: {call.problem}"
     properties = tool.parameters.get("properties", {})
     for name in tool.parameters.get("required", ()):
-        if name not in call.arguments and _OPTIONAL_MARK not in expected.arguments.get(
+        if name not in call.arguments and _OPTIONAL_MARK not in expected_call.arguments.get(
             name, [_OPTIONAL_MARK]
         ):
             return f"the required parameter {name!r} is missing"
     for name, value in call.arguments.items():
         if name not in properties:
             return f"{call.name!r} has no parameter {name!r}"
-        reason = _find_value_problem(name, value, properties[name], expected.arguments.get(name))
+        reason = _find_value_problem(name, value, properties[name], expected_call.arguments.get(name))
         if reason is not None:
             return reason
-    for name, accepted_values in expected.arguments.items():
+    for name, accepted_values in expected_call.arguments.items():
         if name not in call.arguments and not _contains_exactly(accepted_values, _OPTIONAL_MARK):
             return f"the parameter {name!r} is missing"
     return None

@@ -207,10 +207,10 @@ def _select_lines(lines: list[str], max_characters: int) -> tuple[list[str], boo
     """
     if not max_characters:
         return lines, False
-    left = max_characters - FRAME
+    remaining_characters = max_characters - FRAME
     for index, line in enumerate(lines):
-        left -= len(encode_canonical_text(line)) - 2
-        if left < 0:
+        remaining_characters -= len(encode_canonical_text(line)) - 2
+        if remaining_characters < 0:
             return lines[: max(1, index)], True
     return lines, False
 

@@ -83,9 +83,9 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
 
 async def _read_stream(stream: asyncio.StreamReader) -> tuple[str, bool]:
     """The text of a stream to its end, and whether it was cut."""
-    kept, is_cut = bytearray(), False
+    output, is_cut = bytearray(), False
     while chunk := await stream.read(65_536):
-        room = MAX_OUTPUT_BYTES - len(kept)
-        kept += chunk[:room]
+        room = MAX_OUTPUT_BYTES - len(output)
+        output += chunk[:room]
         is_cut = is_cut or len(chunk) > room
-    return kept.decode("utf-8", "replace"), is_cut
+    return output.decode("utf-8", "replace"), is_cut
