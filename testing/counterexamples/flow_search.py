@@ -59,20 +59,20 @@ class FlowSearch:
         """Every arrival of the order at a sink that the search sees."""
         for handler in self._agent.handlers:
             world = GullibleWorld(self._agent, handler)
-            configured = world.make_configured_event()
-            for node in self._walk(world, configured):
+            first_event = world.make_configured_event()
+            for node in self._walk(world, first_event):
                 for effect in node.moment.step.effects if node.moment is not None else ():
                     for sink in world.list_sinks(effect):
                         yield FlowRun(
                             sink=sink,
                             state=effect.state,
                             world=world,
-                            configured=configured,
+                            configured=first_event,
                             events=node.events,
                         )
 
-    def _walk(self, world: GullibleWorld, configured: Configured) -> Iterator[_Node]:
-        fresh = _Node(turn=ManualTurn(machine=self._machine, snapshot=begin(configured)))
+    def _walk(self, world: GullibleWorld, first_event: Configured) -> Iterator[_Node]:
+        fresh = _Node(turn=ManualTurn(machine=self._machine, snapshot=begin(first_event)))
         queue, visited = deque([fresh]), set[Any]()
         while queue and len(visited) < self._max_situations:
             for after in self._expand(queue.popleft(), world):

@@ -141,8 +141,8 @@ class GullibleWorld:
         """The tools and functions of high risk that an effect hands the order to."""
         match effect:
             case RunTools():
-                named = [self._tools[call.name] for call in effect.calls if _has_order(call.arguments)]
-                return [f"the tool {tool.name!r}" for tool in named if _is_sink(tool)]
+                called_tools = [self._tools[call.name] for call in effect.calls if _has_order(call.arguments)]
+                return [f"the tool {tool.name!r}" for tool in called_tools if _is_sink(tool)]
             case CallFunction() if contains_order(effect):
                 is_sink = self._find_function(effect).risk in ("", "high")
                 return [f"the function {effect.function!r}"] if is_sink else []

@@ -96,8 +96,8 @@ def drive_counterexample(chart: Chart, finding: Finding, flow_agent: FlowAgent |
 
 def _drive_data_flow(agent: FlowAgent, finding: Finding) -> DrivenRun:
     runs = FlowSearch(agent).iterate_runs()
-    found = (run for run in runs if run.state == finding.state and run.sink in finding.message)
-    flow_run = next(found, None)
+    matching_runs = (run for run in runs if run.state == finding.state and run.sink in finding.message)
+    flow_run = next(matching_runs, None)
     if flow_run is None:
         return DrivenRun(outcome="not found")
     run = ScriptedRun(agent.chart, flow_run.events, flow_run.configured)
@@ -166,7 +166,7 @@ class ScriptedRun:
         """Drive the conversation until the script is used up or does not fit any more."""
         self._driver.apply_event(self._configured)
         while self._script:
-            event, left = self._script[0], len(self._script)
+            event, remaining_events = self._script[0], len(self._script)
             is_start = isinstance(event, TurnStarted)
             if isinstance(event, Answering) and not self._is_open(event.effect):
                 return
@@ -177,7 +177,7 @@ class ScriptedRun:
                 await self._driver.run_turn(self._script.popleft())
             else:
                 await self._driver.perform_open_effects()
-                if len(self._script) == left:
+                if len(self._script) == remaining_events:
                     return
 
     @property

@@ -180,7 +180,7 @@ def _read_either(part: Any, name: str) -> Body:
     """A key in either spelling of Gemini's JSON: `functionCall` or `function_call`."""
     if not isinstance(part, Mapping):
         return {}
-    snake_name = re.sub("[A-Z]", lambda found: "_" + found.group().lower(), name)
+    snake_name = re.sub("[A-Z]", lambda match: "_" + match.group().lower(), name)
     value = part.get(name, part.get(snake_name))
     return value if isinstance(value, Mapping) else {}
 

@@ -110,27 +110,27 @@ class Emulator:
             self.bodies.append(body)
             if not isinstance(body, Mapping):
                 return 400, self._build_error(wire, 400, "the body is no JSON object"), None
-            named = re.search(r"/(?:models|deployments)/([^/:]+)", path)
-            view = read_view(wire, body, named.group(1) if named else "")
+            model_match = re.search(r"/(?:models|deployments)/([^/:]+)", path)
+            view = read_view(wire, body, model_match.group(1) if model_match else "")
             refused = self._note_refusals(view, headers)
             if refused is not None:
                 error = self._build_error(wire, refused.status, refused.message, refused.code, refused.param)
                 return refused.status, error, None
             self._count += 1
-            said = self.script.popleft() if self.script else make_reply(view)
-            if isinstance(said, ProviderError):
-                status = said.status or 500
-                return status, self._build_error(wire, status, said.message, "server_error"), None
+            scripted_reply = self.script.popleft() if self.script else make_reply(view)
+            if isinstance(scripted_reply, ProviderError):
+                status = scripted_reply.status or 500
+                return status, self._build_error(wire, status, scripted_reply.message, "server_error"), None
             thinks = is_thinking(self.row.name, view.model, read_switches(view.body))
-            return 200, None, Answer(self.row, view, said, self._count, thinks=bool(thinks))
+            return 200, None, Answer(self.row, view, scripted_reply, self._count, thinks=bool(thinks))
 
     def _note_refusals(self, view: RequestView, headers: Mapping[str, str]) -> Refusal | None:
         """The first certain refusal; None if the request is taken."""
-        found = [*check_request(self.row, view, headers), *_check_signatures(view)]
-        for refusal in found:
+        refusals = [*check_request(self.row, view, headers), *_check_signatures(view)]
+        for refusal in refusals:
             (self.refusals if refusal.is_certain else self.warnings).append(refusal)
             self.on_refusal(refusal)
-        return next((refusal for refusal in found if refusal.is_certain), None)
+        return next((refusal for refusal in refusals if refusal.is_certain), None)
 
     def _build_error(self, wire: Wire, status: int, message: str, code: str = "", param: str = "") -> Any:
         return build_error(choose_error_form(self.row, wire), status, message, code, param)
