@@ -42,14 +42,14 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
     Raises:
         SpecError: a variable in `base_url` is not set, or the host that the entry names has no address.
     """
-    host, named = find_host(config.provider), find_named_row(config)
+    host, named_row = find_host(config.provider), find_named_row(config)
     if config.base_url:
         address = resolve(config.base_url)
-    elif named is not None:
-        address = get_own_address(named)
+    elif named_row is not None:
+        address = get_own_address(named_row)
     else:
         address = os.environ.get(host.address_variable) or _get_default_address(host, config)
-    _refuse_ended_host(named or find_row(urlsplit(address).netloc))
+    _refuse_ended_host(named_row or find_row(urlsplit(address).netloc))
     if address and host.complete_address:
         address = load_row_reference(host, host.complete_address)(address)
     return address.rstrip("/") or None
@@ -189,8 +189,8 @@ def list_own_variables(config: LLMConfig, resolve: Callable[[str], str]) -> tupl
     host = find_host(config.provider)
     if config.base_url:
         return _list_address_variables(host, config.provider, resolve(config.base_url))
-    named = find_named_row(config)
-    return (host.key_variables or ()) if named is None else named.key_variables
+    named_row = find_named_row(config)
+    return (host.key_variables or ()) if named_row is None else named_row.key_variables
 
 
 def _list_address_variables(host: HostDescriptor, provider: str, address: str) -> tuple[str, ...]:
@@ -341,9 +341,9 @@ def list_gemini_starts(row: HostDescriptor, name: str, config: LLMConfig, folder
 def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> Iterator[Start]:
     """The host at its address, and the variable that gives the address."""
     purpose = f"model host {name} ({row.name})"
-    named = find_named_row(config)
-    address = config.base_url or (get_own_address(named) if named else row.default_address)
-    if not config.base_url and named is None and row.address_variable:
+    named_row = find_named_row(config)
+    address = config.base_url or (get_own_address(named_row) if named_row else row.default_address)
+    if not config.base_url and named_row is None and row.address_variable:
         address = os.environ.get(row.address_variable) or row.default_address
         use = f"is the address of {purpose}"
         yield Start(kind="variable", subject=row.address_variable, purpose=use)
@@ -353,13 +353,13 @@ def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> I
 
 def _list_key_variables(row: HostDescriptor, config: LLMConfig) -> Iterator[Start]:
     """The variables whose value goes to the host as its key; see `find_api_key`."""
-    named = find_named_row(config)
+    named_row = find_named_row(config)
     variables, title = row.key_variables or (), row.name
     if config.base_url and "${" not in config.base_url:
         variables = _list_address_variables(row, config.provider, config.base_url)
         title = row.name if row.owns_address(config.base_url) else urlsplit(config.base_url).netloc
-    elif not config.base_url and named is not None:
-        variables, title = named.key_variables, named.title
+    elif not config.base_url and named_row is not None:
+        variables, title = named_row.key_variables, named_row.title
     for variable in variables:
         yield Start(kind="variable", subject=variable, purpose=f"is sent to the host as the key of {title}")
 

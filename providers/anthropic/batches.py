@@ -93,18 +93,18 @@ class AnthropicBatches:
         answers confirm. Raises ProviderError.
         """
         earliest = datetime.fromisoformat(since) - _CLOCK_GAP
-        found, after = None, ""
+        matching_job, after = None, ""
         while True:
             page = await self._fetch_object(f"{_PATH}?limit=100{after}")
             rows = page.get("data") or ()
             for row in rows:
                 with convert_exceptions(ValueError, KeyError, TypeError, AttributeError):
                     if datetime.fromisoformat(row["created_at"]) < earliest:  # the newest come first
-                        return found
+                        return matching_job
                     if sum(row["request_counts"].values()) == calls and row["id"] not in others:
-                        found = msgspec.structs.replace(_read_batch(row), is_named=False)
+                        matching_job = msgspec.structs.replace(_read_batch(row), is_named=False)
             if not page.get("has_more") or not page.get("last_id"):
-                return found
+                return matching_job
             after = f"&after_id={page['last_id']}"
 
     async def read_job(self, job: str) -> BatchJob:

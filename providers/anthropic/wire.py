@@ -129,14 +129,14 @@ def collect_block(collector: PartCollector, block: Mapping[str, Any]) -> None:
             collector.add_part(_decode_citation(source, start, collector.length))
     elif kind in ("server_tool_use", "mcp_tool_use"):
         name = str(block.get("name") or "")
-        asked = block.get("input")
-        asked = dict(asked) if isinstance(asked, Mapping) else {}
+        call_input = block.get("input")
+        call_input = dict(call_input) if isinstance(call_input, Mapping) else {}
         if kind == "mcp_tool_use":
-            asked = {"server": block.get("server_name"), "name": name, "arguments": asked}
-        elif "command" in asked:
-            asked["code"] = asked.pop("command")
+            call_input = {"server": block.get("server_name"), "name": name, "arguments": call_input}
+        elif "command" in call_input:
+            call_input["code"] = call_input.pop("command")
         tool = "mcp" if kind == "mcp_tool_use" else _HOST_TOOLS.get(name, name)
-        collector.add_call(HostCallPart(tool=tool, id=str(block.get("id") or ""), input=asked))
+        collector.add_call(HostCallPart(tool=tool, id=str(block.get("id") or ""), input=call_input))
     elif kind.endswith("_tool_result") and kind != "tool_result":
         _collect_result(collector, kind.removesuffix("_tool_result"), block)
 
@@ -149,10 +149,10 @@ def _collect_result(collector: PartCollector, name: str, block: Mapping[str, Any
     """
     content = block.get("content")
     inner = content if isinstance(content, Mapping) else {}
-    found = read_mappings(content) or read_mappings(inner.get("content"))
+    entries = read_mappings(content) or read_mappings(inner.get("content"))
     error = read_string(inner.get("error_code")) or ("failed" if block.get("is_error") is True else "")
-    texts = [inner.get("stdout"), inner.get("stderr"), *(entry.get("text") for entry in found)]
-    pages = [entry for entry in (*found, inner) if entry.get("url")]
+    texts = [inner.get("stdout"), inner.get("stderr"), *(entry.get("text") for entry in entries)]
+    pages = [entry for entry in (*entries, inner) if entry.get("url")]
     tool = _HOST_TOOLS.get(name, name)
     collector.add_call(
         HostCallPart(
@@ -164,7 +164,7 @@ def _collect_result(collector: PartCollector, name: str, block: Mapping[str, Any
             units=int(tool == "web_search" and not error),
         )
     )
-    for entry in found:
+    for entry in entries:
         if isinstance(entry.get("file_id"), str):
             collector.add_part(FilePart(file_id=entry["file_id"]))
 
@@ -281,8 +281,10 @@ def _find_container(request: Request, origin: Origin) -> str | None:
 
     Source: platform.claude.com, Code execution tool, Container reuse.
     """
-    known = (origin.get_data(m).get("container") for m in reversed(request.messages) if m.role == "assistant")
-    return next((container for container in known if isinstance(container, str)), None)
+    containers = (
+        origin.get_data(m).get("container") for m in reversed(request.messages) if m.role == "assistant"
+    )
+    return next((container for container in containers if isinstance(container, str)), None)
 
 
 def choose_thinking(request: Request, thinking: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -370,13 +372,13 @@ def encode_messages(
 
     Adjacent messages of one role become one: tool results share a user message with the user's next text.
     """
-    kept = find_message_parts(NAME, origin, cites_documents)
+    message_parts = find_message_parts(NAME, origin, cites_documents)
 
     def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
         return [_encode_message(message, origin, dict(ids or ()), cites_documents)]
 
     sent = [message for message in messages if message.role != "system"]
-    parts = kept.collect_parts(sent, encode, find_call_ids(sent, ANTHROPIC_IDS))
+    parts = message_parts.collect_parts(sent, encode, find_call_ids(sent, ANTHROPIC_IDS))
     return join_roles((wire for (wire,) in parts), "content")
 
 

@@ -180,9 +180,9 @@ def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
             yield OfferedModel(name=name, vision=visions[name])
     for row in _iterate_profiles(host):
         models = [str(model.get("modelArn")).rpartition("/")[2] for model in read_rows(row, "models")]
-        known = [visions[model] for model in models if model in visions]
-        if known:
-            yield OfferedModel(name=str(row.get("inferenceProfileId")), vision=all(known))
+        model_visions = [visions[model] for model in models if model in visions]
+        if model_visions:
+            yield OfferedModel(name=str(row.get("inferenceProfileId")), vision=all(model_visions))
 
 
 def _iterate_profiles(host: HostClient) -> Iterator[Mapping[str, Any]]:
@@ -221,9 +221,9 @@ def find_region(config: LLMConfig, resolve: Callable[[str], str]) -> str:
     """
     options = config.extra_options()
     address = urlsplit(resolve_address(config, resolve) or "").hostname or ""
-    named = re.search(r"bedrock[\w-]*\.([a-z0-9-]+)\.amazonaws\.com", address)
+    region_match = re.search(r"bedrock[\w-]*\.([a-z0-9-]+)\.amazonaws\.com", address)
     region = resolve(str(options["region"])) if options.get("region") else None
-    region = region or (named.group(1) if named else None)
+    region = region or (region_match.group(1) if region_match else None)
     region = region or next((os.environ[name] for name in _REGION_VARIABLES if os.environ.get(name)), None)
     region = region or _find_profile_region(options.get("profile"))
     if not region or not _REGION.fullmatch(region):

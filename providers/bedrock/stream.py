@@ -219,8 +219,8 @@ def _iterate_texts(delta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for outer, names in _INNER_TEXTS.items():
         inner = delta.get(outer)
         if isinstance(inner, Mapping):
-            found = ((own, inner.get(name)) for name, own in names.items())
-            yield from ((own, text) for own, text in found if isinstance(text, str))
+            field_values = ((own, inner.get(name)) for name, own in names.items())
+            yield from ((own, text) for own, text in field_values if isinstance(text, str))
 
 
 _INNER_TEXTS = {

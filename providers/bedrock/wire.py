@@ -163,12 +163,12 @@ def _collect_host_call(collector: PartCollector, block: Mapping[str, Any]) -> No
     """Add the call of a tool that the host ran, or what became of it."""
     use, result = block.get("toolUse"), block.get("toolResult")
     if isinstance(use, Mapping) and use.get("type"):
-        name, asked = str(use.get("name") or ""), use.get("input")
+        name, call_input = str(use.get("name") or ""), use.get("input")
         collector.add_call(
             HostCallPart(
                 tool=_HOST_TOOLS.get(name, name),
                 id=str(use.get("toolUseId") or ""),
-                input=dict(asked) if isinstance(asked, Mapping) else {},
+                input=dict(call_input) if isinstance(call_input, Mapping) else {},
                 units=1,
             )
         )
@@ -284,8 +284,8 @@ def encode_request(request: Request, *, origin: Origin = ANY_HOST) -> dict[str, 
         "serviceTier": {"type": options["service_tier"]} if options.get("service_tier") else {},
         "requestMetadata": dict(options.get("metadata") or {}),
     }
-    kept = {key: value for key, value in body.items() if value or key in ("model", "messages")}
-    return add_extra_body(kept, options.get("extra_body"))
+    present_fields = {key: value for key, value in body.items() if value or key in ("model", "messages")}
+    return add_extra_body(present_fields, options.get("extra_body"))
 
 
 def _build_cache_point(ttl: Any) -> list[dict[str, Any]]:
@@ -350,13 +350,13 @@ def _encode_called_tool(name: str) -> dict[str, Any]:
 
 def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
     """The conversation without system messages; adjacent messages of one role become one."""
-    kept = find_message_parts(NAME, origin)
+    message_parts = find_message_parts(NAME, origin)
 
     def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
         return [_encode_message(message, origin, dict(ids or ()))]
 
     sent = [message for message in messages if message.role != "system"]
-    parts = kept.collect_parts(sent, encode, find_call_ids(sent, BEDROCK_IDS))
+    parts = message_parts.collect_parts(sent, encode, find_call_ids(sent, BEDROCK_IDS))
     return join_roles((wire for (wire,) in parts), "content")
 
 

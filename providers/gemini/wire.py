@@ -104,8 +104,8 @@ def collect_part(collector: PartCollector, part: Mapping[str, Any]) -> None:
     elif isinstance(code, Mapping):
         # Without an id a result belongs to the code before it.
         id_ = read_string(code.get("id")) or ""
-        asked = {"code": code.get("code"), "language": str(code.get("language") or "").lower()}
-        collector.begin_call(HostCallPart(tool="code_execution", id=id_, input=asked), id_ or "code")
+        call_input = {"code": code.get("code"), "language": str(code.get("language") or "").lower()}
+        collector.begin_call(HostCallPart(tool="code_execution", id=id_, input=call_input), id_ or "code")
     elif isinstance(outcome, Mapping):
         word = read_string(outcome.get("outcome")) or ""
         error = "" if word in ("", "OUTCOME_OK") else word
@@ -142,9 +142,11 @@ def collect_notes(
     chunks = [_decode_chunk(chunk) for chunk in read_mappings(grounding.get("groundingChunks"))]
     queries = grounding.get("webSearchQueries")
     if isinstance(queries, list) and queries:
-        asked = {"queries": [str(query) for query in queries]}
-        found = tuple(chunk for chunk in chunks if chunk.url)
-        collector.add_part(HostCallPart(tool="web_search", input=asked, sources=found, units=len(queries)))
+        call_input = {"queries": [str(query) for query in queries]}
+        sources = tuple(chunk for chunk in chunks if chunk.url)
+        collector.add_part(
+            HostCallPart(tool="web_search", input=call_input, sources=sources, units=len(queries))
+        )
     fetched = _read_mapping(candidate.get("urlContextMetadata"))
     for page in read_mappings(fetched.get("urlMetadata")):
         status = str(page.get("urlRetrievalStatus") or "").removeprefix("URL_RETRIEVAL_STATUS_")
@@ -371,7 +373,7 @@ def _encode_tool_choice(choice: ToolChoice) -> dict[str, Any]:
 
 def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> list[EncodedObject]:
     """The conversation as contents; adjacent tool results share one user content, in order."""
-    kept = find_message_parts(NAME, origin)
+    message_parts = find_message_parts(NAME, origin)
 
     def encode(message: Message, native_id: str | None) -> list[dict[str, Any]]:
         return [_encode_message(message, native_id, origin)]
@@ -386,7 +388,9 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     groups: list[list[EncodedObject]] = []
     is_after_result = False
     sent = [message for message in messages if message.role != "system"]
-    for message, (content,) in zip(sent, kept.collect_parts(sent, encode, find_native_id), strict=True):
+    for message, (content,) in zip(
+        sent, message_parts.collect_parts(sent, encode, find_native_id), strict=True
+    ):
         is_result = message.role == "tool"
         if is_after_result and is_result:
             groups[-1].append(content)

@@ -89,12 +89,12 @@ def encode_request(
         origin: where the request goes: data of its own replies goes with it.
     """
     choice = read_tool_choice(request) or ToolChoice()
-    kept = find_message_parts(NAME, origin)
+    message_parts = find_message_parts(NAME, origin)
 
     def encode(message: Message, _: None) -> list[dict[str, Any]]:
         return [_encode_message(message, origin)]
 
-    wire_messages = [part for (part,) in kept.collect_parts(request.messages, encode)]
+    wire_messages = [part for (part,) in message_parts.collect_parts(request.messages, encode)]
     body: dict[str, Any] = {"model": request.model, "messages": wire_messages, "stream": stream}
     offered_tools = select_offered_tools(choice, request.tools, OLLAMA)
     if offered_tools:

@@ -197,10 +197,10 @@ class BodySender:
             httpx2.TransportError: the host could not be reached, or broke off.
             ProviderError: the answer is an error.
         """
-        data, kept = encode_body(body), self._kept.get(path)
-        if kept is None or self._is_typed:
+        data, url_and_headers = encode_body(body), self._kept.get(path)
+        if url_and_headers is None or self._is_typed:
             return await self._post_by_sdk(path, data, stream)
-        url, headers = kept
+        url, headers = url_and_headers
         http = self._client._client
         timeout = {"timeout": http.timeout.as_dict()}
         request = httpx2.Request("POST", url, headers=headers, content=data, extensions=timeout)

@@ -172,7 +172,7 @@ def _encode_response_format(response_format: Any) -> Any:
 
 def _encode_messages(request: Request, origin: Origin, id_form: CallIdForm | None) -> list[dict[str, Any]]:
     """The input items of the messages without the system's."""
-    kept = find_message_parts("responses", origin)
+    message_parts = find_message_parts("responses", origin)
     sent = [message for message in request.messages if message.role != "system"]
     find_ids = find_call_ids(sent, id_form)
     custom_call_ids: set[str] = set()
@@ -189,7 +189,7 @@ def _encode_messages(request: Request, origin: Origin, id_form: CallIdForm | Non
         is_custom, ids = variant or (False, None)
         return _encode_message(message, origin, is_custom, dict(ids or ()))
 
-    return [item for items in kept.collect_parts(sent, encode, choose_variant) for item in items]
+    return [item for items in message_parts.collect_parts(sent, encode, choose_variant) for item in items]
 
 
 def _encode_message(
@@ -369,7 +369,7 @@ def decode_host_item(item: Item) -> list[ContentPart]:
     kind = str(item.get("type"))
     action = item.get("action")
     action = action if isinstance(action, Mapping) else {}
-    asked: dict[str, Any] = {
+    call_input: dict[str, Any] = {
         name: action.get(name, item.get(name))
         for name in ("query", "queries", "url", "pattern", "code")
         if action.get(name, item.get(name))
@@ -377,13 +377,13 @@ def decode_host_item(item: Item) -> list[ContentPart]:
     if item.get("server_label"):
         arguments, _ = parse_arguments(str(item.get("arguments") or ""))
         name = "list_tools" if kind == "mcp_list_tools" else str(item.get("name") or "")
-        asked |= {"server": item["server_label"], "name": name}
-        asked |= {"arguments": arguments} if arguments else {}
+        call_input |= {"server": item["server_label"], "name": name}
+        call_input |= {"arguments": arguments} if arguments else {}
     if item.get("revised_prompt"):
-        asked["prompt"] = item["revised_prompt"]
+        call_input["prompt"] = item["revised_prompt"]
     outputs = read_mappings(item.get("outputs"))
     logs = "".join(output["logs"] for output in outputs if isinstance(output.get("logs"), str))
-    found = [*read_mappings(action.get("sources")), *read_mappings(item.get("results"))]
+    source_rows = [*read_mappings(action.get("sources")), *read_mappings(item.get("results"))]
     is_billed = kind not in ("mcp_list_tools", "mcp_approval_request") and (
         kind != "web_search_call" or action.get("type", "search") == "search"
     )
@@ -391,9 +391,9 @@ def decode_host_item(item: Item) -> list[ContentPart]:
         HostCallPart(
             tool=_HOST_TOOLS.get(kind, kind.removesuffix("_call")),
             id=read_string(item.get("id")) or "",
-            input=asked,
+            input=call_input,
             output=logs or read_string(item.get("output")) or "",
-            sources=tuple(_decode_found(source) for source in found),
+            sources=tuple(_decode_found(source) for source in source_rows),
             error=_read_item_error(item),
             container=read_string(item.get("container_id")) or "",
             units=int(is_billed),

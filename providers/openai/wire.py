@@ -156,12 +156,12 @@ def decode_executed_tool(tool: Mapping[str, Any]) -> HostCallPart:
     """One entry of Groq's `executed_tools`."""
     kind, results = str(tool.get("type") or "tool"), tool.get("search_results")
     arguments, _ = parse_arguments(str(tool.get("arguments") or ""))
-    found = read_mappings(results.get("results")) if isinstance(results, Mapping) else []
+    result_rows = read_mappings(results.get("results")) if isinstance(results, Mapping) else []
     return HostCallPart(
         tool=_EXECUTED_TOOLS.get(kind, kind),
         input=arguments or {},
-        output="" if found else str(tool.get("output") or ""),
-        sources=tuple(map(decode_citation, found)),
+        output="" if result_rows else str(tool.get("output") or ""),
+        sources=tuple(map(decode_citation, result_rows)),
         units=1,
     )
 
@@ -445,7 +445,7 @@ def encode_request(
         needs_call_signatures: whether the host refuses a call without a thought signature.
         takes_closed_schemas: whether a tool's schema may say `additionalProperties: false`.
     """
-    kept = find_message_parts(
+    message_parts = find_message_parts(
         *("chat", echo_reasoning, fill_reasoning, sends_tool_names, needs_call_signatures, origin)
     )
 
@@ -463,7 +463,7 @@ def encode_request(
         return [{**wire, "name": message.name} if sends_tool_names else wire, *encode_tool_media(message)]
 
     messages = list(request.messages)
-    parts = kept.collect_parts(messages, encode, find_call_ids(messages, id_form))
+    parts = message_parts.collect_parts(messages, encode, find_call_ids(messages, id_form))
     wire_messages = [encoded[0] for encoded in parts]
     if sum(map(len, parts)) > len(parts):
         wire_messages = _put_media_after_results(parts)

@@ -59,9 +59,9 @@ def join_objects(group: Sequence[EncodedObject], key: str) -> EncodedObject:
     """One object for several that follow each other: their lists under a key as one list, and the other keys
     of the last one. It is kept with the first one, until that is joined with others."""
     first, *others = group
-    kept = first.joined
-    if kept is not None and len(kept[0]) == len(others) and all(map(is_, kept[0], others)):
-        return kept[1]
+    last_join = first.joined
+    if last_join is not None and len(last_join[0]) == len(others) and all(map(is_, last_join[0], others)):
+        return last_join[1]
     joined = EncodedObject({**others[-1], key: [item for one in group for item in one[key]]})
     first.joined = (tuple(others), joined)
     return joined
@@ -112,10 +112,10 @@ class MessageParts:
             encode: makes them of message and variant, where they are not kept.
             choose_variant: kept parts of another variant do not count; without it the variant is None.
         """
-        kept, collected = self._parts, []
+        entries, collected = self._parts, []
         for message in messages:
             variant = choose_variant(message) if choose_variant is not None else None
-            entry = kept.get(id(message))
+            entry = entries.get(id(message))
             if entry is not None and entry[0]() is message and entry[1] == variant:
                 collected.append(entry[2])
             else:

@@ -178,10 +178,10 @@ async def _watch_answer(response: Any) -> None:
 
 def add_typed_hooks(hooks: HttpHooks | None) -> HttpHooks:
     """The hooks of an HTTP client through which typed methods are called."""
-    given = hooks or {}
+    caller_hooks = hooks or {}
     return {
-        "request": [*given.get("request", ()), _put_body],
-        "response": [*given.get("response", ()), _watch_answer],
+        "request": [*caller_hooks.get("request", ()), _put_body],
+        "response": [*caller_hooks.get("response", ()), _watch_answer],
     }
 
 
