@@ -97,14 +97,14 @@ class ConversationDiff(msgspec.Struct, frozen=True, kw_only=True):
         matcher = SequenceMatcher(None, left_texts, right_texts, autojunk=False)
         return [
             row
-            for kind, left, left_end, right, right_end in matcher.get_opcodes()
-            for row in self._pair(left, left_end, right, right_end, is_equal=kind == "equal")
+            for kind, left_start, left_end, right_start, right_end in matcher.get_opcodes()
+            for row in self._pair(left_start, left_end, right_start, right_end, is_equal=kind == "equal")
         ]
 
     def _pair(
-        self, left: int, left_end: int, right: int, right_end: int, *, is_equal: bool = False
+        self, left_start: int, left_end: int, right_start: int, right_end: int, *, is_equal: bool = False
     ) -> list[AlignedSteps]:
-        pairs = zip_longest(self.left_rest[left:left_end], self.right_rest[right:right_end])
+        pairs = zip_longest(self.left_rest[left_start:left_end], self.right_rest[right_start:right_end])
         return [AlignedSteps(left=old, right=new, is_equal=is_equal) for old, new in pairs]
 
 

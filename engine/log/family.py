@@ -99,9 +99,10 @@ def read_heading(store: Store, conversation: str) -> Heading | None:
         line = next(iter(store.read_lines(name)), None)
         if line is None:
             break
-        event, known = parse_line(line, 0, name).event, heading or NO_HEADING
+        event, base_heading = parse_line(line, 0, name).event, heading or NO_HEADING
         heading = Heading(
-            owner=known.owner or str(event.get("owner") or ""), tags=known.tags or event.get("tags") or {}
+            owner=base_heading.owner or str(event.get("owner") or ""),
+            tags=base_heading.tags or event.get("tags") or {},
         )
         name = _find_origin(name, event.get("parent"))
     return heading
@@ -122,18 +123,18 @@ def require_heading(store: Store, conversation: str, heading: Heading) -> None:
     Raises:
         SpecError: it has; nothing was written.
     """
-    known = read_heading(store, conversation)
-    if known is None:
+    stored_heading = read_heading(store, conversation)
+    if stored_heading is None:
         return
-    if heading.owner and heading.owner != known.owner:
+    if heading.owner and heading.owner != stored_heading.owner:
         # Whose it is is not said: who asks may be anybody.
-        whose = "belongs to somebody else" if known.owner else "was begun without an owner"
+        whose = "belongs to somebody else" if stored_heading.owner else "was begun without an owner"
         raise SpecError(
             f"conversation {conversation!r} {whose}",
             path="owner",
             hint="an owner is recorded when a conversation begins; begin another one for this owner",
         )
-    if heading.tags and heading.tags != known.tags:
+    if heading.tags and heading.tags != stored_heading.tags:
         raise SpecError(
             f"conversation {conversation!r} was begun with other tags",
             path="tags",
@@ -287,10 +288,10 @@ def _check_child(store: Store, conversation: str, record: ReadRecord) -> None:
     """Check that the child of an answer is the one that this conversation asked for."""
     child, event = str(record.event.get("conversation")), record.event
     link = read_parent(store, child) or {}
-    found = (link.get("conversation"), link.get("effect"), link.get("item", 0))
-    expected = (conversation, event.get("effect"), event.get("item", 0))
+    parent_link = (link.get("conversation"), link.get("effect"), link.get("item", 0))
+    expected_link = (conversation, event.get("effect"), event.get("item", 0))
     # A fork takes recorded answers of the children of the conversation that it forked.
-    if found != expected and found[0] not in _list_forked_conversations(store, conversation):
+    if parent_link != expected_link and parent_link[0] not in _list_forked_conversations(store, conversation):
         problem = "belongs to another conversation" if link else "is missing"
         raise LogDamaged(f"its child {child!r} {problem}", conversation=conversation, seq=record.seq)
     if event["head"] not in map(compute_line_hash, store.read_lines(child)):

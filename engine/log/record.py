@@ -560,8 +560,8 @@ class Journal:
         if event_value is None and event.startswith(_WITH_VERSIONS):
             place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
             is_configured = event.startswith(_CONFIGURED)
-            configured = place if is_configured else self._basis.configured
-            self._basis = replace(self._basis, configured=configured, versions=place)
+            configured_place = place if is_configured else self._basis.configured
+            self._basis = replace(self._basis, configured=configured_place, versions=place)
         return line
 
     async def commit(self) -> None:

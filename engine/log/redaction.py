@@ -337,8 +337,8 @@ class RedactedConversation:
         if not name:
             return redacted
         digest: str = getattr(event, name)
-        asked = compute_expected_digest(event, real.before)[1] if real.before is not None else ""
-        if digest == asked:
+        expected_digest = compute_expected_digest(event, real.before)[1] if real.before is not None else ""
+        if digest == expected_digest:
             digest = compute_expected_digest(redacted, self._snapshot)[1]
         else:
             digest = self._sign_digest(digest) if self._sign_digest is not None else ""

@@ -467,11 +467,11 @@ def _restore_state(
     store: RecordReader, checkpoint: Checkpoint, derive_messages: DeriveMessages
 ) -> RestoredState | None:
     """The state of a checkpoint; None where a part that it refers to is missing or of another release."""
-    configured = _read_event(store, checkpoint.configured)
+    configuration = _read_event(store, checkpoint.configured)
     calls = _collect_calls(store, checkpoint)
-    if not isinstance(configured, Configured) or calls is None:
+    if not isinstance(configuration, Configured) or calls is None:
         return None
-    versions = configured.versions
+    versions = configuration.versions
     if checkpoint.versions != checkpoint.configured:
         event = _read_event(store, checkpoint.versions)
         if not isinstance(event, (Configured, Continued)):
@@ -479,7 +479,7 @@ def _restore_state(
         versions = event.versions
     try:
         snapshot = restore_snapshot(
-            checkpoint, configured, calls, lambda: load_messages(store, checkpoint, derive_messages)
+            checkpoint, configuration, calls, lambda: load_messages(store, checkpoint, derive_messages)
         )
     except ValueError:
         return None
@@ -487,7 +487,7 @@ def _restore_state(
         _check_open_effects(store, checkpoint, snapshot)
     return RestoredState(
         snapshot=snapshot,
-        configured=configured,
+        configured=configuration,
         versions=versions,
         basis=CheckpointBasis(
             configured=checkpoint.configured, versions=checkpoint.versions, newest=describe_mark(checkpoint)
@@ -584,15 +584,17 @@ def compare_step(record: Record, new_step: Step, versions: Versions | None = Non
         ReplayMismatch: names the first difference and the kind of its cause.
     """
     for key, derived in describe_step(record, new_step).items():
-        recorded = getattr(record, key)
-        if recorded != derived:
-            expected, actual = msgspec.to_builtins(recorded), msgspec.to_builtins(derived)
-            pointer, expected, actual = find_first_difference(f"/{key}", expected, actual)
+        recorded_value = getattr(record, key)
+        if recorded_value != derived:
+            expected_value, actual_value = msgspec.to_builtins(recorded_value), msgspec.to_builtins(derived)
+            pointer, expected_value, actual_value = find_first_difference(
+                f"/{key}", expected_value, actual_value
+            )
             raise ReplayMismatch(
                 seq=record.seq,
                 pointer=pointer,
-                expected=expected,
-                actual=actual,
+                expected=expected_value,
+                actual=actual_value,
                 blame=_classify_cause(pointer, versions),
             )
 
@@ -604,14 +606,18 @@ def _compare_handed_content(record: Record, event: Event, before: Snapshot) -> N
         ReplayMismatch: a tool got other arguments and no note says why, or a function did, or a person was
             shown something else than the call that waits.
     """
-    name, expected = compute_expected_digest(event, before)
-    if not name or expected == getattr(event, name) or (isinstance(event, ToolFinished) and event.notes):
+    name, expected_digest = compute_expected_digest(event, before)
+    if (
+        not name
+        or expected_digest == getattr(event, name)
+        or (isinstance(event, ToolFinished) and event.notes)
+    ):
         return
     raise ReplayMismatch(
         seq=record.seq,
         pointer=f"/event/{name}",
         expected=getattr(event, name),
-        actual=expected,
+        actual=expected_digest,
         blame="engine",
     )
 

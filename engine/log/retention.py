@@ -148,23 +148,23 @@ def find_kept(
     """
     ages = sorted(conversations, key=lambda age: age.newest_at)
     newest = {age.conversation for age in ages[-keep:]} if keep else set()
-    kept: dict[str, str] = {}
+    keep_reasons: dict[str, str] = {}
     for age in ages:
         if age.conversation in newest:
-            kept[age.conversation] = "among the newest"
+            keep_reasons[age.conversation] = "among the newest"
         elif older_than is not None and now - datetime.fromisoformat(age.newest_at) <= older_than:
-            kept[age.conversation] = "not old enough"
+            keep_reasons[age.conversation] = "not old enough"
         elif age.is_held:
-            kept[age.conversation] = HELD
+            keep_reasons[age.conversation] = HELD
         elif age.is_open:
-            kept[age.conversation] = OPEN_TURN
+            keep_reasons[age.conversation] = OPEN_TURN
     parents = {age.conversation: age.parent for age in ages}
     children = defaultdict(list)
     for age in ages:
         if age.is_child:
             children[age.parent].append(age.conversation)
     # A kept conversation keeps what it was forked from or works for, and that keeps all of its children.
-    reached = list(kept)
+    reached = list(keep_reasons)
     while reached:
         name = reached.pop()
         parent = parents.get(name)
@@ -172,7 +172,7 @@ def find_kept(
         if parent in parents:
             relatives.append((parent, "a fork or child of it is kept"))
         for relative, reason in relatives:
-            if relative not in kept:
-                kept[relative] = reason
+            if relative not in keep_reasons:
+                keep_reasons[relative] = reason
                 reached.append(relative)
-    return kept
+    return keep_reasons

@@ -144,9 +144,9 @@ def find_lost_records(store: Store, seal: Seal, only: str | None = None) -> Iter
         line = next(islice(store.read_lines(conversation, count - 1), 1), None)
         if line is None:
             newest = store.read_last_line(conversation)
-            left = 0 if newest is None else newest[0] + 1
-            problem = f"{had} and has {left}: its end was cut off" if left else f"{had} and is gone"
-            yield LogDamaged(problem, conversation=conversation, seq=left if left else None)
+            length = 0 if newest is None else newest[0] + 1
+            problem = f"{had} and has {length}: its end was cut off" if length else f"{had} and is gone"
+            yield LogDamaged(problem, conversation=conversation, seq=length if length else None)
         elif compute_line_hash(line) != head:
             problem = f"it is not the record that was sealed ({seal.at})"
             yield LogDamaged(problem, conversation=conversation, seq=count - 1)

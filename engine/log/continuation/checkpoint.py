@@ -174,7 +174,7 @@ def build_checkpoint(
     assert basis.versions is not None, "`configured` names the versions"
     before = basis.newest
     first_message = before.message_count if before is not None else 0
-    call_count, shown = len(snapshot.tracked_calls), snapshot.shown
+    call_count, shown_messages = len(snapshot.tracked_calls), snapshot.shown
     is_same_turn = before is not None and before.turn == snapshot.turn
     first_call = before.call_count if before is not None and is_same_turn and call_count else 0
     calls = snapshot.tracked_calls.list_keyed_items(first_call) if call_count else ()
@@ -196,8 +196,10 @@ def build_checkpoint(
         calls=[TrackedCallEntry(key=key, call=call) for key, call in calls],
         previous=before.digest if before is not None else "",
         shown=None
-        if shown is None
-        else StoredShownMessages(view=shown.view, count=len(shown), digest=shown.digest),
+        if shown_messages is None
+        else StoredShownMessages(
+            view=shown_messages.view, count=len(shown_messages), digest=shown_messages.digest
+        ),
     )
     data, digest = _seal_checkpoint(checkpoint)
     return data, CheckpointMark(
@@ -356,16 +358,18 @@ def restore_snapshot(
     for entry in calls:
         tracked_calls = tracked_calls.append(entry.call, entry.key)
     effects = [restore_effect(data, messages, configured.tools) for data in checkpoint.effects]
-    stored = checkpoint.shown
-    shown = None
-    if stored is not None:
-        shown = ShownMessages.from_conversation(stored.view, stored.count, stored.digest, messages)
+    stored_messages = checkpoint.shown
+    shown_messages = None
+    if stored_messages is not None:
+        shown_messages = ShownMessages.from_conversation(
+            stored_messages.view, stored_messages.count, stored_messages.digest, messages
+        )
     snapshot = Snapshot(
         **{field.name: getattr(context, field.name) for field in _PLAIN_FIELDS},
         tools=configured.tools,
         texts=Texts(**configured.texts),
         messages=messages,
-        shown=shown,
+        shown=shown_messages,
         open_effects=tuple(effects),
         tracked_calls=tracked_calls,
     )
@@ -439,8 +443,8 @@ def store_effect(effect: Effect) -> dict[str, Any]:
         summarises=effect.summarises,
         submission=effect.submission,
     )
-    stored: dict[str, Any] = msgspec.to_builtins(call)
-    return stored
+    effect_data: dict[str, Any] = msgspec.to_builtins(call)
+    return effect_data
 
 
 def restore_effect(data: dict[str, Any], messages: MessageList, tools: tuple[ToolDefinition, ...]) -> Effect:
@@ -494,10 +498,10 @@ def _cut_messages(messages: MessageList, call: StoredModelCall) -> MessageList:
         return _cut_shown_messages(messages, call, call.view)
     if call.own:
         first_messages = messages[: call.message_count - len(call.own)]
-        found = MessageList([*first_messages, *call.own])
-        if found.digest != call.message_digest:
+        call_messages = MessageList([*first_messages, *call.own])
+        if call_messages.digest != call.message_digest:
             raise ValueError("an open model call has other messages than the conversation")
-        return found
+        return call_messages
     if len(messages) == call.message_count:
         return messages
     count = call.message_count
@@ -510,10 +514,10 @@ def _cut_shown_messages(messages: MessageList, call: StoredModelCall, view: Cont
     if not call.own:
         return ShownMessages.from_conversation(view, call.message_count, call.message_digest, messages)
     first_messages = list(view.iterate_shown(messages))[: call.message_count - len(call.own)]
-    found = ShownMessages.from_messages(view, [*first_messages, *call.own])
-    if found.digest != call.message_digest:
+    call_messages = ShownMessages.from_messages(view, [*first_messages, *call.own])
+    if call_messages.digest != call.message_digest:
         raise ValueError("an open model call has other messages than the conversation")
-    return found
+    return call_messages
 
 
 def _find_effect_class(tag: str) -> type[Effect]:

@@ -107,10 +107,10 @@ def find_setting_differences(recorded: Configured, current: Configured) -> Itera
         ("versions/toolchart", "release", before.toolchart, now.toolchart if before.toolchart else ""),
     ]
     for name, cause, recorded_part, current_part in parts:
-        expected, actual = encode(recorded_part), encode(current_part)
-        if expected != actual:
-            pointer, expected, actual = find_first_difference(f"/event/{name}", expected, actual)
-            yield SettingDifference(cause=cause, pointer=pointer, expected=expected, actual=actual)
+        old_value, new_value = encode(recorded_part), encode(current_part)
+        if old_value != new_value:
+            pointer, old_value, new_value = find_first_difference(f"/event/{name}", old_value, new_value)
+            yield SettingDifference(cause=cause, pointer=pointer, expected=old_value, actual=new_value)
 
 
 def compare_configuration(recorded: Configured, current: Configured, seq: int) -> None:

@@ -42,10 +42,10 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
     own_seqs = len(list(store.read_lines(conversation)))
     records = list(read_conversation(store, conversation, include_shared=True))
     calls: dict[str, ToolCall] = {}
-    asked: dict[int, str] = {}
+    ask_hashes: dict[int, str] = {}
     for index, record in enumerate(records):
         event = record.decode_event()
-        asked |= {ask.id: record.hash for ask in record.asks}
+        ask_hashes |= {ask.id: record.hash for ask in record.asks}
         match event:
             case Replied():
                 calls = _list_calls(event, record)
@@ -54,7 +54,7 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
                     if verdict.arguments is not None and verdict.call_id in calls:
                         calls[verdict.call_id] = replace(calls[verdict.call_id], arguments=verdict.arguments)
             case Decided() if event.call_id and index >= len(records) - own_seqs:
-                yield _check_decision(event, record, conversation, calls, asked, approvers)
+                yield _check_decision(event, record, conversation, calls, ask_hashes, approvers)
 
 
 def find_asking_record(store: Store, conversation: str, effect: int) -> str:
@@ -92,14 +92,14 @@ def _check_decision(
     record: ReadRecord,
     conversation: str,
     calls: dict[str, ToolCall],
-    asked: dict[int, str],
+    ask_hashes: dict[int, str],
     approvers: Approvers,
 ) -> CheckedDecision:
     call = calls.get(event.call_id, ToolCall(id=event.call_id, name="", arguments={}))
     if event.arguments is not None:
         call = replace(call, arguments=event.arguments)
     subject = DecisionSubject(
-        conversation=conversation, asked=asked.get(event.effect, ""), effect=event.effect, call=call
+        conversation=conversation, asked=ask_hashes.get(event.effect, ""), effect=event.effect, call=call
     )
     return CheckedDecision(
         conversation=conversation,

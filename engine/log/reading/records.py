@@ -168,8 +168,8 @@ def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
         if event.keys() <= fields:
             raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
     try:
-        known = {key: value for key, value in event.items() if key in fields}
-        msgspec.structs.replace(record, event=known).decode_event()
+        known_fields = {key: value for key, value in event.items() if key in fields}
+        msgspec.structs.replace(record, event=known_fields).decode_event()
     except LogDamaged as damage:
         raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
     return None

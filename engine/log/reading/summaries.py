@@ -267,8 +267,8 @@ def is_selected(store: Store, conversation: str, where: ConversationFilter) -> b
     return where.matches_row(row) and where.matches_records(store, conversation)
 
 
-def _matches_value(name: str, expected: str, value: str) -> bool:
-    return expected in value.lower() if name == "text" else expected == value.lower()
+def _matches_value(name: str, filter_value: str, value: str) -> bool:
+    return filter_value in value.lower() if name == "text" else filter_value == value.lower()
 
 
 def _parse_time(text: str) -> datetime:

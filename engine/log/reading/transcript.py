@@ -139,8 +139,8 @@ def _rename_call(call: ToolCall, call_id: str) -> ToolCall:
 
 
 def _build_result(event: dict[str, Any], name: str | None) -> Message:
-    shown = event.get("shown")
-    text = shown if shown is not None else encode_canonical_text(event["result"])
+    shown_text = event.get("shown")
+    text = shown_text if shown_text is not None else encode_canonical_text(event["result"])
     return Message(
         role="tool",
         content=text,

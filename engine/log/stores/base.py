@@ -316,9 +316,9 @@ class StoreBase(ABC):
             return fault
         root = batch.conversation if batch.lease is None else batch.lease.conversation
         newest = self.find_lease(root)
-        found = find_lease_fault(batch.conversation, newest, batch.lease, self.read_time())
-        if found is not None or batch.lease is not None:
-            return found or fault
+        lease_fault = find_lease_fault(batch.conversation, newest, batch.lease, self.read_time())
+        if lease_fault is not None or batch.lease is not None:
+            return lease_fault or fault
         # The lease changed between the look at it and the commit, and is free now.
         return self.append_many((batch,))[0]
 
@@ -339,11 +339,11 @@ class StoreBase(ABC):
         """
         changes, now = [], self.read_time()
         for name in conversations:
-            stored = self.read_value(name, LEASE)
-            fault = find_lease_fault(name, _read_lease_value(stored), None, now)
+            lease_data = self.read_value(name, LEASE)
+            fault = find_lease_fault(name, _read_lease_value(lease_data), None, now)
             if fault is not None:
                 raise fault
-            changes.append(Change(name, check=ValueCheck(name, LEASE, "", stored), is_deletion=True))
+            changes.append(Change(name, check=ValueCheck(name, LEASE, "", lease_data), is_deletion=True))
         refused = [
             change.conversation
             for change, conflict in zip(changes, self.commit(changes), strict=True)
@@ -385,9 +385,9 @@ class StoreBase(ABC):
 
     # -- leases ----------------------------------------------------------------------------------------
 
-    def _swap_lease(self, stored: bytes | None, lease: Lease, *, wait: bool = True) -> bool:
+    def _swap_lease(self, lease_data: bytes | None, lease: Lease, *, wait: bool = True) -> bool:
         """Write a lease in place of one that was read; false where it is another one by now."""
-        (fault,) = self.commit([_build_swap(stored, lease)], wait=wait, sync=False)
+        (fault,) = self.commit([_build_swap(lease_data, lease)], wait=wait, sync=False)
         return fault is None
 
     def acquire_lease(self, conversation: str, worker: str, seconds: float, *, wait: bool = True) -> Lease:
@@ -398,11 +398,11 @@ class StoreBase(ABC):
             LogBusy: another writer is at work, and `wait` is false.
         """
         while True:
-            stored = self.read_value(conversation, LEASE)
+            lease_data = self.read_value(conversation, LEASE)
             lease = build_next_lease(
-                _read_lease_value(stored), conversation, worker, seconds, self.read_time()
+                _read_lease_value(lease_data), conversation, worker, seconds, self.read_time()
             )
-            if self._swap_lease(stored, lease, wait=wait):
+            if self._swap_lease(lease_data, lease, wait=wait):
                 return lease
 
     def renew_leases(self, leases: Sequence[Lease], seconds: float) -> Sequence[bool]:
@@ -414,11 +414,11 @@ class StoreBase(ABC):
             places, changes = [], []
             for place in open_places:
                 lease = leases[place]
-                stored = self.read_value(lease.conversation, LEASE)
-                newest = _read_lease_value(stored)
+                lease_data = self.read_value(lease.conversation, LEASE)
+                newest = _read_lease_value(lease_data)
                 if newest is not None and find_token_fault(lease.conversation, newest, lease) is None:
                     places.append(place)
-                    changes.append(_build_swap(stored, replace(newest, expires=now + seconds)))
+                    changes.append(_build_swap(lease_data, replace(newest, expires=now + seconds)))
             conflicts = self.commit(changes, sync=False) if changes else ()
             for place, conflict in zip(places, conflicts, strict=True):
                 answers[place] = conflict is None
@@ -445,14 +445,14 @@ class StoreBase(ABC):
         conversation = lease.conversation
         while True:
             has_entries = self._has_entries(conversation)
-            stored = self.read_value(conversation, LEASE)
-            newest = _read_lease_value(stored)
+            lease_data = self.read_value(conversation, LEASE)
+            newest = _read_lease_value(lease_data)
             if newest is None or find_token_fault(conversation, newest, lease) is not None:
                 return True
             if has_entries:
                 return False
             released = build_released_lease(newest, is_open=is_open, due=due)
-            if self._swap_lease(stored, released, wait=wait):
+            if self._swap_lease(lease_data, released, wait=wait):
                 break
         if not self._has_entries(conversation):
             return True
@@ -556,9 +556,9 @@ def _read_lease_value(data: bytes | None) -> Lease | None:
         return None
 
 
-def _build_swap(stored: bytes | None, lease: Lease) -> Change:
+def _build_swap(lease_data: bytes | None, lease: Lease) -> Change:
     """The change from the value of a lease, as it was read, to another lease."""
-    check = ValueCheck(lease.conversation, LEASE, "", stored)
+    check = ValueCheck(lease.conversation, LEASE, "", lease_data)
     return Change(lease.conversation, check=check, values=(_build_lease_write(lease),))
 
 

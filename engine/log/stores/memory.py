@@ -40,8 +40,8 @@ class MemoryStore(StoreBase):
             for change in changes:
                 conversation, check = change.conversation, change.check
                 if check is not None:
-                    stored = self._values.get(check.conversation)
-                    data = None if stored is None else stored.get((check.kind, check.key))
+                    stored_values = self._values.get(check.conversation)
+                    data = None if stored_values is None else stored_values.get((check.kind, check.key))
                     beginning = check.beginning
                     # What `check.fits` says, without a call in each append.
                     if data is not beginning and (

@@ -228,8 +228,8 @@ def check_tables(db: Connection) -> None:
             "the log in this database was written by a draft of Toolchart, in an earlier form\n"
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
-    for table, expected in _TABLES.items():
-        missing = expected - {column for name, column in columns if name == table}
+    for table, expected_columns in _TABLES.items():
+        missing = expected_columns - {column for name, column in columns if name == table}
         if missing:
             raise LogDamaged(f"the table {table} lacks {', '.join(sorted(missing))}")
 

@@ -323,15 +323,15 @@ class SqliteTables(SqlStore):
         """Tables, indexes, triggers and views that are missing, changed, or not of a log."""
         with sqlite3.connect(":memory:") as empty:
             empty.executescript(SCHEMA)
-            expected = _read_schema(empty)
+            expected_schema = _read_schema(empty)
         empty.close()
-        actual = _read_schema(self._reader)
-        for name in sorted(expected.keys() | actual.keys()):
-            if name not in actual:
+        actual_schema = _read_schema(self._reader)
+        for name in sorted(expected_schema.keys() | actual_schema.keys()):
+            if name not in actual_schema:
                 yield LogDamaged(f"{self.path} lacks its {name}")
-            elif name not in expected:
+            elif name not in expected_schema:
                 yield LogDamaged(f"{self.path} has the {name}, which no log has")
-            elif actual[name] != expected[name]:
+            elif actual_schema[name] != expected_schema[name]:
                 yield LogDamaged(f"{self.path} has another {name} than a log has")
 
     def _check_pages(self) -> Iterator[LogDamaged]:
@@ -343,8 +343,10 @@ class SqliteTables(SqlStore):
         """A counter that would give a number of a conversation to another one."""
         (newest,) = self._reader.execute("SELECT max(number) FROM conversations").fetchone()
         query = "SELECT seq FROM sqlite_sequence WHERE name = 'conversations'"
-        given = self._reader.execute(query).fetchone()
-        if newest is not None and (given is None or not isinstance(given[0], int) or given[0] < newest):
+        counter_row = self._reader.execute(query).fetchone()
+        if newest is not None and (
+            counter_row is None or not isinstance(counter_row[0], int) or counter_row[0] < newest
+        ):
             yield LogDamaged(f"{self.path}: a number of a conversation would be given again")
 
 
