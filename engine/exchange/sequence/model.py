@@ -64,7 +64,7 @@ class SequenceDiagram(msgspec.Struct, frozen=True, kw_only=True):
         count = len(self.entries)
         if count <= max_entries:
             return self
-        kept = max_entries // 2
-        left_out = count - 2 * kept
+        end_count = max_entries // 2
+        left_out = count - 2 * end_count
         divider = Divider(text=f"{left_out:,} of {count:,} entries are left out; the format text has all")
-        return replace(self, entries=(*self.entries[:kept], divider, *self.entries[-kept:]))
+        return replace(self, entries=(*self.entries[:end_count], divider, *self.entries[-end_count:]))
