@@ -72,8 +72,8 @@ class DurableClient:
     ) -> Stretch:
         """As `submit`; the stretch that was started."""
         name = conversation or key or generate_conversation_id()
-        loaded = load_conversation(self._engine.store, name)
-        if loaded is not None and key is None and not loaded.snapshot.is_over:
+        loaded_conversation = load_conversation(self._engine.store, name)
+        if loaded_conversation is not None and key is None and not loaded_conversation.snapshot.is_over:
             attachments = decode_turn_options(options or {}).get("attachments", ())
             return await self.wake(
                 await self._engine.apost(name, await build_user_said(message, attachments))
@@ -84,7 +84,7 @@ class DurableClient:
             version=compute_version(self._engine.build_configured_event(name).chart),
             message=message,
             options=options or {},
-            first_seq=loaded.next_seq if loaded is not None else 0,
+            first_seq=loaded_conversation.next_seq if loaded_conversation is not None else 0,
             priority=priority,
             parked_under=self._find_token(name),
         )

@@ -136,8 +136,8 @@ def _is_held_elsewhere(store: Store, conversation: str) -> bool:
 def find_version(store: Store, conversation: str) -> str:
     """The version of the workers that may go on with a conversation: that of its chart; empty where it has no
     record."""
-    loaded = load_conversation(store, conversation)
-    return compute_version(loaded.configured.chart) if loaded is not None else ""
+    loaded_conversation = load_conversation(store, conversation)
+    return compute_version(loaded_conversation.configured.chart) if loaded_conversation is not None else ""
 
 
 # -- the host in process -------------------------------------------------------------------------

@@ -26,8 +26,8 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
     Raises:
         SpecError: an attachment cannot be read, `output_type` has no JSON Schema, or a value is no JSON.
     """
-    given = cast("dict[str, Any]", options)
-    data = {name: given[name] for name in _PLAIN if given.get(name)}
+    option_values = cast("dict[str, Any]", options)
+    data = {name: option_values[name] for name in _PLAIN if option_values.get(name)}
     history, attachments = options.get("history", ()), options.get("attachments", ())
     if history:
         data["history"] = [_describe_earlier_message(message) for message in history]

@@ -222,10 +222,10 @@ class FleetEngine(Engine):
             observer = hooks.observer or self._parts.observer
             if observer is not None:
                 observer(step.event, step.step)
-        loaded = load_conversation(self.store, stretch.conversation)
-        if loaded is None or loaded.snapshot.settings is None:
+        loaded_conversation = load_conversation(self.store, stretch.conversation)
+        if loaded_conversation is None or loaded_conversation.snapshot.settings is None:
             raise DurableHostUnavailable("this process stops; the turn has not begun, and is in the queue")
-        return self._open_turns.build_result(loaded.snapshot, stretch.conversation, hooks)
+        return self._open_turns.build_result(loaded_conversation.snapshot, stretch.conversation, hooks)
 
     async def _iterate_steps(self, stretch: Stretch, first_seq: int) -> AsyncGenerator[StepTaken, None]:
         """The steps of a conversation until its stretch, and those that repeat it, leave it at rest."""
@@ -305,13 +305,13 @@ class LogFollower:
 
     def _load_state(self) -> None:
         """The state before the first record to read."""
-        loaded = load_conversation(self._store, self._conversation, self._next_seq - 1)
-        assert loaded is not None, "it has records"
-        self._head = loaded.head
+        loaded_conversation = load_conversation(self._store, self._conversation, self._next_seq - 1)
+        assert loaded_conversation is not None, "it has records"
+        self._head = loaded_conversation.head
         self._state = ReplayState(
-            snapshot=loaded.snapshot,
-            configured=loaded.configured,
-            versions=loaded.versions,
-            machine=loaded.machine,
-            basis=loaded.basis,
+            snapshot=loaded_conversation.snapshot,
+            configured=loaded_conversation.configured,
+            versions=loaded_conversation.versions,
+            machine=loaded_conversation.machine,
+            basis=loaded_conversation.basis,
         )
