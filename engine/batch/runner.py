@@ -150,8 +150,12 @@ class Batch:
 
     async def _run_turn(self, entry: BatchInput, conversation: str) -> TurnResult:
         """The result of the input's turn: read, gone on with, or run now."""
-        loaded = load_conversation(self._engine.store, conversation)
-        if loaded is not None and loaded.snapshot.turn and not _was_cancelled(loaded.snapshot.error):
+        loaded_conversation = load_conversation(self._engine.store, conversation)
+        if (
+            loaded_conversation is not None
+            and loaded_conversation.snapshot.turn
+            and not _was_cancelled(loaded_conversation.snapshot.error)
+        ):
             return await self._engine.aresume(conversation)
         return await self._engine.arun(
             entry.message,
