@@ -183,8 +183,8 @@ def read_answer(
     output, problem = form.parse(reply.content or "")
     if problem:
         return build_failure("bad_output", problem)
-    kept = output if has_output else None  # else the reply itself holds it
-    return Replied(at=at, effect=effect.id, reply=reply, output=kept, deltas=deltas)
+    kept_output = output if has_output else None  # else the reply itself holds it
+    return Replied(at=at, effect=effect.id, reply=reply, output=kept_output, deltas=deltas)
 
 
 def _find_refusal(reply: Reply) -> str | None:

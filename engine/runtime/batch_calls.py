@@ -173,14 +173,14 @@ class _HostWork:
             if len(self._calls) == count or is_long or len(self._calls) >= self._api.max_calls:
                 break
         calls, self._calls, self._gathering = self._calls, [], None
-        known: dict[str, list[WaitingCall]] = {}
+        calls_by_key: dict[str, list[WaitingCall]] = {}
         fresh = []
         for call in calls:
             if call.submission is None:
                 fresh.append(call)
             else:
-                known.setdefault(call.submission.key, []).append(call)
-        for group in known.values():
+                calls_by_key.setdefault(call.submission.key, []).append(call)
+        for group in calls_by_key.values():
             self._start_work(self._guard_work(group, self._rejoin_job(group)))
         for part in _split_calls(fresh, self._api.max_calls, self._api.max_bytes):
             self._start_work(self._guard_work(part, self._submit_calls(part)))
@@ -251,10 +251,10 @@ class _HostWork:
             self._ask_again(calls)
         elif job.is_named:
             unnamed = [call for call in calls if call.submission is None or not call.submission.job]
-            named = [call for call in calls if call not in unnamed]
+            named_calls = [call for call in calls if call not in unnamed]
             if unnamed:
                 unnamed = await self._record_job(unnamed, submission.key, submission.calls, job.id)
-            await self._follow_job(submission.key, job, [*named, *unnamed])
+            await self._follow_job(submission.key, job, [*named_calls, *unnamed])
         else:
             await self._follow_job(submission.key, job, calls)
 

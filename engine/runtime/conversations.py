@@ -156,8 +156,12 @@ class Conversations:
 
     def find_open_turn(self, name: str) -> ReplayedConversation | None:
         """A conversation as the log has it, where its turn is open; None where it rests or does not exist."""
-        loaded = self.load_unless_kept(name)
-        return loaded if loaded is not None and not loaded.snapshot.is_over else None
+        loaded_conversation = self.load_unless_kept(name)
+        return (
+            loaded_conversation
+            if loaded_conversation is not None and not loaded_conversation.snapshot.is_over
+            else None
+        )
 
     def read_messages(self, name: str) -> Sequence[Message]:
         """The messages of a conversation so far; none where there is no such conversation."""
@@ -469,8 +473,8 @@ class RestingConversations:
 
     def find_lease_token(self, name: str) -> int | None:
         """Token of the lease under which a conversation was kept; None where it is not kept."""
-        kept = self._kept.get(name)
-        return None if kept is None else kept.lease_token
+        entry = self._kept.get(name)
+        return None if entry is None else entry.lease_token
 
     def keep(self, name: str, driver: Driver) -> None:
         """Keep a conversation for its next turn; make the oldest large one small, drop the oldest of all."""
@@ -518,23 +522,23 @@ class RestingConversations:
 
     def take(self, name: str) -> Driver | None:
         """The driver for the next turn, without a model yet; None where the conversation is not kept."""
-        kept = self._kept.pop(name, None)
+        entry = self._kept.pop(name, None)
         self._large.pop(name, None)
-        if not isinstance(kept, _SmallConversation):
-            return kept
-        driver = self._build_driver(name, None, kept.snapshot, kept.journal, kept.machine)
-        driver.lease_token = kept.lease_token
+        if not isinstance(entry, _SmallConversation):
+            return entry
+        driver = self._build_driver(name, None, entry.snapshot, entry.journal, entry.machine)
+        driver.lease_token = entry.lease_token
         return driver
 
     def find_messages(self, name: str) -> Sequence[Message] | None:
         """The messages of a conversation; None where it is not kept, or the log has gone on without it."""
-        kept = self._kept.get(name)
-        if kept is None:
+        entry = self._kept.get(name)
+        if entry is None:
             return None
         newest = self._store.read_last_line(name)
-        if newest is None or newest[0] != kept.journal.next_seq - 1:
+        if newest is None or newest[0] != entry.journal.next_seq - 1:
             return None
-        return kept.snapshot.messages
+        return entry.snapshot.messages
 
     def drop(self, name: str) -> None:
         """Keep a conversation no longer."""

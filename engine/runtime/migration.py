@@ -73,6 +73,6 @@ def _load_conversation(store: Store, conversation: str) -> ReplayedConversation:
 
 def _needs_migration(loaded_conversation: ReplayedConversation, chart: Chart) -> bool:
     """Whether a run of another chart is open."""
-    snapshot, recorded = loaded_conversation.snapshot, loaded_conversation.configured
-    has_same_chart = (recorded.chart, dict(recorded.effects)) == (chart.to_yaml(), dict(chart.effects))
+    snapshot, old = loaded_conversation.snapshot, loaded_conversation.configured
+    has_same_chart = (old.chart, dict(old.effects)) == (chart.to_yaml(), dict(chart.effects))
     return snapshot.configuration is not None and not snapshot.has_ended and not has_same_chart

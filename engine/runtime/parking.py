@@ -48,9 +48,11 @@ def find_parking(store: Store, conversation: str) -> str | None:
     newest, lease = store.read_last_line(conversation), store.find_lease(conversation)
     if newest is None or lease is None or not _is_left(lease) or not _is_resumption(newest[1]):
         return None
-    loaded = load_conversation(store, conversation)
+    loaded_conversation = load_conversation(store, conversation)
     now = SystemClock().now()
-    if loaded is None or not has_open_work(store, loaded.snapshot, conversation, now, Parts()):
+    if loaded_conversation is None or not has_open_work(
+        store, loaded_conversation.snapshot, conversation, now, Parts()
+    ):
         return None
     return describe_parking(1 + _count_resumptions(store, conversation, newest[0] + 1))
 

@@ -93,8 +93,8 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         question = self.ask_about(open_call)
         shown_digest = decision.shown_digest if is_shown else ""
         if not shown_digest:
-            shown = definition or question.definition
-            shown_digest = compute_shown_digest(open_call.call, question.reason, shown)
+            shown_definition = definition or question.definition
+            shown_digest = compute_shown_digest(open_call.call, question.reason, shown_definition)
         decision = replace(decision, definition=definition, shown_digest=shown_digest)
         effect = find_answered_effect(snapshot, decision)
         if effect is None:
@@ -103,10 +103,10 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         if decision.arguments is not None:
             call = replace(call, arguments=decision.arguments)
         must_sign = decision.signature is None and self.signer is not None and may_sign
-        asked = ""
+        asking_hash = ""
         if must_sign or decision.signature is not None:
-            asked = self.find_asking_record(conversation, effect.id)
-        subject = DecisionSubject(conversation=conversation, asked=asked, effect=effect.id, call=call)
+            asking_hash = self.find_asking_record(conversation, effect.id)
+        subject = DecisionSubject(conversation=conversation, asked=asking_hash, effect=effect.id, call=call)
         if self.signer is not None and must_sign:
             decision = self.signer.sign_decision(
                 decision, subject, self.clock.now(), self._find_expiry(call, decision)
@@ -130,18 +130,20 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SpecError: the tool is another one now.
         """
-        name, asked = open_call.call.name, open_call.definition
+        name, asked_definition = open_call.call.name, open_call.definition
         now = self.registry.describe_tool(name)
         if not decision.approved or now is None:
             # Nothing runs. What an approver elsewhere has signed stays as it is.
             return decision.definition if decision.signature is not None else None
         # Without either, the question was asked by an executor that describes no tools, or stands in a log of
         # an earlier form: nothing is known that the tool could differ from.
-        approved = decision.definition or asked
+        approved = decision.definition or asked_definition
         if approved is None or is_named_by(approved, now):
             return now
         is_digest = approved.keys() == {"digest"}
-        changes = describe_changes(asked if is_digest and asked is not None else approved, now)
+        changes = describe_changes(
+            asked_definition if is_digest and asked_definition is not None else approved, now
+        )
         problem = "has changed since people were asked about it" if changes else "has another definition"
         raise SpecError(
             f"the decision on {open_call.call.id!r} is refused: the tool {name!r} "

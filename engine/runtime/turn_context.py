@@ -53,19 +53,19 @@ def make_search_function(spec: AgentSpec) -> Callable[..., Any]:
     return search_collections
 
 
-def _describe_found(found: Found, spec: AgentSpec) -> SearchResult:
-    best = found.matches[0] if found.matches else None
+def _describe_found(search_outcome: Found, spec: AgentSpec) -> SearchResult:
+    best = search_outcome.matches[0] if search_outcome.matches else None
     options = dict(spec.intent.detection) if spec.intent else {}
-    options |= {finding.name: finding.description for finding in found.matches}
+    options |= {finding.name: finding.description for finding in search_outcome.matches}
     options[OTHER] = "None of these."
     return SearchResult(
-        rag_results=found.rag_results,  # type: ignore[typeddict-item]  # one of the three words
+        rag_results=search_outcome.rag_results,  # type: ignore[typeddict-item]  # one of the three words
         service=best.service if best else "",
         collection=best.collection if best else "",
-        rag_context=found.format_context(),
+        rag_context=search_outcome.format_context(),
         options="\n".join(f"- {name}: {description}" for name, description in options.items()),
         names=list(options),
-        problems=list(found.problems),
+        problems=list(search_outcome.problems),
     )
 
 

@@ -243,11 +243,11 @@ def find_waiting_conversation(
     if waits(snapshot):
         return conversation, snapshot
     children = iterate_open_children(store, snapshot, conversation)
-    found = [(name, child) for name, child in children if waits(child)]
-    if len(found) > 1:
-        names = ", ".join(name for name, _ in found)
+    waiting_children = [(name, child) for name, child in children if waits(child)]
+    if len(waiting_children) > 1:
+        names = ", ".join(name for name, _ in waiting_children)
         raise SpecError(
-            f"{len(found)} children of {conversation!r} wait for such an answer",
+            f"{len(waiting_children)} children of {conversation!r} wait for such an answer",
             hint=f"name the child in place of its parent: {names}",
         )
-    return found[0] if found else (conversation, snapshot)
+    return waiting_children[0] if waiting_children else (conversation, snapshot)

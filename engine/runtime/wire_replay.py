@@ -123,9 +123,9 @@ class _Call(msgspec.Struct, kw_only=True):
     """Whether the address of the host is a variable, which a log does not resolve."""
 
 
-def _build_mismatch(seq: int, call: _Call, pointer: str, expected: Any, actual: Any) -> ReplayMismatch:
+def _build_mismatch(seq: int, call: _Call, pointer: str, old_value: Any, new_value: Any) -> ReplayMismatch:
     return ReplayMismatch(
-        seq=seq, pointer=pointer, expected=expected, actual=actual, blame="adapter", host=call.host
+        seq=seq, pointer=pointer, expected=old_value, actual=new_value, blame="adapter", host=call.host
     )
 
 
@@ -188,10 +188,10 @@ def _find_answer_problem(
         usage = decoded.usage
     else:
         usage = capture.read_usage() if capture is not None else None
-    expected = _describe_recorded_answer(event, usage)
-    actual = _describe_decoded_answer(decoded, usage)
-    if expected != actual:
-        raise _build_mismatch(seq, call, *find_first_difference("/event", expected, actual))
+    expected_answer = _describe_recorded_answer(event, usage)
+    actual_answer = _describe_decoded_answer(decoded, usage)
+    if expected_answer != actual_answer:
+        raise _build_mismatch(seq, call, *find_first_difference("/event", expected_answer, actual_answer))
     return ""
 
 
@@ -208,8 +208,8 @@ def _describe_recorded_answer(event: Replied | Failed, decoded_usage: Usage | No
         assert isinstance(event, Failed), "`replied` has a reply"
         return _describe_failure(event, event.retryable, usage)
     reply = event.reply
-    kept = [text for text in reply.warnings if not text.endswith(UNKNOWN_COST)]
-    return {"reply": _describe_reply(replace(reply, warnings=tuple(kept), usage=usage))}
+    kept_warnings = [text for text in reply.warnings if not text.endswith(UNKNOWN_COST)]
+    return {"reply": _describe_reply(replace(reply, warnings=tuple(kept_warnings), usage=usage))}
 
 
 def _describe_decoded_answer(decoded: Reply | ProviderError, usage: Usage | None) -> dict[str, Any]:
