@@ -497,10 +497,10 @@ class Agent(Generic[Deps, Output]):
         """
         value = self._check_dependencies(dependencies)
         override = self._override.get()
-        given = {} if isinstance(override, (str, Mapping)) else self._list_providers(override)
+        agent_providers = {} if isinstance(override, (str, Mapping)) else self._list_providers(override)
         spec = self.spec()
         engine = Engine(
-            spec, functions=self._list_functions(), dependencies=value, providers=given, **options
+            spec, functions=self._list_functions(), dependencies=value, providers=agent_providers, **options
         )
         return OpenAgent(engine, self._form)
 
