@@ -91,11 +91,11 @@ def find_conversation(store: Store, prefix: str) -> str:
 
 def drop_children(names: Sequence[str]) -> list[str]:
     """Return the names without those of children (`5f0c.3`) whose parents (`5f0c`) are among them."""
-    known = set(names)
+    known_names = set(names)
     return [
         name
         for name in names
-        if not any(name[:end] in known for end, letter in enumerate(name) if letter == ".")
+        if not any(name[:end] in known_names for end, letter in enumerate(name) if letter == ".")
     ]
 
 

@@ -86,7 +86,7 @@ def _name_shipped_specs() -> dict[str, str]:
     return {encode_canonical_text(load_spec(name).to_public_dict()): name for name in list_shipped_agents()}
 
 
-def _ask_for_trust(stored: Configured) -> AgentSpec:
+def _ask_for_trust(stored_configuration: Configured) -> AgentSpec:
     """The stored agent, after a person has read its manifest and has agreed.
 
     Raises:
@@ -94,13 +94,13 @@ def _ask_for_trust(stored: Configured) -> AgentSpec:
         Abort: the person did not agree.
     """
     for section in UNLOGGED_SECTIONS:
-        if section in stored.spec:
+        if section in stored_configuration.spec:
             raise SpecError(
                 f"the agent stored in this log has the section {section!r}, which no log should hold",
                 path=section,
                 hint=f"Toolchart writes none: somebody else did; {_OWN_SPEC_HINT}",
             )
-    agent = load_spec(stored.spec)
+    agent = load_spec(stored_configuration.spec)
     manifest = build_manifest(agent)
     _print_manifest(manifest)
     if not can_ask_user():

@@ -62,8 +62,8 @@ def build_openapi(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     rows = [endpoint for endpoint in endpoints if endpoint.in_openapi]
     forms = list(dict.fromkeys(endpoint.body for endpoint in rows if endpoint.body is not None))
     # Forms of different protocols may have one name; their components then have their modules' names.
-    found, components = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
-    references = dict(zip(forms, found, strict=True))
+    schemas, components = msgspec.json.schema_components(forms, ref_template="#/components/schemas/{name}")
+    references = dict(zip(forms, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in rows:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)

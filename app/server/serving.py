@@ -153,8 +153,8 @@ def is_loopback(host: str) -> bool:
 def make_settings(address: Address, names: Sequence[str] = (), **settings: Any) -> SiteSettings:
     """The settings of a site at this address; it answers to its own names and to those that are given."""
     own = f"[{address.host}]" if ":" in address.host else address.host
-    known = ("127.0.0.1", "localhost", "[::1]")
-    host_names = tuple(dict.fromkeys(name.lower() for name in (*known, own, *names)))
+    local_names = ("127.0.0.1", "localhost", "[::1]")
+    host_names = tuple(dict.fromkeys(name.lower() for name in (*local_names, own, *names)))
     return SiteSettings(port=address.port, host_names=host_names, is_tls=address.is_tls, **settings)
 
 

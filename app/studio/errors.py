@@ -113,10 +113,10 @@ ERROR_VIEWS: tuple[ErrorView, ...] = (
 def find_view(error: Exception, status: int, views: Sequence[ErrorView] = ERROR_VIEWS) -> ErrorView:
     """The page of an error: the one that it names, else that of its class, else that of its status."""
     name = error.view if isinstance(error, Refusal) else ""
-    named = (view for view in views if name and view.name == name)
+    by_name = (view for view in views if name and view.name == name)
     by_class = (view for view in views if isinstance(error, view.errors))
     by_status = (view for view in views if status in view.statuses)
-    return next((view for group in (named, by_class, by_status) for view in group), views[-1])
+    return next((view for group in (by_name, by_class, by_status) for view in group), views[-1])
 
 
 def answer_error(request: Request, error: Exception) -> Response:

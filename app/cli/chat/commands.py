@@ -97,9 +97,9 @@ class ChatCommands:
         Raises:
             SpecError: changed arguments do not match the tool's schema; the call still waits.
         """
-        asked = ToolCall(id=call.id, name=call.tool, arguments=call.params)
+        tool_call = ToolCall(id=call.id, name=call.tool, arguments=call.params)
         try:
-            decision = parse_decision(asked, line, self._engine.tools)
+            decision = parse_decision(tool_call, line, self._engine.tools)
         except ValueError as error:
             raise SpecError(str(error), hint="nothing was decided; the call still waits") from None
         await self._go_on(decision)
@@ -113,9 +113,9 @@ class ChatCommands:
         open_turn = find_open_turn(self._engine, self._state.conversation)
         calls = open_turn.pending_approvals if open_turn is not None else []
         word, _, words = rest.partition(" ")
-        named = [call for call in calls if call.id == word]
-        if named:
-            return named[0], words.strip()
+        matching_calls = [call for call in calls if call.id == word]
+        if matching_calls:
+            return matching_calls[0], words.strip()
         if len(calls) == 1:
             return calls[0], rest
         if not calls:

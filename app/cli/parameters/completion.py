@@ -48,8 +48,8 @@ def list_host_names(context: click.Context) -> Iterable[str]:
 def list_model_names(context: click.Context) -> Iterable[str]:
     """The models that the agent on the line names itself; no host is asked."""
     spec = _load_agent(context)
-    named = [*(handler.model for handler in spec.responses), *(host.model for host in spec.llms.values())]
-    return list(dict.fromkeys(name for name in named if name))
+    models = [*(handler.model for handler in spec.responses), *(host.model for host in spec.llms.values())]
+    return list(dict.fromkeys(name for name in models if name))
 
 
 def list_conversation_ids(context: click.Context) -> Iterable[str]:

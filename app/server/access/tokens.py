@@ -59,11 +59,11 @@ class TokenTable:
 
     def find(self, value: str) -> Access | None:
         """Whose token this is; None for an unknown one."""
-        wanted, found = _digest(value), None
+        wanted, matching_access = _digest(value), None
         for digest, access in self._rows:
             if hmac.compare_digest(digest, wanted):
-                found = access
-        return found
+                matching_access = access
+        return matching_access
 
 
 def _digest(value: str) -> bytes:

@@ -188,10 +188,10 @@ async def run_handler(request: Request) -> Response:
 
 async def _run_model(request: Request, model: ServedModel) -> Response:
     form, site = await read_form(request, RunForm), get_site(request)
-    loaded = load_conversation(site.engine.store, form.thread_id)
-    run = read_run(form, is_new=loaded is None)
+    loaded_conversation = load_conversation(site.engine.store, form.thread_id)
+    run = read_run(form, is_new=loaded_conversation is None)
     pieces = await _open_run(site, get_access(request), run, model.handler)
-    snapshot = loaded.snapshot if loaded is not None else None
+    snapshot = loaded_conversation.snapshot if loaded_conversation is not None else None
     events = RunEvents(form.thread_id, form.run_id, snapshot, site.client_tools.is_client_tool)
     return stream_answer(request, _stream_run(pieces, events))
 

@@ -267,5 +267,5 @@ def _describe_usage(result: TurnResult) -> dict[str, Any]:
         "reasoningTokens": usage.reasoning,
         "cachedInputTokens": usage.cached,
     }
-    known = {name: count for name, count in counts.items() if count is not None}
-    return {"provider": result.service, "model": result.model, **known}
+    known_counts = {name: count for name, count in counts.items() if count is not None}
+    return {"provider": result.service, "model": result.model, **known_counts}

@@ -78,8 +78,8 @@ def read_shipped_text(name: str) -> str:
         Refusal: 404; there is none of this name.
     """
     if name not in list_shipped_charts():
-        known = ", ".join(list_shipped_charts())
-        raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {known}")
+        chart_names = ", ".join(list_shipped_charts())
+        raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {chart_names}")
     return read_shipped_chart(name)
 
 

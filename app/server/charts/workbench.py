@@ -168,10 +168,10 @@ def _complete_drawing(answer: dict[str, Any]) -> dict[str, Any]:
 
 def find_workbench(site: Site) -> Workbench:
     """The workbench of a site, made when it is first needed."""
-    found: Workbench | None = site.running.get(_NAME)
-    if found is None:
-        found = site.running[_NAME] = Workbench(site)
-    return found
+    workbench: Workbench | None = site.running.get(_NAME)
+    if workbench is None:
+        workbench = site.running[_NAME] = Workbench(site)
+    return workbench
 
 
 def describe_surroundings(engine: Engine) -> Surroundings:

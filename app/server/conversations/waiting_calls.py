@@ -68,8 +68,8 @@ class RowCache:
             newest = store.read_last_line(name)
             if newest is None:
                 return None
-            known = earlier.get(name)
-            row = known[1] if known is not None and known[0] == newest else read(store, name, newest)
+            entry = earlier.get(name)
+            row = entry[1] if entry is not None and entry[0] == newest else read(store, name, newest)
         except LogUnavailable:
             raise
         except ToolchartError as error:
@@ -116,25 +116,26 @@ def _read_waiting(store: Store, name: str, newest: tuple[int, bytes]) -> dict[st
     """What waits in one conversation; None where nothing does."""
     if parse_line(newest[1], newest[0], name).ends_turn:
         return None
-    loaded = load_conversation(store, name)
-    if loaded is None:
+    loaded_conversation = load_conversation(store, name)
+    if loaded_conversation is None:
         return None
-    calls, questions = list_undecided_calls(loaded.snapshot), list_questions(loaded.snapshot)
+    snapshot = loaded_conversation.snapshot
+    calls, questions = list_undecided_calls(snapshot), list_questions(snapshot)
     if not calls and not questions:
         return None
-    asked = _list_askings(store, name, calls[0].call.id) if calls else []
-    asked = asked or [_find_asking(store, name, questions[0])]
+    askings = _list_askings(store, name, calls[0].call.id) if calls else []
+    askings = askings or [_find_asking(store, name, questions[0])]
     return {
         "conversation": name,
         "root": find_root(store, name),
-        "state": loaded.snapshot.state,
-        "since": asked[0]["at"],
-        "asked": asked,
-        "approvers": _find_approvers(loaded.snapshot),
-        **_describe_deadline(loaded, _find_asking_states(loaded.snapshot)),
-        "messages": [_describe_message(message) for message in loaded.snapshot.messages[-_MAX_MESSAGES:]],
+        "state": snapshot.state,
+        "since": askings[0]["at"],
+        "asked": askings,
+        "approvers": _find_approvers(snapshot),
+        **_describe_deadline(loaded_conversation, _find_asking_states(snapshot)),
+        "messages": [_describe_message(message) for message in snapshot.messages[-_MAX_MESSAGES:]],
         "calls": [_describe_call(call) for call in calls],
-        "questions": [_describe_question(loaded, question) for question in questions],
+        "questions": [_describe_question(loaded_conversation, question) for question in questions],
     }
 
 
@@ -150,14 +151,14 @@ def _describe_call(call: OpenCall) -> dict[str, Any]:
     }
 
 
-def _describe_question(loaded: ReplayedConversation, question: AskPerson) -> dict[str, Any]:
+def _describe_question(loaded_conversation: ReplayedConversation, question: AskPerson) -> dict[str, Any]:
     """A question with its form; `id` tells two askings by the same effect apart."""
     return {
         "id": question.id,
         "effect": question.name,
         "question": question.question,
         "form": question.form,
-        **_describe_deadline(loaded, {question.state}),
+        **_describe_deadline(loaded_conversation, {question.state}),
     }
 
 
@@ -182,13 +183,13 @@ def _find_asking_states(snapshot: Snapshot) -> set[str]:
     return {e.state for e in snapshot.open_effects if isinstance(e, (AskApproval, AskPerson))}
 
 
-def _describe_deadline(loaded: ReplayedConversation, states: set[str]) -> dict[str, Any]:
+def _describe_deadline(loaded_conversation: ReplayedConversation, states: set[str]) -> dict[str, Any]:
     """When the first timer of these states runs out (`due`), and the state to which it leads (`then`)."""
-    timers = list_timers(loaded.snapshot)
+    timers = list_timers(loaded_conversation.snapshot)
     timer = next((timer for timer in timers if timer.state in states), None)
     if timer is None:
         return {"due": None, "then": None}
-    return {"due": timer.due, "then": _find_timer_target(loaded.machine.chart, timer.name)}
+    return {"due": timer.due, "then": _find_timer_target(loaded_conversation.machine.chart, timer.name)}
 
 
 def _find_timer_target(chart: Chart, timer: str) -> str | None:

@@ -265,9 +265,9 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
 
 def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> ResponseName:
     """The response that begins with the next record of a conversation."""
-    loaded = load_conversation(site.engine.store, conversation)
-    turn = loaded.snapshot.turn if loaded is not None else 0
-    seq = loaded.next_seq if loaded is not None else 0
+    loaded_conversation = load_conversation(site.engine.store, conversation)
+    turn = loaded_conversation.snapshot.turn if loaded_conversation is not None else 0
+    seq = loaded_conversation.next_seq if loaded_conversation is not None else 0
     return ResponseName(conversation=conversation, turn=turn + is_new_turn, seq=seq)
 
 
@@ -338,9 +338,9 @@ def require_newest(engine: Engine, name: ResponseName) -> Snapshot:
     Raises:
         Refusal: 404 where there is no such response, 409 where a later one exists.
     """
-    loaded = load_conversation(engine.store, name.conversation)
-    if loaded is None or loaded.snapshot.turn < name.turn:
+    loaded_conversation = load_conversation(engine.store, name.conversation)
+    if loaded_conversation is None or loaded_conversation.snapshot.turn < name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
-    if loaded.snapshot.turn > name.turn:
+    if loaded_conversation.snapshot.turn > name.turn:
         raise Refusal(409, "only the newest response of a conversation can be continued")
-    return loaded.snapshot
+    return loaded_conversation.snapshot

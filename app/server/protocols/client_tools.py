@@ -77,13 +77,15 @@ class ClientTools:
         Raises:
             Refusal: 404; there is no such conversation.
         """
-        loaded = load_conversation(self._base.store, find_root(self._base.store, conversation))
-        if loaded is None:
+        loaded_conversation = load_conversation(self._base.store, find_root(self._base.store, conversation))
+        if loaded_conversation is None:
             raise Refusal(404, f"there is no conversation {conversation!r}")
-        recorded = (loaded.configured.spec.get("tools") or {}).get("registry") or ()
+        registry_entries = (loaded_conversation.configured.spec.get("tools") or {}).get("registry") or ()
         # A tool that the spec had then and has no more is no client's.
-        own = {*self._base.tools.names(), *(entry.get("name") for entry in recorded)}
-        return self.get_engine([tool for tool in loaded.configured.tools if tool.name not in own])
+        own = {*self._base.tools.names(), *(entry.get("name") for entry in registry_entries)}
+        return self.get_engine(
+            [tool for tool in loaded_conversation.configured.tools if tool.name not in own]
+        )
 
     def is_client_tool(self, name: str) -> bool:
         """Whether a tool is none of the site's own."""

@@ -40,5 +40,5 @@ def find_model(spec: AgentSpec, name: str) -> ServedModel:
     for model in models:
         if model.name == name:
             return model
-    known = ", ".join(model.name for model in models)
-    raise Refusal(404, f"the model {name!r} does not exist; this server has: {known}")
+    model_names = ", ".join(model.name for model in models)
+    raise Refusal(404, f"the model {name!r} does not exist; this server has: {model_names}")

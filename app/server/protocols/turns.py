@@ -145,8 +145,8 @@ async def _apply_answers(
 def _require_open_items(engine: Engine, answers: Sequence[AnsweredItem]) -> None:
     """Refuse answers to what does not wait, before anything is written."""
     root = answers[0].item.root
-    loaded = load_conversation(engine.store, root)
-    if loaded is None:
+    loaded_conversation = load_conversation(engine.store, root)
+    if loaded_conversation is None:
         raise Refusal(404, f"there is no conversation {root!r}")
     result = engine.describe_turn(root)
     open_items = {(item.kind.letter, item.conversation, item.id) for item in list_waiting_items(result)}

@@ -156,13 +156,13 @@ def build_bench_spec(spec: AgentSpec, query: BenchQuery) -> AgentSpec:
         }
     )
     public = spec.to_public_dict()
-    kept: dict[str, Any] = {
+    public_fields: dict[str, Any] = {
         key: public[key] for key in ("name", "approval", "prices", "redact", "output") if key in public
     }
     hosts = public.get("llms", {})
     bench._chart_lines = {}
     bench._public_document = {
-        **kept,
+        **public_fields,
         "chart": BENCH_CHART,
         "llms": {query.llm: hosts.get(query.llm, {"provider": llms[query.llm].provider})},
         "responses": [handler.model_dump(exclude_none=True, exclude_defaults=True)],

@@ -101,8 +101,8 @@ def clean_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 @ROUTES.endpoint("GET", "/api/collections", "read")
 async def list_collections(request: Request) -> Response:
     """List the collections of the agent's document services."""
-    found = describe_services(await list_services(get_site(request).engine.spec))
-    return JsonAnswer({**found, "hasWrappers": bool(found["wrappers"])})
+    service_data = describe_services(await list_services(get_site(request).engine.spec))
+    return JsonAnswer({**service_data, "hasWrappers": bool(service_data["wrappers"])})
 
 
 @ROUTES.endpoint("POST", "/api/collections/{collection}/test-query", "chat", body=CollectionQueryForm)
@@ -157,11 +157,11 @@ async def refuse_change(request: Request) -> Response:
     Raises:
         Refusal: 400 without a service, 404 for an unknown one, else 501.
     """
-    named = request.query_params.get("service", "")
-    if not named and request.headers.get("content-type"):
+    service_name = request.query_params.get("service", "")
+    if not service_name and request.headers.get("content-type"):
         body = await read_json(request)
-        named = body.get("service", "") if isinstance(body, dict) else ""
-    name, _ = _find_service(request, named)
+        service_name = body.get("service", "") if isinstance(body, dict) else ""
+    name, _ = _find_service(request, service_name)
     raise Refusal(
         501,
         f"This server searches the collections of {name!r} and does not manage them. Use the service itself: "
@@ -179,8 +179,8 @@ def _find_service(request: Request, name: Any) -> tuple[str, RagService]:
     if not isinstance(name, str) or not name:
         raise Refusal(400, "Missing required parameters: service")
     if name not in services:
-        known = ", ".join(services) or "none"
-        raise Refusal(404, f"the agent has no document service {name!r}; services: {known}")
+        service_names = ", ".join(services) or "none"
+        raise Refusal(404, f"the agent has no document service {name!r}; services: {service_names}")
     return name, services[name]
 
 

@@ -71,12 +71,12 @@ async def reload_config(request: Request) -> Response:
     if spec.source is None:
         return _answer_unchanged("the agent has no file that could change")
     try:
-        stored = await asyncio.to_thread(load_spec, Path(spec.source))
+        stored_spec = await asyncio.to_thread(load_spec, Path(spec.source))
     except SpecError:
         raise _refuse_change(
             "the file of the agent has changed and cannot be used; the agent is served as it was"
         ) from None
-    if stored.model_dump() != spec.model_dump():
+    if stored_spec.model_dump() != spec.model_dump():
         raise _refuse_change(
             "the file of the agent has changed; start `toolchart serve` again to serve what it says now"
         )
@@ -280,8 +280,8 @@ async def describe_provider(request: Request) -> Response:
     for row in kinds[kind]:
         if row["id"] == name:
             return JsonAnswer(row["schema"])
-    known = ", ".join(row["id"] for row in kinds[kind])
-    raise Refusal(404, f"there is no provider {name!r} of type {kind!r}; providers: {known}")
+    provider_names = ", ".join(row["id"] for row in kinds[kind])
+    raise Refusal(404, f"there is no provider {name!r} of type {kind!r}; providers: {provider_names}")
 
 
 # -- what a front end loads ----------------------------------------------------------------------

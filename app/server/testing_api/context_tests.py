@@ -262,9 +262,9 @@ async def _find_topic(
         make_search_function(spec),
     )
     _refuse_failure(result, "topic")
-    found = result.results.get("topic", {})
-    status = str(found.get("topic_status") or "new_topic")
-    step = {"userMessage": text, "detectedTopic": str(found.get("topic_summary") or text)}
+    topic_data = result.results.get("topic", {})
+    status = str(topic_data.get("topic_status") or "new_topic")
+    step = {"userMessage": text, "detectedTopic": str(topic_data.get("topic_summary") or text)}
     parent = {"parentTopic": topic} if topic and status == "continuation" else {}
     return {**step, **parent, "topicStatus": status}
 

@@ -30,29 +30,29 @@ def find_entry(entries: Mapping[str, _Entry], config: Mapping[str, Any]) -> str 
     """
     for name, entry in entries.items():
         translated = translate_section(type(entry), config)
-        known = hide_secrets(entry.model_dump())
-        if not translated.problems and _is_described(known, translated.data):
+        entry_data = hide_secrets(entry.model_dump())
+        if not translated.problems and _is_described(entry_data, translated.data):
             return name
     return None
 
 
-def _is_described(known: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+def _is_described(entry_data: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Whether a configuration has the address of the entry and says nothing else than it."""
     keys = {**dict.fromkeys(_ADDRESS_KEYS), **config}
-    return all(_is_same(known, key, value) for key, value in keys.items())
+    return all(_is_same(entry_data, key, value) for key, value in keys.items())
 
 
-def _is_same(known: Mapping[str, Any], key: str, value: Any) -> bool:
+def _is_same(entry_data: Mapping[str, Any], key: str, value: Any) -> bool:
     is_open = key in _OPEN_KEYS or (key == "api_key" and value == "")
     if is_open or (value is None and key not in _ADDRESS_KEYS):
         return True
-    return bool(known.get(key) == value)
+    return bool(entry_data.get(key) == value)
 
 
 def explain_no_entry(section: str, entries: Mapping[str, Any]) -> str:
     """Why a configuration of a request is refused, and what to do about it."""
-    known = ", ".join(f"{name} ({entry.provider})" for name, entry in entries.items()) or "none"
+    names = ", ".join(f"{name} ({entry.provider})" for name, entry in entries.items()) or "none"
     return (
-        f"This host is no entry of the agent's `{section}`, so it is not asked. Entries: {known}. To use "
+        f"This host is no entry of the agent's `{section}`, so it is not asked. Entries: {names}. To use "
         "another one, add it to the file of the agent and start `toolchart serve` again."
     )

@@ -36,8 +36,8 @@ async def show_charts(request: Request) -> Response:
     """Show one chart: that of the agent, or the shipped one of the path."""
     name = str(request.path_params.get("name", ""))
     if name and name not in list_shipped_charts():
-        known = ", ".join(list_shipped_charts())
-        raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {known}")
+        chart_names = ", ".join(list_shipped_charts())
+        raise Refusal(404, f"there is no shipped chart {name!r}; shipped charts: {chart_names}")
     values = await asyncio.to_thread(read_chart, get_site(request), name)
     own_file = "" if name else await asyncio.to_thread(find_workbench(get_site(request)).find_agent_file)
     origin = f"?shipped={name}" if name else f"?file={own_file}" if own_file else ""

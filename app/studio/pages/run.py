@@ -184,10 +184,12 @@ async def count_visits(request: Request) -> Response:
 async def list_open_effects(request: Request) -> Response:
     """The effects that its newest step leaves open."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
-    loaded = await asyncio.to_thread(load_conversation, store, name)
-    effects = loaded.snapshot.open_effects if loaded is not None else ()
+    loaded_conversation = await asyncio.to_thread(load_conversation, store, name)
+    effects = loaded_conversation.snapshot.open_effects if loaded_conversation is not None else ()
     rows = [{"id": item.id, "effect": item.name, "state": item.state} for item in effects]
-    return JsonAnswer({"open": rows, "next": loaded.next_seq if loaded is not None else 0})
+    return JsonAnswer(
+        {"open": rows, "next": loaded_conversation.next_seq if loaded_conversation is not None else 0}
+    )
 
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/requests", "read")
@@ -209,11 +211,11 @@ def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str,
         ReplayMismatch: a request differs from the recorded digest.
         UnknownSemantics: another release wrote these records.
     """
-    asked = [ask.id for step in islice(_read_until_damage(store, conversation, seq), 1) for ask in step.asks]
-    loaded = load_conversation(store, conversation, seq) if asked else None
-    if loaded is None:
+    ids = [ask.id for step in islice(_read_until_damage(store, conversation, seq), 1) for ask in step.asks]
+    loaded_conversation = load_conversation(store, conversation, seq) if ids else None
+    if loaded_conversation is None:
         return []
-    settings, effects = loaded.snapshot.settings, loaded.snapshot.open_effects
+    settings, effects = loaded_conversation.snapshot.settings, loaded_conversation.snapshot.open_effects
     return [
         {
             "effect": effect.id,
@@ -222,7 +224,7 @@ def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str,
             "request": _encode_request(effect.request),
         }
         for effect in effects
-        if isinstance(effect, CallModel) and effect.id in asked
+        if isinstance(effect, CallModel) and effect.id in ids
     ]
 
 

@@ -65,17 +65,17 @@ def command(
     options = {name: value for name, value in options.items() if value is not None}
     if variables:
         options["variables"] = parse_variables(variables)
-    named = {"conversation": conversation, "key": key, "priority": priority or 0, "options": options}
-    print_text(asyncio.run(_submit(spec, message, dsn, log or dsn, named)))
+    submission = {"conversation": conversation, "key": key, "priority": priority or 0, "options": options}
+    print_text(asyncio.run(_submit(spec, message, dsn, log or dsn, submission)))
     return SUCCESS
 
 
-async def _submit(spec: str, message: str, dsn: str, log: str, named: dict[str, Any]) -> str:
+async def _submit(spec: str, message: str, dsn: str, log: str, submission: dict[str, Any]) -> str:
     from toolchart.engine.durable.dbos_queue import DbosQueue
 
     async with Engine(spec, log=log) as engine:
         queue = DbosQueue(dsn, engine.spec.name or "agent")
         try:
-            return await DurableClient(engine, queue).submit(message, **named)
+            return await DurableClient(engine, queue).submit(message, **submission)
         finally:
             queue.close()

@@ -70,15 +70,15 @@ def command(
         return _delete_owned(owner, log, archive, dry_run=dry_run)
     with open_log(log) as store:
         ages = list_conversation_ages(store) if selects else []
-        kept = find_kept(ages, datetime.now(UTC), older_than=older_than, keep=keep)
-        names = [age.conversation for age in ages if age.conversation not in kept]
+        keep_reasons = find_kept(ages, datetime.now(UTC), older_than=older_than, keep=keep)
+        names = [age.conversation for age in ages if age.conversation not in keep_reasons]
         if archive is not None and not dry_run:
             write_records(store, names, archive)
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
             store.vacuum()
     taken = {name: "a worker took it meanwhile" for name in names if name not in deleted_names}
-    _print_kept({**kept, **taken})
+    _print_kept({**keep_reasons, **taken})
     verb = "would be deleted" if dry_run else "deleted"
     print_notice(f"{len(deleted_names)} of {len(ages)} conversations {verb}")
     return SUCCESS

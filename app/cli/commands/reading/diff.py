@@ -83,8 +83,8 @@ def _print_diff(comparison: ConversationDiff) -> None:
     )
     width = max(24, (terminal_width() - 3) // 2)
     click.echo(f"{_pad_cell(comparison.left, width)} │ {escape_controls(comparison.right)}")
-    for left, right in zip_longest(comparison.left_rest, comparison.right_rest):
-        for left_line, right_line in zip_longest(_format_step(left), _format_step(right), fillvalue=""):
+    for old, new in zip_longest(comparison.left_rest, comparison.right_rest):
+        for left_line, right_line in zip_longest(_format_step(old), _format_step(new), fillvalue=""):
             separator = style_text("│", dim=True)
             click.echo(f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip())
 

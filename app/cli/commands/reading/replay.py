@@ -61,12 +61,12 @@ def command(conversation: str, spec: str | None, no_wire: bool, as_json: bool, l
     count = requests = 0
     with _open_family(conversation, log) as family:
         for name, steps in family:
-            expected = None if names else _build_configuration(spec, name)
+            expected_configuration = None if names else _build_configuration(spec, name)
             names.append(name)
             if comparison is not None:
                 steps = comparison.compare_steps(steps)
             try:
-                new_count, new_requests = _count_steps(steps, expected)
+                new_count, new_requests = _count_steps(steps, expected_configuration)
             except ReplayMismatch as mismatch:
                 _print_mismatch(name, mismatch, as_json)
                 return NEGATIVE
@@ -148,13 +148,13 @@ def _build_configuration(spec: str | None, name: str) -> Configured | None:
         return engine.build_configured_event(name)
 
 
-def _count_steps(steps: Iterator[ReplayedStep], expected: Configured | None) -> tuple[int, int]:
+def _count_steps(steps: Iterator[ReplayedStep], expected_configuration: Configured | None) -> tuple[int, int]:
     """Replay all steps; return the numbers of steps and of requests."""
     count = requests = 0
     newest_configuration: Configured | None = None
     for step in track_progress(steps, "replaying"):
-        if expected is not None and step.configured is not newest_configuration:
-            compare_configuration(step.configured, expected, step.record.seq)
+        if expected_configuration is not None and step.configured is not newest_configuration:
+            compare_configuration(step.configured, expected_configuration, step.record.seq)
             newest_configuration = step.configured
         count += 1
         requests += sum(ask.messages is not None and bool(ask.digest) for ask in step.record.asks)

@@ -175,13 +175,13 @@ class _Progress:
 
 
 def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool, quiet: bool) -> int:
-    left = report.inputs - report.result_count
+    remaining_count = report.inputs - report.result_count
     data: dict[str, Any] = {
         "inputs": report.inputs,
         "answered": report.answered,
         "failed": report.failed,
         "waiting": report.waiting,
-        "left": left,
+        "left": remaining_count,
         "earlier": report.earlier,
         "usage": encode(report.usage),
         "results": str(path),
@@ -193,8 +193,8 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
         cost = f"; cost {report.usage.cost:.4f}" if report.usage.cost is not None else ""
         print_notice(
             f"{report.answered} of {report.inputs} answered, {report.failed} failed, {report.waiting} "
-            f"waiting, {left} left, {report.earlier} from earlier{tokens}{cost}; results: {path}"
+            f"waiting, {remaining_count} left, {report.earlier} from earlier{tokens}{cost}; results: {path}"
         )
-    if is_stopped and left:
+    if is_stopped and remaining_count:
         return CANCELLED
     return SUCCESS if report.answered == report.inputs else NEGATIVE

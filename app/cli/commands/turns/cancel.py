@@ -65,7 +65,7 @@ def command(
     return SUCCESS
 
 
-def _build_idle_spec(stored: Configured) -> dict[str, Any]:
+def _build_idle_spec(stored_configuration: Configured) -> dict[str, Any]:
     """An agent that can do nothing, and strikes out what the stored one strikes out."""
-    redact = stored.spec.get("redact")
+    redact = stored_configuration.spec.get("redact")
     return {"llms": {}, "responses": [], **({"redact": redact} if redact else {})}

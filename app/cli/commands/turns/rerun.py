@@ -108,7 +108,7 @@ def command(
 
     if update_baseline and baseline is None:
         raise SpecError("--update-baseline needs a file", hint="--baseline FILE --update-baseline")
-    known = read_baseline(Path(baseline)) if baseline and not update_baseline else {}
+    baseline_results = read_baseline(Path(baseline)) if baseline and not update_baseline else {}
     results: dict[str, RerunResult] = {}
     is_stopped = False
     with open_log(log) as store:
@@ -137,14 +137,14 @@ def command(
             f"no conversation meets --where {' --where '.join(conditions)}",
             hint="nothing was compared; toolchart runs lists the conversations with their states",
         )
-    report = apply_baseline(report, known)
+    report = apply_baseline(report, baseline_results)
     if baseline and update_baseline and not is_stopped:
         write_baseline(Path(baseline), report)
     _print_report(report, "json" if as_json else form, output)
     if is_stopped:
-        left = "; the baseline is as it was" if update_baseline else ""
+        note = "; the baseline is as it was" if update_baseline else ""
         print_notice(
-            f"toolchart: cancelled; the report has the {_count(len(results), 'result')} until now{left}"
+            f"toolchart: cancelled; the report has the {_count(len(results), 'result')} until now{note}"
         )
         return CANCELLED
     return SUCCESS if report.has_passed or update_baseline else NEGATIVE
@@ -183,15 +183,15 @@ def _format_result(result: RerunResult, width: int, room: int) -> str:
 
     mark = " " if result.is_accepted else "!"
     reason = shorten(summarize_result(result), room)
-    known = " (known)" if result.is_known and not result.has_passed else ""
-    return f"{mark} {result.conversation.ljust(width)}  {result.status:<9}  {reason}{known}".rstrip()
+    known_note = " (known)" if result.is_known and not result.has_passed else ""
+    return f"{mark} {result.conversation.ljust(width)}  {result.status:<9}  {reason}{known_note}".rstrip()
 
 
 def _format_totals(report: RerunReport) -> str:
     totals = report.totals
     counts = ", ".join(f"{count} {status}" for status, count in totals.statuses.items() if count)
-    recorded, new = totals.recorded_usage, totals.rerun_usage
-    cost = "" if new.cost is None else f"; cost {recorded.cost or 0:.6f} recorded, {new.cost:.6f} now"
+    old, new = totals.recorded_usage, totals.rerun_usage
+    cost = "" if new.cost is None else f"; cost {old.cost or 0:.6f} recorded, {new.cost:.6f} now"
     seconds = f"; model calls took {totals.recorded_seconds:.3f} s recorded, {totals.rerun_seconds:.3f} s now"
     return (
         f"{_count(totals.conversations, 'conversation')}, {_count(totals.turns, 'turn')}: {counts or 'none'}"
