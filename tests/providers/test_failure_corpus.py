@@ -66,8 +66,9 @@ def describe_difference(row: Mapping[str, Any], outcome: Any) -> str | None:
     """What is not as the row says; None where all is."""
     if not isinstance(outcome, ProviderError):
         return f"{row['name']}: no failure but {outcome}"
-    expected = (row["kind"], row["retryable"], row.get("wait_s"))
-    found = (outcome.kind, outcome.retryable, outcome.retry_after_s if "wait_s" in row else None)
+    expected = (row["kind"], row["retryable"], row.get("status"), row.get("wait_s"))
+    status = outcome.status if "status" in row else None
+    found = (outcome.kind, outcome.retryable, status, outcome.retry_after_s if "wait_s" in row else None)
     if found != expected or row.get("says", "") not in outcome.message or not outcome.message:
         return f"{row['name']}: {found} instead of {expected}: {outcome}"
     return None

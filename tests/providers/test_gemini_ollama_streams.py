@@ -188,40 +188,7 @@ def test_a_partial_call_is_never_run() -> None:
     assert "in pieces" in (call.problem or "")
 
 
-# -- bad streams ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("make", [GeminiAccumulator, OllamaAccumulator])
-def test_a_stream_without_its_end_is_a_failure(make: type[GeminiAccumulator | OllamaAccumulator]) -> None:
-    """S3.4: a cut stream raises bad_response, whatever it contained."""
-    accumulator = make()
-    with pytest.raises(ProviderError) as caught:
-        build_reply(accumulator)
-    assert caught.value.kind == "bad_response"
-    part = {"parts": [{"text": "Hel"}]}
-    accumulator.add_frame({"candidates": [{"content": part}], "message": {"content": "Hel"}, "done": False})
-    with pytest.raises(ProviderError) as caught:
-        build_reply(accumulator)
-    assert caught.value.kind == "bad_response"
-    assert caught.value.retryable
-
-
-@pytest.mark.parametrize(
-    ("accumulator", "line", "kind"),
-    [
-        (GeminiAccumulator(), {"error": {"code": 503, "message": "full"}}, "overloaded"),
-        (GeminiAccumulator(), [{"error": {"code": 429, "message": "slow"}}], "rate_limited"),
-        (OllamaAccumulator(), {"error": "out of memory", "status": 500}, "server"),
-        (OllamaAccumulator(), {"error": "m does not support tools"}, "tools_unsupported"),
-    ],
-)
-def test_an_error_inside_a_stream_is_classified(
-    accumulator: GeminiAccumulator | OllamaAccumulator, line: object, kind: str
-) -> None:
-    """S3.8: an error expected inside a stream that began well is the failure it would have been before."""
-    with pytest.raises(ProviderError) as caught:
-        accumulator.add_frame(line)
-    assert caught.value.kind == kind
+# -- arbitrary input -----------------------------------------------------------------------------
 
 
 WORDS = st.sampled_from(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -24,12 +23,11 @@ from toolchart.providers.hosts import HOSTS
 from toolchart.providers.ollama import wire as ollama_wire
 from toolchart.providers.openai import responses_wire
 from toolchart.providers.openai import wire as openai_wire
-from toolchart.providers.registry import create_provider
 from toolchart.providers.shared.failures import classify_http_error
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError
-from toolchart.states.messages import FinishReason, Message, Request
+from toolchart.states.messages import FinishReason
 from toolchart.states.schema_dialects import DIALECTS
 from toolchart.tools.formats import convert_tools
 
@@ -134,29 +132,6 @@ def test_every_host_has_an_address(row: HostDescriptor, monkeypatch: pytest.Monk
     assert resolve_address(config, str) == "https://from-variable.test"
     entry_config = build_config(row, base_url="https://from-entry.test")
     assert resolve_address(entry_config, str) == "https://from-entry.test"
-
-
-@for_network_rows
-@pytest.mark.parametrize(("status", "kind", "is_retryable"), ERRORS)
-def test_an_adapter_fails_as_its_error_reader_says(
-    row: HostDescriptor, status: int, kind: str, is_retryable: bool
-) -> None:
-    """A host that answers with an error makes the call fail with the kind that the reader of errors finds."""
-    body = {"error": {"message": "no luck", "type": "error", "code": "none"}}
-    answer: WebAnswer = status, {"content-type": "application/json"}, json.dumps(body).encode()
-
-    async def call_host(address: str) -> None:
-        provider = create_provider(build_config(row, base_url=address), resolve=str)
-        try:
-            await provider.complete(Request(model="m", messages=[Message(role="user", content="Hi")]))
-        finally:
-            await provider.aclose()
-
-    with serve_web(lambda request: answer) as server, pytest.raises(ProviderError) as failure:
-        asyncio.run(call_host(server.url))
-    expected = classify_http_error(status, body, {})
-    assert (expected.kind, expected.retryable, expected.status) == (kind, is_retryable, status)
-    assert (failure.value.kind, failure.value.retryable) == (kind, is_retryable)
 
 
 @for_network_rows

@@ -129,32 +129,6 @@ def test_items_replace_an_empty_output() -> None:
     assert reply.provider_data == {"provider": "openai", "output": items}
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "retryable"),
-    [
-        ("rate_limit_exceeded", "rate_limited", True),
-        ("insufficient_quota", "quota", False),
-        ("server_error", "server", True),
-        ("invalid_prompt", "bad_request", False),
-    ],
-)
-def test_an_error_inside_a_stream_is_classified_by_its_code(code: str, kind: str, retryable: bool) -> None:
-    """S3.10: an error inside a success is classified by its code, in every place where it may stand."""
-    error = {"code": code, "message": "no"}
-    whole = {"status": "failed", "error": error}
-    readings = [
-        lambda: ChatAccumulator().add_frame({"error": error}),
-        lambda: wire_openai.decode_reply({"error": error}),
-        lambda: wire_responses.decode_reply(whole),
-        lambda: ResponsesAccumulator().add_frame({"type": "error", **error}),
-        lambda: ResponsesAccumulator().add_frame({"type": "error", "error": error}),
-    ]
-    for decode in readings:
-        with pytest.raises(ProviderError) as caught:
-            decode()
-        assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
-
-
 # -- arbitrary input -----------------------------------------------------------------------------
 
 _keys = st.sampled_from(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from effort import choose_count
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded_exchanges import Exchange, get_adapter, read_cassette, read_recorded_reply
 from recorded_traffic import CORPORA, find_recording, list_streamed_cassettes
@@ -108,69 +106,6 @@ def test_deltas_add_up_to_the_reply(corpus: str) -> None:
             if reply.reasoning and exchange.endpoint != "chat":
                 thought = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
                 assert thought == reply.reasoning, path
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 3)
-    | st.text(max_size=5)
-    | st.sampled_from(["stop", "tool_calls", "error", "response.completed", "response.output_text.delta"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "choices",
-                    "delta",
-                    "content",
-                    "tool_calls",
-                    "function",
-                    "arguments",
-                    "name",
-                    "index",
-                    "id",
-                    "candidates",
-                    "parts",
-                    "functionCall",
-                    "args",
-                    "text",
-                    "thought",
-                    "message",
-                    "done",
-                    "error",
-                    "finish_reason",
-                    "finishReason",
-                    "type",
-                    "item",
-                    "response",
-                    "usage",
-                    "reasoning",
-                    "thinking",
-                    "output_index",
-                    "code",
-                    "promptFeedback",
-                    "role",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=14,
-)
-
-
-@settings(max_examples=choose_count(short=133, long=2_500), deadline=None)
-@given(st.lists(json_values, max_size=4), st.booleans())
-def test_no_sequence_of_values_breaks_an_accumulator(values: list[Any], is_done: bool) -> None:
-    """Each sequence of arbitrary JSON values gives a body or a `ProviderError`."""
-    for endpoint in ENTRIES:
-        accumulator = get_adapter(endpoint).accumulator()
-        with suppress(ProviderError):
-            for value in values:
-                accumulator.add_frame(value)
-            accumulator.build_body(is_done)
 
 
 @given(st.lists(st.binary(max_size=12) | st.sampled_from([b"data: {}", b"\n", b"\n\n", b"data: [DONE]\n\n"])))
