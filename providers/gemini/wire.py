@@ -142,11 +142,9 @@ def collect_notes(
     chunks = [_decode_chunk(chunk) for chunk in read_mappings(grounding.get("groundingChunks"))]
     queries = grounding.get("webSearchQueries")
     if isinstance(queries, list) and queries:
-        call_input = {"queries": [str(query) for query in queries]}
+        search = {"queries": [str(query) for query in queries]}
         sources = tuple(chunk for chunk in chunks if chunk.url)
-        collector.add_part(
-            HostCallPart(tool="web_search", input=call_input, sources=sources, units=len(queries))
-        )
+        collector.add_part(HostCallPart(tool="web_search", input=search, sources=sources, units=len(queries)))
     fetched = _read_mapping(candidate.get("urlContextMetadata"))
     for page in read_mappings(fetched.get("urlMetadata")):
         status = str(page.get("urlRetrievalStatus") or "").removeprefix("URL_RETRIEVAL_STATUS_")

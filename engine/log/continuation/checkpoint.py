@@ -174,7 +174,7 @@ def build_checkpoint(
     assert basis.versions is not None, "`configured` names the versions"
     before = basis.newest
     first_message = before.message_count if before is not None else 0
-    call_count, shown_messages = len(snapshot.tracked_calls), snapshot.shown
+    call_count, excerpt = len(snapshot.tracked_calls), snapshot.shown
     is_same_turn = before is not None and before.turn == snapshot.turn
     first_call = before.call_count if before is not None and is_same_turn and call_count else 0
     calls = snapshot.tracked_calls.list_keyed_items(first_call) if call_count else ()
@@ -196,10 +196,8 @@ def build_checkpoint(
         calls=[TrackedCallEntry(key=key, call=call) for key, call in calls],
         previous=before.digest if before is not None else "",
         shown=None
-        if shown_messages is None
-        else StoredShownMessages(
-            view=shown_messages.view, count=len(shown_messages), digest=shown_messages.digest
-        ),
+        if excerpt is None
+        else StoredShownMessages(view=excerpt.view, count=len(excerpt), digest=excerpt.digest),
     )
     data, digest = _seal_checkpoint(checkpoint)
     return data, CheckpointMark(
@@ -358,18 +356,16 @@ def restore_snapshot(
     for entry in calls:
         tracked_calls = tracked_calls.append(entry.call, entry.key)
     effects = [restore_effect(data, messages, configured.tools) for data in checkpoint.effects]
-    stored_messages = checkpoint.shown
-    shown_messages = None
-    if stored_messages is not None:
-        shown_messages = ShownMessages.from_conversation(
-            stored_messages.view, stored_messages.count, stored_messages.digest, messages
-        )
+    excerpt = checkpoint.shown
+    shown_view = None
+    if excerpt is not None:
+        shown_view = ShownMessages.from_conversation(excerpt.view, excerpt.count, excerpt.digest, messages)
     snapshot = Snapshot(
         **{field.name: getattr(context, field.name) for field in _PLAIN_FIELDS},
         tools=configured.tools,
         texts=Texts(**configured.texts),
         messages=messages,
-        shown=shown_messages,
+        shown=shown_view,
         open_effects=tuple(effects),
         tracked_calls=tracked_calls,
     )
