@@ -301,29 +301,9 @@ def test_a_missing_key_is_a_spec_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WORDS = st.sampled_from(
     [
-        "type",
-        "index",
-        "delta",
-        "content_block",
-        "message",
-        "usage",
-        "text",
-        "thinking",
-        "input",
-        "tool_use",
-        "text_delta",
-        "thinking_delta",
-        "input_json_delta",
-        "partial_json",
-        "citations",
-        "citations_delta",
-        "citation",
-        "stop_reason",
-        "end_turn",
-        "error",
-        "input_tokens",
-        "id",
-        "name",
+        *("type", "index", "delta", "content_block", "message", "usage", "text", "thinking", "input"),
+        *("tool_use", "text_delta", "thinking_delta", "input_json_delta", "partial_json", "citations"),
+        *("citations_delta", "citation", "stop_reason", "end_turn", "error", "input_tokens", "id", "name"),
     ]
 )
 ANYTHING = st.recursive(

@@ -21,70 +21,35 @@ from toolchart.tools.validation.scoring import find_problem
 
 # Answers that contradict their own question. An accepted value is outside the listed ones:
 OUTSIDE = {
-    "live_multiple_190-84-0",
-    "live_multiple_302-131-1",
-    "live_multiple_304-131-3",
-    "live_multiple_306-131-5",
-    "live_multiple_308-131-7",
-    "live_multiple_414-141-3",
-    "live_multiple_416-141-5",
-    "live_multiple_424-141-13",
-    "live_multiple_552-153-1",
-    "live_multiple_596-158-2",
-    "live_multiple_732-167-3",
-    "live_multiple_734-167-5",
-    "live_multiple_736-167-7",
-    "live_multiple_750-169-5",
-    "live_multiple_756-169-11",
-    "live_multiple_848-179-2",
-    "live_multiple_870-182-7",
-    "live_multiple_956-203-0",
-    "live_parallel_multiple_2-2-0",
-    "multiple_76",
-    "parallel_multiple_194",
-    "simple_python_358",
+    *("live_multiple_190-84-0", "live_multiple_302-131-1", "live_multiple_304-131-3"),
+    *("live_multiple_306-131-5", "live_multiple_308-131-7", "live_multiple_414-141-3"),
+    *("live_multiple_416-141-5", "live_multiple_424-141-13", "live_multiple_552-153-1"),
+    *("live_multiple_596-158-2", "live_multiple_732-167-3", "live_multiple_734-167-5"),
+    *("live_multiple_736-167-7", "live_multiple_750-169-5", "live_multiple_756-169-11"),
+    *("live_multiple_848-179-2", "live_multiple_870-182-7", "live_multiple_956-203-0"),
+    *("live_parallel_multiple_2-2-0", "multiple_76", "parallel_multiple_194", "simple_python_358"),
     *(f"live_simple_{142 + 2 * n}-{94 if n == 0 else 95}-{1 if n < 2 else 2 * n - 1}" for n in range(10)),
 }
 # A required parameter may be left out:
 MISSING = {
-    "live_multiple_68-29-0",
-    "live_multiple_114-44-1",
-    "live_multiple_144-56-0",
-    "live_multiple_834-178-9",
-    "live_multiple_906-186-3",
-    "live_multiple_964-207-0",
-    "live_simple_106-63-0",
-    "live_simple_112-68-0",
-    "parallel_88",
-    "simple_python_200",
+    *("live_multiple_68-29-0", "live_multiple_114-44-1", "live_multiple_144-56-0"),
+    *("live_multiple_834-178-9", "live_multiple_906-186-3", "live_multiple_964-207-0"),
+    *("live_simple_106-63-0", "live_simple_112-68-0", "parallel_88", "simple_python_200"),
 }
 # The value is of another type than the parameter (`dontcare` for a year, null for a number):
 OTHER_TYPE = {
-    "live_multiple_338-133-2",
-    "live_multiple_342-133-6",
-    "live_multiple_344-133-8",
-    "live_multiple_350-133-14",
-    "live_multiple_352-133-16",
-    "live_multiple_354-133-18",
-    "parallel_152",
+    *("live_multiple_338-133-2", "live_multiple_342-133-6", "live_multiple_344-133-8"),
+    *("live_multiple_350-133-14", "live_multiple_352-133-16", "live_multiple_354-133-18", "parallel_152"),
     "parallel_multiple_94",
 }
 # The value is the name of a variable or constant of a Java or JavaScript program:
 VARIABLE = {
-    "simple_java_26",
-    "simple_java_38",
-    "simple_java_58",
-    "simple_java_72",
-    "simple_java_82",
-    "simple_java_88",
-    "simple_javascript_32",
+    *("simple_java_26", "simple_java_38", "simple_java_58", "simple_java_72", "simple_java_82"),
+    *("simple_java_88", "simple_javascript_32"),
 }
 # A parameter that the tool does not have is given (the schemas do not forbid it):
 UNKNOWN = {
-    "live_multiple_862-181-3",
-    "live_multiple_964-207-0",
-    "parallel_multiple_12",
-    "parallel_multiple_26",
+    *("live_multiple_862-181-3", "live_multiple_964-207-0", "parallel_multiple_12", "parallel_multiple_26")
 }
 # No call can be right by the benchmark's own rules: it may leave out what is required.
 UNSCORABLE = UNKNOWN | {"live_simple_106-63-0", "live_simple_112-68-0"}
