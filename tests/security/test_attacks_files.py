@@ -39,31 +39,11 @@ def root(tmp_path: Path) -> Path:
 
 
 OUTSIDE = (
-    "../secret.txt",
-    "inner/../../secret.txt",
-    "/etc/passwd",
-    "{root}/../secret.txt",
-    "link.txt",
-    "out/secret.txt",
-    "out",
-    "loop",
-    "zero",
-    "pipe",
-    "binary",
-    "..",
-    "../root-beside/x.txt",
-    "inner",
-    "good.txt\x00.md",
-    "good.txt/..",
-    "/proc/self/environ",
-    "~",
-    "nothing",
-    "",
-    "\ud800",
+    *("../secret.txt", "inner/../../secret.txt", "/etc/passwd", "{root}/../secret.txt", "link.txt"),
+    *("out/secret.txt", "out", "loop", "zero", "pipe", "binary", "..", "../root-beside/x.txt", "inner"),
+    *("good.txt\x00.md", "good.txt/..", "/proc/self/environ", "~", "nothing", "", "\ud800", "good.txt/x"),
+    *("//etc/passwd", "./../secret.txt"),
     "a" * 5000,
-    "good.txt/x",
-    "//etc/passwd",
-    "./../secret.txt",
 )
 
 

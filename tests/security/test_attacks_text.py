@@ -21,22 +21,9 @@ from toolchart.tools.sources.http.settings import fill_template
 from toolchart.workers.patterns import PatternTimeout, get_pattern
 
 RUNAWAY = (
-    r"(a+)+$",
-    r"(a*)*$",
-    r"(a|a)*$",
-    r"(a|aa)+$",
-    r"(.*a){20}$",
-    r"([a-zA-Z]+)*$",
-    r"^(([a-z])+.)+[A-Z]",
-    r"(a?){40}a{40}",
-    r"(?:a+){2,}b",
-    r"((a+)b?)+c",
-    r"(a+)(\1)+$",
-    r"(?=(a+))a*b\1",
-    r"(x+x+)+y",
-    r".*.*.*.*.*=.*",
-    r"(\d+|\w+)*!",
-    r"a{1,99999}{1,99999}",
+    *(r"(a+)+$", r"(a*)*$", r"(a|a)*$", r"(a|aa)+$", r"(.*a){20}$", r"([a-zA-Z]+)*$", r"^(([a-z])+.)+[A-Z]"),
+    *(r"(a?){40}a{40}", r"(?:a+){2,}b", r"((a+)b?)+c", r"(a+)(\1)+$", r"(?=(a+))a*b\1", r"(x+x+)+y"),
+    *(r".*.*.*.*.*=.*", r"(\d+|\w+)*!", r"a{1,99999}{1,99999}"),
 )
 
 
