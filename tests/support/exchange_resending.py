@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +43,13 @@ def read_model_exchanges(path: str) -> list[Exchange]:
     return [exchange for exchange in exchanges if exchange.endpoint != "other"]
 
 
-@cache
-def resend_cassette(path: str) -> tuple[list[ResentExchange], list[Any]]:
-    """Every model call of a cassette, sent again in order, and the requests that the server got."""
+def resend_cassette(path: str) -> list[ResentExchange]:
+    """Every model call of a cassette, sent again in order."""
     exchanges = read_model_exchanges(path)
     provider = "ollama" if exchanges[0].endpoint == "ollama" else "gemini"
     with CassetteServer(find_recording(path)) as server:
         config = LLMConfig(provider=provider, base_url=server.url, api_key="x")
-        results = asyncio.run(_resend_all(config, exchanges))
-    return results, server.requests
+        return asyncio.run(_resend_all(config, exchanges))
 
 
 async def _resend_all(config: LLMConfig, exchanges: list[Exchange]) -> list[ResentExchange]:
