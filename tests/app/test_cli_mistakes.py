@@ -219,10 +219,13 @@ def test_every_error_has_its_code(
 
 def test_no_error_is_forgotten() -> None:
     """Every error class is in the table above, so a new one gets its exit code on purpose."""
+    # By name: a dataclass with slots is made from another class, which lives until it is collected.
     ours = {
-        subclass for subclass in list_subclasses(ToolchartError) if subclass.__module__ == errors.__name__
+        subclass.__name__
+        for subclass in list_subclasses(ToolchartError)
+        if subclass.__module__ == errors.__name__
     }
-    assert ours <= {type(error) for error, _ in EXAMPLES}
+    assert ours <= {type(error).__name__ for error, _ in EXAMPLES}
 
 
 def test_an_unexpected_error_is_one_line(
