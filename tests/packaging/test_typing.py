@@ -32,6 +32,8 @@ from toolchart.states.vocabulary import get_events
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE_PACKAGE = ROOT / "tests" / "plugin_package"
 """What `docs/extending.md` shows file by file; one of its examples imports from another."""
+SUPPORT = ROOT / "tests" / "support"
+"""What it says to copy: the suite of stores."""
 MISTAKES = {"seeded_mistakes": 15, "seeded_agent_mistakes": 40}
 """Files of mistakes beside this one, and how many each has at least."""
 FACES = (
@@ -57,7 +59,7 @@ def run_mypy(folder: Path) -> ErrorLines:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "MYPYPATH": str(EXAMPLE_PACKAGE)},
+        env={**os.environ, "MYPYPATH": os.pathsep.join(map(str, (EXAMPLE_PACKAGE, SUPPORT)))},
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
     diagnostics = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
