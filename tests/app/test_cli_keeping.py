@@ -216,6 +216,17 @@ def test_show_follows_what_another_process_writes(run_in_log: RunCli, work_dir: 
     assert rows[-1]["asks"][0]["effect"] == "answer"
 
 
+def test_show_follows_to_the_end_of_the_newest_turn(run_cli: RunCli, tmp_path: Path) -> None:
+    """`--until-over` passes the ends of earlier turns."""
+    log = f"{tmp_path}/turns.db"
+    with agents.make_engine(["one", "two"], log=log) as engine:
+        engine.run("first", conversation="c")
+        engine.run("second", conversation="c")
+        count = len(list(engine.store.read_lines("c")))
+    rows = run_cli("show", "c", "--log", log, "--follow", "--until-over", "--json").out.splitlines()
+    assert [json.loads(row)["seq"] for row in rows] == list(range(count))
+
+
 def test_prune_deletes_what_an_owner_has(run_cli: RunCli, tmp_path: Path) -> None:
     """`prune --owner` archives and deletes everything of one owner; with --dry-run nothing, and never with
     an age. What others said stays."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from toolchart.engine import Engine
 from toolchart.engine.runtime.model_hosts import create_model_provider
 from toolchart.providers.prices import load_price_table
 from toolchart.specs.loader import parse_spec
@@ -24,3 +25,10 @@ def test_every_example_is_an_agent(block: str, tmp_path: Path) -> None:
     load_price_table(spec.prices, tmp_path)
     for config in spec.llms.values():
         assert create_model_provider(config, beside=tmp_path).name == config.provider
+
+
+def test_the_scripted_answers_run(tmp_path: Path) -> None:
+    """The script of the page answers a turn as it stands."""
+    spec = parse_spec(parse_document(BLOCKS[0], "scripts.md"))
+    with Engine(spec, log="memory") as engine:
+        assert engine.run("hi").content == "It said hi."

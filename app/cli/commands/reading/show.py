@@ -54,7 +54,7 @@ _POLL_INTERVAL_S = 0.2
 @click.option(
     "--follow", "-f", is_flag=True, help="Then print new records as they are written, until Ctrl-C."
 )
-@click.option("--until-over", is_flag=True, help="With --follow: stop when the turn is over.")
+@click.option("--until-over", is_flag=True, help="With --follow: stop when the newest turn is over.")
 @click.option(
     "--overview",
     is_flag=True,
@@ -104,14 +104,12 @@ def command(
             if around is not None:
                 records = _read_around(store, name, around, context)
             elif selects_newest:
-                records = _read_newest(store, name, newest, follow=follow)
+                records = _read_newest(store, name, newest, follow=follow, until_over=until_over)
             else:
                 records = read_conversation(store, name)
             for record in records:
                 click.echo(record.line.decode() if as_json else format_record(record))
                 sys.stdout.flush()
-                if until_over and record.ends_turn:
-                    break
     return 0
 
 
@@ -125,18 +123,21 @@ def _read_around(store: Store, conversation: str, seq: int, context: int) -> Ite
             yield record
 
 
-def _read_newest(store: Store, conversation: str, count: int | None, *, follow: bool) -> Iterator[ReadRecord]:
-    """The newest records (None: all), then each new one; the hash chain between them is checked."""
+def _read_newest(
+    store: Store, conversation: str, count: int | None, *, follow: bool, until_over: bool
+) -> Iterator[ReadRecord]:
+    """The newest records (None: all), then each new one, with `until_over` up to the end of the newest turn.
+    The hash chain between them is checked."""
     last = store.read_last_line(conversation)
     seq = max(0, last[0] + 1 - count) if last is not None and count is not None else 0
-    prev = None
+    prev, is_over = None, False
     while True:
         for line in store.read_lines(conversation, seq):
             record = read_line(line, seq, prev, conversation)
-            prev = record.hash
+            prev, is_over = record.hash, record.ends_turn
             yield record
             seq += 1
-        if not follow:
+        if not follow or (until_over and is_over):
             return
         time.sleep(_POLL_INTERVAL_S)
 
