@@ -17,6 +17,7 @@ import msgspec
 
 from toolchart.specs.models import DEFAULT_MAX_ITERATIONS, AgentSpec, Handler, LLMConfig, ToolsConfig
 from toolchart.specs.sections.context_limits import find_context_limit
+from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Limits, Settings
 from toolchart.states.flows.templates import look_up_variable, render_template
@@ -72,7 +73,7 @@ def _find_named_handler(spec: AgentSpec, name: str) -> Handler:
     for handler in spec.responses:
         if handler.name == name:
             return handler
-    if name.isdigit() and int(name) < len(spec.responses):
+    if is_whole_number(name) and int(name) < len(spec.responses):
         return spec.responses[int(name)]
     names = [handler.name or str(number) for number, handler in enumerate(spec.responses)]
     raise SpecError(

@@ -61,6 +61,37 @@ def encode_escaped_json(
         return json.dumps(data, default=describe_other, indent=indent, separators=separators).encode()
 
 
+def is_whole_number(text: str) -> bool:
+    """Whether a text is a whole number for `int`, in ASCII digits: `"\xb2".isdigit()` is true as well.
+
+    >>> is_whole_number("12"), is_whole_number("\xb2"), is_whole_number("9" * 5000)
+    (True, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 40
+
+
+def has_only_finite_numbers(value: Any) -> bool:
+    """Whether no number of JSON data is NaN or infinite, which is how a number out of range is read."""
+    pending = [value]
+    for item in pending:
+        kind = type(item)
+        if kind is dict:
+            pending += item.values()
+        elif kind is list:
+            pending += item
+        elif kind is float and not math.isfinite(item):
+            return False
+    return True
+
+
+def parse_finite_float(text: str) -> float:
+    """A number of a JSON text. Raises ValueError where no float can hold it, as for `1e999`."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is a number out of range")
+    return number
+
+
 def _drop_infinities(value: Any) -> Any:
     """The value with null for each number that JSON does not have."""
     if isinstance(value, float):

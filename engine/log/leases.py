@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import LeaseHeld, LeaseLost
 from toolchart.states.ports import Lease
 
@@ -115,7 +116,7 @@ def is_dead(worker: str) -> bool:
     machine, _, rest = mark.partition(".")
     start, _, _ = rest.partition(".")
     pid = place.rpartition(":")[2]
-    if not pid.isdigit() or not start or machine != _read_machine():
+    if not is_whole_number(pid) or not start or machine != _read_machine():
         return False
     return _read_start_time(int(pid)) != start
 

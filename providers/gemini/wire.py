@@ -18,6 +18,7 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     PartCollector,
     add_extra_body,
+    decode_call,
     join_text,
     read_mappings,
     read_string,
@@ -590,12 +591,9 @@ def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
             native_id=native_id,
             problem="the call came in pieces (partialArgs), which are not read",
         )
-    return ToolCall(
-        id=native_id or "",
-        name=str(wire.get("name") or ""),
-        arguments=dict(arguments) if isinstance(arguments, Mapping) else {},
-        native_id=native_id,
-    )
+    arguments = arguments if isinstance(arguments, Mapping) else {}
+    call = decode_call(native_id or "", str(wire.get("name") or ""), arguments)
+    return replace(call, native_id=native_id)
 
 
 def _build_provider_data(

@@ -18,6 +18,7 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
     add_separate_reasoning,
+    decode_call,
     parse_arguments,
     read_mappings,
     read_string,
@@ -798,7 +799,7 @@ def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
 def _decode_function_call(call_id: str, function: Mapping[str, Any]) -> ToolCall:
     name, wire_arguments = str(function.get("name") or ""), function.get("arguments")
     if isinstance(wire_arguments, Mapping):  # some compatible hosts send an object
-        return ToolCall(id=call_id, name=name, arguments=dict(wire_arguments))
+        return decode_call(call_id, name, wire_arguments)
     if isinstance(wire_arguments, str):
         raw = wire_arguments
     else:

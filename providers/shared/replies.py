@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.states.canonical_json import has_only_finite_numbers, parse_finite_float
 from toolchart.states.content import ContentPart, HostCallPart, TextPart, join_host_calls, merge_texts
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
@@ -153,9 +154,9 @@ _MAX_CHARACTERS = 1_000_000
 def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     """The arguments and None; or None and a description of the problem with its position.
 
-    Accepts a JSON object without duplicate keys, NaN or Infinity. A JSON *string* that contains such an
-    object is decoded once more, because some hosts encode arguments twice. Empty text means no arguments:
-    hosts send it for tools without parameters.
+    Accepts a JSON object without duplicate keys, NaN, Infinity or numbers out of range such as `1e999`. A
+    JSON *string* that contains such an object is decoded once more, because some hosts encode arguments
+    twice. Empty text means no arguments: hosts send it for tools without parameters.
     """
     if not text.strip():
         return {}, None
@@ -181,7 +182,11 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
 def decode_call(call_id: str, name: str, arguments: Any) -> ToolCall:
     """A call whose arguments are an object, the text of one, or missing, which means none."""
     if arguments is None or isinstance(arguments, Mapping):
-        return ToolCall(id=call_id, name=name, arguments=dict(arguments or {}))
+        values = dict(arguments or {})
+        if has_only_finite_numbers(values):
+            return ToolCall(id=call_id, name=name, arguments=values)
+        problem = "the arguments are not valid JSON: a number is out of range"
+        return ToolCall(id=call_id, name=name, raw=json.dumps(values), problem=problem)
     raw = str(arguments)
     parsed_arguments, problem = parse_arguments(raw)
     return ToolCall(id=call_id, name=name, arguments=parsed_arguments, raw=raw, problem=problem)
@@ -198,7 +203,9 @@ def decode_streamed_input(text: str) -> Any:
 
 
 def _load_strict_json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_build_object, parse_constant=_refuse_constant)
+    return json.loads(
+        text, object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=parse_finite_float
+    )
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

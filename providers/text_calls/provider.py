@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.providers.shared.replies import stream_reply
+from toolchart.providers.shared.replies import decode_call, stream_reply
 from toolchart.providers.text_calls.formats import (
     TEXT_FORMATS,
     Schemas,
@@ -38,7 +38,6 @@ from toolchart.states.messages import (
     Reply,
     Request,
     TextDelta,
-    ToolCall,
     encode_arguments,
 )
 from toolchart.states.ports import AnswerDecoder, CountingProvider, Provider, StreamingProvider
@@ -223,7 +222,7 @@ class TextCallProvider:
             content=text or None,
             reasoning=reasoning_or_none,
             tool_calls=tuple(
-                ToolCall(name=name, arguments=arguments, is_from_text=not self._uses_boundary(request))
+                replace(decode_call("", name, arguments), is_from_text=not self._uses_boundary(request))
                 for block in blocks
                 for name, arguments in block.calls
             ),

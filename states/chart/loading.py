@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.canonical_json import encode_canonical_text, is_whole_number
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.chart.rules import check_rules
 from toolchart.states.chart.shape import check_shape, normalise_flags
@@ -396,7 +396,7 @@ def _expand_state(
 def _read_number(time: Any) -> Any:
     """A time as it was written: keys of a mapping are texts, so a number of seconds is one too."""
     text = str(time)
-    return float(text) if text.replace(".", "", 1).isdigit() else text
+    return float(text) if is_whole_number(text.replace(".", "", 1)) else text
 
 
 def _choose_name(state: str, timers: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.canonical_json import encode_canonical_text, is_whole_number
 
 _SLOT = re.compile(r"\{\{\s*([A-Za-z_][\w-]*(?:\.[\w-]+)*)\s*\}\}")
 
@@ -46,7 +46,7 @@ def look_up_variable(variables: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         if isinstance(current, Mapping) and part in current:
             current = current[part]
-        elif isinstance(current, (list, tuple)) and part.isdigit() and int(part) < len(current):
+        elif isinstance(current, (list, tuple)) and is_whole_number(part) and int(part) < len(current):
             current = current[int(part)]
         else:
             return None

@@ -195,6 +195,20 @@ def test_failing_tools_are_data() -> None:
     assert [m["role"] for m in get_request_messages(run)].count("tool") == 6
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity", "NaN"])
+def test_a_number_out_of_range_is_refused_not_changed(number: str) -> None:
+    """A call whose number no float can hold does not run, and the model hears why."""
+    received: list[Any] = []
+    schema = {"type": "object", "properties": {"amount": {"minimum": 0}}}
+    run = make_engine(
+        [reply_with_calls(("pay", f'{{"amount": {number}}}')), "I saw."],
+        functions=[make_function_tool("pay", schema, received.append)],
+    )
+    (call,) = run.run("go").tool_calls
+    assert received == []
+    assert number in call["result"]["error"]
+
+
 def test_a_tool_outside_the_allow_list_does_not_run() -> None:
     """S1.6, S2.9: a tool that the handler does not allow is neither offered to the model nor run."""
     runs: list[Any] = []

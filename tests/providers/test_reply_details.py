@@ -349,3 +349,49 @@ def test_every_field_of_a_recorded_reply_is_kept_or_listed(corpus: str) -> None:
                 is_kept = json.dumps(value).strip('"') in text or json.dumps(json.dumps(value))[3:-3] in text
                 assert is_kept or re.fullmatch(LEFT_OUT[exchange.endpoint], key), (path, key, value)
     assert count >= {"own": 15, "recorded": 500}[corpus]
+
+
+_INFINITE_CALLS: dict[str, Any] = {
+    "anthropic": (
+        decode_message,
+        {"content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": [1e999]}}]},
+    ),
+    "gemini": (
+        decode_candidate,
+        {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {"a": [1e999]}}}]}}]},
+    ),
+    "ollama": (
+        decode_chat,
+        {"message": {"tool_calls": [{"function": {"name": "f", "arguments": {"a": [1e999]}}}]}, "done": True},
+    ),
+    "chat completions": (
+        decode_choice,
+        {
+            "choices": [
+                {
+                    "message": {
+                        "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {"a": [1e999]}}}]
+                    }
+                }
+            ]
+        },
+    ),
+    "responses": (
+        decode_response,
+        {
+            "status": "completed",
+            "output": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": [1e999]}'}],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("host", _INFINITE_CALLS)
+def test_a_call_with_a_number_out_of_range_carries_the_problem(host: str) -> None:
+    """A number that no float can hold is a problem of the call, whether arguments come as text or as an
+    object; it never becomes another value."""
+    decode, body = _INFINITE_CALLS[host]
+    (call,) = decode(body).tool_calls
+    assert (call.name, call.arguments) == ("f", None)
+    assert "not valid JSON" in call.problem
+    assert call.raw

@@ -78,6 +78,7 @@ def test_a_mistake_with_one_reading_is_repaired(
         {"city": ["B"]},
         {"city": "B", "days": "9" * 40},
         {"city": "B", "ratio": "NaN"},
+        {"city": "B", "ratio": "1e999"},
         {"city": "B", "days": True},
     ],
 )
@@ -124,6 +125,8 @@ def test_broken_json_with_a_clear_meaning_is_repaired(raw: str, expected_argumen
         '{"a": 1}{"b": 2}',
         '{"a": 1, "a": 2,}',
         '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": 1e999,}',
         "{}}",
         "{" * 9000,
         '{"a": 1]',

@@ -185,6 +185,110 @@ def test_unsupported_keywords_are_left_to_the_library(schema: dict[str, Any]) ->
     assert compile_schema(schema) is None
 
 
+_HIDDEN_CIRCLE = {"properties": {"n": {"$ref": "#/$defs/c"}}}
+
+_NAMED_PARTS: dict[str, Any] = {
+    "a percent sign": {
+        "properties": {"n": {"$ref": "#/$defs/a%25b"}},
+        "$defs": {"a%25b": {}, "a%b": {"properties": {"n": {"$ref": "#/$defs/a%25b"}}}},
+    },
+    "an address inside": {
+        "properties": {"n": {"$ref": "#/$defs/a/$defs/b"}},
+        "$defs": {
+            "c": {},
+            "a": {"$id": "http://x/", "$defs": {"b": {"$ref": "#/$defs/c"}, "c": _HIDDEN_CIRCLE}},
+        },
+    },
+    "an address in definitions": {"definitions": {"a": {"$id": "http://x/"}}},
+    "an address at the root": {"$id": "http://x/"},
+    "an anchor": {"$defs": {"a": {"$anchor": "x"}}},
+    "a dynamic anchor": {"$defs": {"a": {"items": [{"$dynamicAnchor": "x"}]}}},
+    "a dynamic reference": {"properties": {"a": {"$dynamicRef": "#x"}}},
+    "a recursive reference": {"$defs": {"a": {"$recursiveRef": "#"}}},
+    "a reference to an anchor": {"$defs": {"a": {"$ref": "#x"}}},
+    "a reference to an address": {"$defs": {"a": {"$ref": "http://x/#/a"}}},
+    "a reference with a space": {"$defs": {"a b": {}}, "properties": {"a": {"$ref": "#/$defs/a b"}}},
+    "another dialect": {"$schema": "http://json-schema.org/draft-07/schema#"},
+    "another dialect inside": {"$defs": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}},
+}
+
+
+@pytest.mark.parametrize("name", _NAMED_PARTS)
+def test_a_schema_whose_parts_have_other_names_is_left_to_the_library(name: str) -> None:
+    """Where a reference leads is certain only for a plain pointer from the root; otherwise a schema could
+    contain itself unseen, and compiled code would end the process."""
+    assert compile_schema(_NAMED_PARTS[name]) is None
+
+
+def _nest_schema(depth: int, keyword: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(depth):
+        inner: Any = {"a": schema} if keyword == "properties" else [schema]
+        schema = {"type": "object", keyword: inner}
+    return schema
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "properties"])
+def test_a_schema_that_nests_deep_is_not_compiled(keyword: str) -> None:
+    """Compiled code needs a part of the stack for each level of a schema."""
+    assert compile_schema(_nest_schema(50, keyword)) is not None
+    assert compile_schema(_nest_schema(100, keyword)) is None
+
+
+def test_references_count_as_levels() -> None:
+    """A schema whose parts refer to one another nests as deep as with its references written out, in
+    whatever order they stand."""
+
+    def make_chain(length: int) -> dict[str, Any]:
+        parts: dict[str, Any] = {"d0": {"type": "object"}}
+        for number in range(1, length):
+            parts[f"d{number}"] = {"allOf": [{"$ref": f"#/$defs/d{number - 1}"}]}
+        return {"properties": {name: {"$ref": f"#/$defs/{name}"} for name in parts}, "$defs": parts}
+
+    assert compile_schema(make_chain(20)) is not None
+    assert compile_schema(make_chain(100)) is None
+
+
+@pytest.mark.parametrize("depth", [100, 300, 5000])
+@pytest.mark.parametrize("keyword", ["allOf", "properties"])
+def test_a_schema_that_nests_too_deeply_is_refused(depth: int, keyword: str) -> None:
+    """A schema may be nested 64 deep; a deeper one is an error of the spec, not a crash."""
+    check_schema(_nest_schema(60, keyword), "t")
+    with pytest.raises(SpecError, match="nests too deeply"):
+        check_schema(_nest_schema(depth, keyword), "t")
+
+
+@pytest.mark.parametrize("step", ["\xb2", "\u0663", "9" * 5000, "1"])
+def test_a_reference_to_no_item_leads_nowhere(step: str) -> None:
+    """Only ASCII digits count items; any other step in a list leads to nothing."""
+    schema = {"properties": {"a": {"$ref": f"#/anyOf/{step}"}}, "anyOf": [{}]}
+    check_schema(schema, "t")
+    assert "cannot be used" in str(ArgumentCheck(schema, "t").describe_problem({"a": 1}))
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"minimum": 0},
+        {"maximum": 0},
+        {"not": {"type": "string"}},
+        {"not": {"type": "number"}},
+        {"type": "number"},
+        {"multipleOf": 1, "type": ["null", "number"]},
+    ],
+)
+def test_a_number_that_json_does_not_have_never_fits(schema: Any, number: float) -> None:
+    """Infinity and NaN are refused under every schema, compiled or not, at any depth."""
+    check = ArgumentCheck({"type": "object", "properties": {"a": schema}}, "t")
+    for arguments in ({"a": number}, {"b": [{"c": number}]}):
+        assert not check.is_valid(arguments)
+        assert check.describe_problem(arguments)
+    fits = compile_schema({"properties": {"a": schema}}, allows_unknown=False)
+    assert fits is None or not fits({"a": number})
+
+
 def test_keywords_beyond_the_compiler_still_hold() -> None:
     """S2.6: all keywords of 2020-12 are checked; jsonschema checks those that are not compiled."""
     check = ArgumentCheck(

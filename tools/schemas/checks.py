@@ -2,8 +2,8 @@
 
 `jsonschema` is the authority and says what is wrong. It takes tens of microseconds, and importing it takes
 much longer. So most schemas are compiled by `jsonschema-rs`, which says yes or no in less than a microsecond.
-A schema that the two may not read alike is not compiled. Nor is one that contains itself: its values may nest
-deeper than the stack of a thread, and then compiled code ends the process.
+A schema that the two may not read alike is not compiled. Nor is one that contains itself or nests deep: it or
+its values may be deeper than the stack of a thread, and then compiled code ends the process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
+from toolchart.states.canonical_json import has_only_finite_numbers, is_whole_number
 from toolchart.states.errors import SpecError
 from toolchart.workers.patterns import get_pattern
 
@@ -61,6 +62,19 @@ _PART_KEYWORDS = frozenset({"items", "not", "additionalProperties"})
 _LIST_KEYWORDS = frozenset({"anyOf", "allOf", "oneOf"})
 """Keywords whose operand is a list of schemas."""
 
+_NAMING_KEYWORDS = frozenset(
+    {"$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
+)
+"""Keywords with which a reference leads elsewhere than to a part counted from the root."""
+
+_PLAIN_REFERENCE = re.compile(r"#(?:/[\w.~!$&'()*+,;=:@?/-]*)?", re.ASCII)
+"""What both libraries read as a pointer from the root: the characters of an address, none of them escaped."""
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_MAX_LEVELS = 64
+"""Levels that a tool's schema may have; a compiled one has no more with its references written out."""
+
 _OPEN_SCHEMA_KEYWORDS = frozenset(
     {
         "additionalProperties",
@@ -91,9 +105,10 @@ def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck |
         allows_unknown: whether it is true for parameters that a tool with this schema does not have.
     """
     try:
-        if not _is_compilable(schema, schema, {}):
-            return None
+        levels = _count_levels(schema, schema, {}) if _has_plain_references(schema) else None
     except RecursionError:
+        return None
+    if levels is None or levels > _MAX_LEVELS:
         return None
     from jsonschema_rs import Draft202012Validator
 
@@ -105,17 +120,41 @@ def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck |
         )
     except ValueError:
         return None
-    return validator.is_valid
+    is_valid = validator.is_valid
+    return lambda value: is_valid(value) and has_only_finite_numbers(value)
 
 
-def _is_compilable(schema: Any, root: Any, references: dict[str, bool]) -> bool:
-    """Whether a schema, or a part of one, uses only what both libraries read alike.
+def _has_plain_references(schema: Any) -> bool:
+    """Whether all references are pointers from the root, and nothing in it, used or not, changes where they
+    lead."""
+    pending = [schema]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        if not isinstance(node, dict):
+            continue
+        target, dialect = node.get("$ref"), node.get("$schema")
+        if not _NAMING_KEYWORDS.isdisjoint(node):
+            return False
+        if isinstance(target, str) and not _PLAIN_REFERENCE.fullmatch(target):
+            return False
+        if isinstance(dialect, str) and dialect != _DIALECT:
+            return False
+        pending += node.values()
+    return True
+
+
+def _count_levels(schema: Any, root: Any, levels_of: dict[str, int | None]) -> int | None:
+    """How deep a schema, or a part of one, nests with its references written out; None where it contains
+    itself or uses what the two libraries may not read alike.
 
     Args:
-        references: by reference that was met, whether the walk is inside of what it names.
+        levels_of: the same for each reference that was met; None while the walk is inside of what it names.
     """
     if not isinstance(schema, dict):
-        return isinstance(schema, bool)
+        return 1 if isinstance(schema, bool) else None
+    deepest = 0
     for keyword, operand in schema.items():
         if keyword in _PLAIN_KEYWORDS:
             continue
@@ -128,23 +167,25 @@ def _is_compilable(schema: Any, root: Any, references: dict[str, bool]) -> bool:
             parts = operand.values()
         elif keyword == "pattern":
             if not _is_compilable_pattern(operand):
-                return False
+                return None
             continue
         elif keyword == "$ref" and isinstance(operand, str):
-            if references.get(operand) is False:
-                continue
-            if operand in references:
-                return False
-            references[operand] = True
-            if not _is_compilable(find_local_reference(root, operand), root, references):
-                return False
-            references[operand] = False
+            if operand not in levels_of:
+                levels_of[operand] = None
+                levels_of[operand] = _count_levels(find_local_reference(root, operand), root, levels_of)
+            levels = levels_of[operand]
+            if levels is None:
+                return None
+            deepest = max(deepest, levels)
             continue
         else:
-            return False
-        if not all(_is_compilable(part, root, references) for part in parts):
-            return False
-    return True
+            return None
+        for part in parts:
+            levels = _count_levels(part, root, levels_of)
+            if levels is None:
+                return None
+            deepest = max(deepest, levels)
+    return deepest + 1
 
 
 def _is_compilable_pattern(operand: Any) -> bool:
@@ -196,7 +237,7 @@ def find_local_reference(root: Any, target: str) -> Any:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(node, Mapping):
             node = node.get(name)
-        elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
+        elif isinstance(node, list) and is_whole_number(name) and int(name) < len(node):
             node = node[int(name)]
         else:
             return None
@@ -247,7 +288,7 @@ class ArgumentCheck:
         if is_fit is not None:
             return is_fit
         try:
-            return bool(self._get_validator().is_valid(arguments))
+            return bool(self._get_validator().is_valid(arguments)) and has_only_finite_numbers(arguments)
         except Exception:  # the library raises its own errors, for instance for a reference to nothing
             return False
 
@@ -265,6 +306,8 @@ class ArgumentCheck:
         except Exception as error:  # as in `is_valid`
             return f"the tool's schema cannot be used: {_shorten_message(str(error))}"
         problems = list(dict.fromkeys(_describe_schema_error(error) for error in errors))
+        if not problems and not has_only_finite_numbers(arguments):
+            return "the arguments have a number out of range"
         return "; ".join(problems[:MAX_PROBLEMS]) or None
 
     def _check_at_once(self, arguments: Mapping[str, Any]) -> bool | None:
@@ -303,9 +346,12 @@ def check_schema(schema: Any, tool: str) -> None:
     """Check that a tool's parameters are a JSON Schema (2020-12) of an object.
 
     Raises:
-        SpecError: they are not, with the path inside the schema.
+        SpecError: they are not, with the path inside the schema; or the schema nests too deeply.
     """
     hint = "write JSON Schema: {type: object, properties: {name: {type: string}}, required: [name]}"
+    if _nests_too_deeply(schema):
+        message = f"the schema of the parameters of tool {tool!r} nests too deeply"
+        raise SpecError(message, hint=f"a schema has at most {_MAX_LEVELS} levels")
     # Compiling includes the check against the metaschema, and `jsonschema` takes a hundred times as long.
     if compile_schema(schema) is None:
         from jsonschema import Draft202012Validator
@@ -320,6 +366,22 @@ def check_schema(schema: Any, tool: str) -> None:
             raise SpecError(message, path=path, hint=hint) from None
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise SpecError(f"the parameters of tool {tool!r} are not an object", hint=hint)
+
+
+def _nests_too_deeply(schema: Any) -> bool:
+    """Whether a schema has more levels than `_MAX_LEVELS`. Each is two levels of JSON: the keyword's operand,
+    and the part inside."""
+    level = [schema]
+    for _ in range(2 * _MAX_LEVELS):
+        level = [
+            part
+            for node in level
+            if isinstance(node, (Mapping, list))
+            for part in (node.values() if isinstance(node, Mapping) else node)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _describe_schema_error(error: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.states.canonical_json import encode_canonical_text
+from toolchart.states.canonical_json import encode_canonical_text, has_only_finite_numbers
 from toolchart.tools.schemas.checks import (
     compile_schema,
     find_local_reference,
@@ -56,8 +56,8 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 def repair_json_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
     """The arguments that broken JSON text clearly means, or None.
 
-    None for text that was cut off (an open string or bracket), that has a key twice or uses NaN, that
-    is not an object, or that is too long.
+    None for text that was cut off (an open string or bracket), that has a key twice, uses NaN or a number
+    out of range, that is not an object, or that is too long.
     """
     if not raw or len(raw) > MAX_TEXT or _is_json(raw) or not _is_complete_object(raw):
         return None
@@ -68,6 +68,8 @@ def repair_json_text(raw: str | None) -> tuple[dict[str, Any], Repair] | None:
     except Exception:  # its parser asserts what a model's text may break, so no list of errors is complete
         return None
     if not isinstance(value, dict) or not value or _has_repeated_key(raw, value):
+        return None
+    if not has_only_finite_numbers(value):
         return None
     after = encode_canonical_text(value)
     return value, Repair(rule="broken JSON text", path="", before=raw, after=after)

@@ -15,7 +15,7 @@ from toolchart.app.cli.turn_output import format_answer_command
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.reading.visited_path import draw_conversation_path
-from toolchart.states.canonical_json import encode_canonical_text, encode_escaped_json
+from toolchart.states.canonical_json import encode_canonical_text, encode_escaped_json, is_whole_number
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolCall
@@ -147,7 +147,7 @@ class ChatCommands:
         print_text(str(draw(chart, "text", overlay)))
 
     async def _fork_conversation(self, rest: str) -> None:
-        if rest and not rest.isdigit():
+        if rest and not is_whole_number(rest):
             raise SpecError(f"{rest!r} is not a record number", hint="/show lists the records")
         fork = await self._engine.afork(self._require_turn(), int(rest) if rest else None)
         self._state.conversation = fork.conversation

@@ -38,6 +38,7 @@ from toolchart.engine.log.leases import (
     is_held,
     is_unfinished,
 )
+from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import LogConflict, LogDamaged, ToolchartError
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 
@@ -372,14 +373,14 @@ class StoreBase(ABC):
         """
         before = None if newest is None else _RECORD_KEY % (newest + 1)
         for key, data in self.read_values(conversation, CHECKPOINT, before):
-            if not key.isdigit():
+            if not is_whole_number(key):
                 raise LogDamaged(f"it has a checkpoint of record {key!r}", conversation=conversation)
             yield int(key), data
 
     def read_totals(self, conversation: str) -> Iterator[tuple[int, bytes]]:
         """Totals of the turns of a conversation, with the number of the record that ended each."""
         for key, data in self.read_values(conversation, TURN):
-            if not key.isdigit():
+            if not is_whole_number(key):
                 raise LogDamaged(f"it has totals of record {key!r}", conversation=conversation)
             yield int(key), data
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.flows.results import COUNTERS, RESERVED_FIELDS
 from toolchart.states.flows.templates import list_template_variables
@@ -191,7 +192,7 @@ def _path_is_open(schema: Any, root: Any, path: Sequence[str], depth: int) -> bo
 def _find_inner(schema: Mapping[str, Any], name: str) -> Any:
     """The schema of a field or an item; False where there can be none."""
     if schema.get("type") == "array":
-        return schema.get("items") if name.isdigit() and "prefixItems" not in schema else None
+        return schema.get("items") if is_whole_number(name) and "prefixItems" not in schema else None
     properties = schema.get("properties") or {}
     if schema.get("type") != "object" or schema.get("patternProperties"):
         return None

@@ -63,6 +63,7 @@ def expect_bad_output(result: TurnResult) -> None:
         (OBJECT, "[1]", "a list"),
         (OBJECT, "hello", "not JSON"),
         (OBJECT, "NaN", "not JSON"),
+        (OBJECT, '{"a": 1e999}', "not JSON"),
     ],
 )
 @pytest.mark.parametrize("chart", ["tool_loop", None])

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.states.canonical_json import is_whole_number
 from toolchart.states.errors import SpecError, format_install
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure
@@ -336,7 +337,7 @@ def _parse_charset(parameters: str) -> str:
 
 
 def _parse_retry_after(retry_after: str | None) -> float | None:
-    return float(retry_after) if retry_after and retry_after.isdigit() else None
+    return float(retry_after) if retry_after and is_whole_number(retry_after) else None
 
 
 def _make_decompressor(encoding: str, max_bytes: int) -> Callable[[bytes, int], bytes]:
