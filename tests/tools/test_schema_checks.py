@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
+import sys
 from typing import Any
 
 import pytest
@@ -256,6 +258,22 @@ def test_a_schema_that_nests_too_deeply_is_refused(depth: int, keyword: str) -> 
     check_schema(_nest_schema(60, keyword), "t")
     with pytest.raises(SpecError, match="nests too deeply"):
         check_schema(_nest_schema(depth, keyword), "t")
+
+
+def test_a_full_stack_does_not_crash_the_check_of_a_schema() -> None:
+    """A schema within the bound, checked where little is left of the stack, is an error of the spec."""
+    schema = _nest_schema(60, "allOf")
+    schema["uniqueItems"] = True
+
+    def descend(depth: int) -> None:
+        if depth:
+            descend(depth - 1)
+        else:
+            check_schema(schema, "t")
+
+    check_schema(schema, "t")
+    with pytest.raises(SpecError, match="nests too deeply"):
+        descend(sys.getrecursionlimit() - len(inspect.stack()) - 100)
 
 
 @pytest.mark.parametrize("step", ["\xb2", "\u0663", "9" * 5000, "1"])

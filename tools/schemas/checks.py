@@ -349,9 +349,12 @@ def check_schema(schema: Any, tool: str) -> None:
         SpecError: they are not, with the path inside the schema; or the schema nests too deeply.
     """
     hint = "write JSON Schema: {type: object, properties: {name: {type: string}}, required: [name]}"
+    too_deep = SpecError(
+        f"the schema of the parameters of tool {tool!r} nests too deeply",
+        hint=f"a schema has at most {_MAX_LEVELS} levels",
+    )
     if _nests_too_deeply(schema):
-        message = f"the schema of the parameters of tool {tool!r} nests too deeply"
-        raise SpecError(message, hint=f"a schema has at most {_MAX_LEVELS} levels")
+        raise too_deep
     # Compiling includes the check against the metaschema, and `jsonschema` takes a hundred times as long.
     if compile_schema(schema) is None:
         from jsonschema import Draft202012Validator
@@ -364,6 +367,8 @@ def check_schema(schema: Any, tool: str) -> None:
             problem = _shorten_message(error.message)
             message = f"the parameters of tool {tool!r} are not a JSON Schema: {problem}"
             raise SpecError(message, path=path, hint=hint) from None
+        except RecursionError:
+            raise too_deep from None
     if not isinstance(schema, Mapping) or schema.get("type", "object") != "object":
         raise SpecError(f"the parameters of tool {tool!r} are not an object", hint=hint)
 
