@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.stores import DEFAULT_LOG, find_store, open_store
+from toolchart.engine.log.stores import DEFAULT_LOG, find_store, open_store, open_store_for_reading
 from toolchart.engine.runtime.model_hosts import create_model_provider
 from toolchart.engine.runtime.start_check import find_start_problems
 from toolchart.providers.adapter import HostAdapter
@@ -30,7 +30,7 @@ from toolchart.specs.secrets import find_references, resolve_environment
 from toolchart.specs.turn_plan import collect_options
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.descriptors import REGISTRIES, find_registry, load_row_reference
-from toolchart.states.errors import LogUnavailable, ProviderError, SpecError, suggest_name
+from toolchart.states.errors import LogDamaged, LogUnavailable, ProviderError, SpecError, suggest_name
 from toolchart.states.messages import Message, Reply, Request, ToolDefinition
 
 _MINIMUM_PYTHON = (3, 11)
@@ -176,13 +176,16 @@ def _find_version(name: str) -> str | None:
 
 
 def _check_log(address: str | None) -> Check:
-    """Check whether the log could be written, without creating it."""
+    """Check whether the log could be written, without creating it, or be read where nobody writes to it."""
     text = address or DEFAULT_LOG
     try:
         row = find_store(text)
+        if row.is_only_read:
+            open_store_for_reading(text).close()
+            return Check(about="log", ok=True, said=f"{text} can be read; it is only read")
         if not row.is_path:
             open_store(text, create=False).close()
-    except (LogUnavailable, SpecError) as error:
+    except (LogDamaged, LogUnavailable, SpecError) as error:
         hint = "check --log and TOOLCHART_LOG"
         return Check(about="log", ok=False, said=str(error), hint=hint)
     if not row.is_durable:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,23 @@ EXPORT_FORMATS = {
 """By name, in the order of the help."""
 
 
-def write_records(store: Store, conversations: Iterable[str], target: str) -> None:
+def write_records(store: Store, conversations: Iterable[str], target: str) -> bool:
     """Write the records of conversations to a new file, as `export --format jsonl` does.
 
     On return they are on the disk.
+
+    Returns:
+        Whether there is a file: without records there is none.
 
     Raises:
         SpecError: there is a file of this name already.
         LogDamaged: a conversation is damaged; there is no file then.
         LogUnavailable: the file cannot be written.
     """
+    lines = iterate_file_lines(store, conversations)
+    heading = next(lines, None)
+    if heading is None:
+        return False
     try:
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -75,7 +83,7 @@ def write_records(store: Store, conversations: Iterable[str], target: str) -> No
         raise LogUnavailable(f"{target} cannot be written: {error}") from None
     try:
         with os.fdopen(handle, "wb") as file:
-            file.writelines(iterate_file_lines(store, conversations))
+            file.writelines(chain([heading], lines))
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:
@@ -83,3 +91,4 @@ def write_records(store: Store, conversations: Iterable[str], target: str) -> No
         if isinstance(error, OSError):
             raise LogUnavailable(f"{target} cannot be written: {error}") from None
         raise
+    return True

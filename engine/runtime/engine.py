@@ -400,7 +400,7 @@ class Engine:
             target: path of a new file; it gets the records, one per line, one conversation after the other.
 
         Returns:
-            The ids of the conversations.
+            The ids of the conversations; where there are none, no file was written.
 
         Raises:
             SpecError: there is a file of this name already.

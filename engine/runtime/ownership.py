@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.event_loops import Signal
+from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
@@ -75,8 +76,6 @@ def decode_message(entry: InboxEntry) -> Message:
 
 # -- holding ---
 
-MAX_ID_LENGTH = 512
-"""Characters of the id of a conversation."""
 
 _RETRY_S = 60.0
 """Seconds after which `recover` tries a conversation again whose turn ended in an exception."""

@@ -217,6 +217,24 @@ def test_the_machine_is_checked(run_cli: RunCli, work_dir: Path) -> None:
     assert (row["ok"], row["hint"]) == (False, "choose another log with --log FILE")
 
 
+def test_a_log_that_is_only_read_is_told(run_cli: RunCli, work_dir: Path) -> None:
+    """A file of records is opened for reading: it is only read, or what is wrong with it is said."""
+
+    def check(name: str) -> tuple[Any, ...]:
+        result = run_cli("doctor", "--log", name, "--json")
+        row = next(row for row in map(json.loads, result.out.splitlines()) if row["about"] == "log")
+        return result.code, row["ok"], row["said"]
+
+    run_cli("run", "quickstart", "1+1", "--conversation", "one")
+    (work_dir / "log.jsonl").write_bytes(run_cli("export", "--format", "jsonl").out.encode())
+    (work_dir / "empty.jsonl").write_text("")
+    assert check("log.jsonl") == (0, True, "log.jsonl can be read; it is only read")
+    code, ok, said = check("empty.jsonl")
+    assert (code, ok, "line 1 of empty.jsonl: the file is empty" in said) == (1, False, True)
+    code, ok, said = check("nowhere.jsonl")
+    assert (code, ok, "cannot be read: No such file" in said) == (1, False, True)
+
+
 def test_a_spec_that_cannot_be_read_is_wrong_usage(run_cli: RunCli) -> None:
     """A missing agent spec is exit 2, as in every command."""
     assert run_cli("doctor", "nowhere.yaml").code == 2

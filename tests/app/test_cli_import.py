@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from toolchart.app.cli.commands.keeping import import_
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.states.ports import Store
 
 RunCli = Callable[..., Any]
 
@@ -162,11 +167,12 @@ def test_a_log_is_handed_to_a_stranger(run_cli: RunCli, work_dir: Path, exported
 
 
 def test_an_import_is_whole_or_nothing(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
-    """A file with a conversation that the log has, or with damage anywhere, leaves the log as it was."""
+    """A file with a conversation that went on in the log, or with damage, leaves the log as it was."""
+    assert run_cli("run", "quickstart", "2+2", "--conversation", "two").code == 0
     before = run_cli("export", "--format", "jsonl").out
     again = run_cli("import", "all.jsonl")
     assert (again.code, again.out) == (2, "")
-    assert "already has a conversation 'one'" in again.err
+    assert "already has a conversation 'two', with other records" in again.err
     assert "--log FILE.db" in again.err
     data = exported.read_bytes()
     (work_dir / "bad.jsonl").write_bytes(data[:-100] + b"x" + data[-99:])
@@ -178,6 +184,84 @@ def test_an_import_is_whole_or_nothing(run_cli: RunCli, work_dir: Path, exported
     named = run_cli("import", "all.jsonl", "--conversation", "mine", "--log", "new.db")
     assert (named.code, "they hold their ids" in named.err) == (2, True)
     assert run_cli("export", "--format", "jsonl").out == before
+
+
+def test_an_import_that_was_cut_off_is_repeated(
+    run_cli: RunCli, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came into the log before an import ended is skipped when it is repeated; no id is printed before
+    everything is written."""
+    stopped: list[str] = []
+
+    def stop(store: SqliteStore, conversation: str, *args: Any) -> None:
+        if stopped:
+            raise KeyboardInterrupt
+        stopped.append(conversation)
+        append(store, conversation, *args)
+
+    append = SqliteStore.append
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "append", stop)
+        cut = run_cli("import", "all.jsonl", "--log", "new.db")
+    assert (cut.code != 0, cut.out, stopped) == (True, "", ["one"])
+    again = run_cli("import", "all.jsonl", "--log", "new.db")
+    assert (again.code, again.out.split()) == (0, ["two", "other"])
+    assert "skipped one: the log has the same records" in again.err
+    whole = run_cli("import", "all.jsonl", "--log", "new.db")
+    assert (whole.code, whole.out, whole.err.count("skipped")) == (0, "", 3)
+    assert run_cli("export", "--format", "jsonl", "--log", "new.db").out.encode() == exported.read_bytes()
+
+
+@pytest.mark.parametrize("change", ["cut", "another", "byte"])
+def test_a_file_that_changes_after_the_check_is_told(
+    change: str, run_cli: RunCli, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes into the log is what was verified: a conversation that was changed meanwhile is refused."""
+    data = exported.read_bytes()
+    start = data.index(b'{"conversation":"two"')
+    with_change = {
+        "cut": data[: start + 3000],
+        "another": data[:start] + data[start:].replace(b"1+1", b"1+2"),
+        "byte": data[: start + 900] + bytes([data[start + 900] ^ 1]) + data[start + 901 :],
+    }[change]
+
+    def open_and_change(*args: Any, **options: Any) -> Store:
+        exported.write_bytes(with_change)
+        return open_store(*args, **options)
+
+    monkeypatch.setattr(import_, "open_store", open_and_change)
+    result = run_cli("import", "all.jsonl", "--log", "new.db")
+    assert (result.code, result.out) == (5, "")
+    assert "all.jsonl was changed after it was verified" in result.err
+    assert [
+        json.loads(row)["conversation"]
+        for row in run_cli("runs", "--json", "--log", "new.db").out.split("\n")[:-1]
+    ] == ["one"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_records_come_from_a_regular_file(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
+    """Records from a pipe are refused, and nothing waits for a pipe; message lists come from one whole."""
+    os.mkfifo(work_dir / "pipe.jsonl")
+    refused = run_cli("import", "pipe.jsonl", "--log", "new.db")
+    assert (refused.code, "write it to a file first" in refused.err) == (2, True)
+    os.mkfifo(work_dir / "pipe")
+    for data, code in ((exported.read_bytes(), 2), ("\n".join(map(json.dumps, WHOLE)).encode(), 0)):
+        writer = Thread(target=(work_dir / "pipe").write_bytes, args=(data,), daemon=True)
+        writer.start()
+        result = run_cli("import", "pipe", "--log", "new.db", "--conversation", "i")
+        writer.join(10)
+        assert (result.code, "write it to a file first" in result.err) == (code, code == 2), result.err
+    assert len(json.loads(run_cli("export", "i", "--log", "new.db").out)) == len(WHOLE)
+
+
+def test_nothing_is_no_archive(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
+    """Where nothing is deleted, `--archive` leaves no file, and says so."""
+    for words in (("--owner", "nobody"), ("--older-than", "90d")):
+        result = run_cli("prune", *words, "--archive", "old.jsonl")
+        assert (result.code, result.out) == (0, "")
+        assert "there is nothing to archive: old.jsonl was not written" in result.err
+        assert not (work_dir / "old.jsonl").exists()
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,12 @@ def test_a_file_has_the_records(tmp_path: Path) -> None:
         write_records(store, ["a"], str(tmp_path / "nowhere" / "old.jsonl"))
 
 
+def test_nothing_is_no_file(tmp_path: Path) -> None:
+    """Without records there is no file: an empty one would be damage to whoever reads it."""
+    assert not write_records(write_log("a"), ["gone"], str(tmp_path / "old.jsonl"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_damaged_conversation_is_not_written(tmp_path: Path) -> None:
     """Where a conversation is damaged there is no file, so that nothing is deleted after it either."""
     store = write_log("a", "b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import tempfile
 import tracemalloc
@@ -283,6 +284,42 @@ def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch
     heading = b'{"conversation":"c","records":1,"head":""}\n'
     with pytest.raises(LogDamaged, match=r"line 2 of .*: it is longer than any record"):
         open_file(tmp_path, heading + b"x" * 2000)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\nb", "a\x1b[2J", "a\u202eb", "a\u2028b", "x" * 513, "x" * 513 + ".1.y"]
+)
+def test_an_id_that_no_command_gives_is_refused(name: str, tmp_path: Path) -> None:
+    """A file with an id that cannot be typed or is too long is damage, in its line; nothing writes one."""
+    store = MemoryStore()
+    write_conversation(store, 1, name=name)
+    with pytest.raises(SpecError, match=r"cannot be the id of a conversation|at most 512 characters"):
+        export(store, name)
+    store = MemoryStore()
+    write_conversation(store, 1, name="c")
+    lines = export(store).splitlines(keepends=True)
+    heading = json.loads(lines[0]) | {"conversation": name}
+    first = json.dumps(heading, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    for data, line in ((first + b"".join(lines[1:]), 1), (b"".join(lines) + first, len(lines) + 1)):
+        with pytest.raises(
+            LogDamaged, match=f"line {line} of .*: it is no heading|line {line} of .*: .*id of a"
+        ):
+            open_file(tmp_path, data)
+
+
+def test_the_ids_of_agents_may_be_longer(tmp_path: Path) -> None:
+    """The id of an agent is that of its parent with numbers, so it may be longer than a given one."""
+    store, name = MemoryStore(), "x" * 512 + ".3.1"
+    write_conversation(store, 1, name=name)
+    assert list(open_file(tmp_path, export(store)).list_conversations()) == [name]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_no_file_of_records(tmp_path: Path) -> None:
+    """What is no regular file is refused without waiting for somebody who writes into it."""
+    os.mkfifo(tmp_path / "log.jsonl")
+    with pytest.raises(LogUnavailable, match=r"no regular file\n.*write it to a file first"):
+        open_store_for_reading(tmp_path / "log.jsonl")
 
 
 def test_nobody_writes_to_a_file(store: Store, tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ class StoreDescriptor(Descriptor, frozen=True, kw_only=True):
     """Whether its records survive the end of the process."""
     is_path: bool = False
     """Whether its addresses are paths, which are relative to the file that names them."""
+    is_only_read: bool = False
+    """Whether nobody writes to it: `open` refuses."""
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
@@ -146,6 +148,7 @@ _BUILTIN_STORES = (
         accepts=lambda address: address.endswith(".jsonl"),
         is_durable=True,
         is_path=True,
+        is_only_read=True,
     ),
     StoreDescriptor(
         name="sqlite",

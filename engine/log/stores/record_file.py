@@ -21,6 +21,7 @@ from typing import BinaryIO, NoReturn
 
 import msgspec
 
+from toolchart.engine.log.conversation_ids import find_id_fault
 from toolchart.engine.log.reading.records import read_records
 from toolchart.engine.log.record import GENESIS, compute_line_hash, has_hash_tail, read_hash
 from toolchart.engine.log.stores.base import Change, SmallValue, StoreBase
@@ -68,9 +69,12 @@ def iterate_file_lines(store: Store, conversations: Iterable[str]) -> Iterator[b
 
     Raises:
         LogDamaged: names the first record that is not the one that was written.
-        SpecError: a record holds a secret of this process, which cannot be struck from bytes that are hashed.
+        SpecError: a record holds a secret of this process, which cannot be struck from bytes that are hashed;
+            or an id cannot be read back.
     """
     for name in conversations:
+        if fault := find_id_fault(name):
+            raise SpecError(f"{fault}, so no file can have it")
         newest = store.read_last_line(name)
         if newest is None:
             continue  # it was deleted meanwhile
@@ -96,7 +100,7 @@ class RecordFile(StoreBase):
     """The conversations of a file, with their hashes, numbers and links checked when it is opened.
 
     Raises:
-        LogUnavailable: there is no such file, or it cannot be read.
+        LogUnavailable: there is no such file, or it cannot be read, or it is a pipe or a folder.
         ForeignLog: it does not begin as such a file does.
         LogDamaged: it is not as it was written; names the line.
     """
@@ -104,6 +108,7 @@ class RecordFile(StoreBase):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
+        require_regular_file(self.path)
         try:
             self._file: BinaryIO = self.path.open("rb")
         except OSError as error:
@@ -167,10 +172,30 @@ def begins_as_record_file(path: Path) -> bool:
     """Whether a file begins with the heading of a conversation; false where it cannot be read."""
     try:
         with path.open("rb") as file:
-            _decode_heading(file.readline(MAX_LINE_BYTES))
-    except (OSError, msgspec.DecodeError, UnicodeError):
+            return is_heading(file.readline(MAX_LINE_BYTES))
+    except OSError:
+        return False
+
+
+def is_heading(line: bytes) -> bool:
+    """Whether a line is the heading of a conversation."""
+    try:
+        _decode_heading(line)
+    except (msgspec.DecodeError, UnicodeError):
         return False
     return True
+
+
+def require_regular_file(path: Path) -> None:
+    """Refuse a pipe, a device or a folder: records are read more than once, from any place.
+
+    Raises:
+        LogUnavailable: it is one.
+    """
+    if path.exists() and not path.is_file():
+        raise LogUnavailable(
+            f"{path} is no regular file\n  records are checked before they are read: write it to a file first"
+        )
 
 
 def _check_lines(file: BinaryIO, path: Path) -> dict[str, _Place]:
@@ -231,6 +256,8 @@ class _LineCheck:
             heading = None
         if heading is None or _encode(heading) != line or heading.records < 1:
             self.refuse("it is no heading of a conversation, as one was expected here")
+        if fault := find_id_fault(heading.conversation):
+            self.refuse(f"its heading is wrong: {fault}")
         self.heading, self.missing, self._prev = heading, heading.records, GENESIS
         if heading.conversation in places:
             self.refuse("the file has this conversation before")

@@ -15,12 +15,18 @@ from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.exchange.message_files import find_message_lists
 from toolchart.engine.exchange.messages import import_messages
+from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.record_file import RecordFile, begins_as_record_file
-from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.log.stores.record_file import (
+    RecordFile,
+    begins_as_record_file,
+    is_heading,
+    require_regular_file,
+)
+from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.specs.secrets import strike_secrets
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
 
 
@@ -37,7 +43,8 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
     of a JSON Lines file; lines that are messages are one.
 
     FILE may also be what `export --format jsonl` wrote. It is verified first, and its records come into the
-    log byte for byte, or nothing does where the log has one of its conversations already.
+    log byte for byte, or nothing does where the log has one of its conversations with other records. What the
+    log has already is skipped, so an import that was cut off can be repeated.
 
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
     kept as it came; secrets of the environment are struck. A turn that the list leaves open ends as
@@ -49,10 +56,14 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
     Example:  toolchart import chat.json --conversation old-chat
               toolchart import log.jsonl --log restored.db
     """
-    if begins_as_record_file(Path(file)):
-        _import_records(Path(file), conversation, log, durability)
+    path = Path(file)
+    if path.suffix == ".jsonl":
+        require_regular_file(path)
+    # What is no regular file can be read once only, so its beginning is not looked at before.
+    if path.is_file() and begins_as_record_file(path):
+        _import_records(path, conversation, log, durability)
         return SUCCESS
-    message_lists = _read_message_lists(Path(file))
+    message_lists = _read_message_lists(path)
     at = SystemClock().now()
     base = conversation or generate_conversation_id()
     lines_by_name: dict[str, list[bytes]] = {}
@@ -81,45 +92,86 @@ def _store_conversations(
 ) -> None:
     store = open_store(log, durable=durability != "normal")
     try:
-        _refuse_existing(store, lines_by_name, "choose another id with --conversation")
+        existing = set(store.list_conversations()).intersection(lines_by_name)
+        if existing:
+            raise SpecError(
+                f"the log already has a conversation {min(existing)!r}",
+                hint="choose another id with --conversation",
+            )
         for name, lines in track_progress(lines_by_name.items(), "writing", len(lines_by_name)):
             store.append(name, 0, lines)
-            print_text(name)
     finally:
         store.close()
+    _print_names(lines_by_name)
 
 
-def _refuse_existing(store: Store, names: Iterable[str], hint: str) -> None:
-    """Refuse conversations that a log has already.
-
-    Raises:
-        SpecError: it has one of them.
-    """
-    existing = set(store.list_conversations()).intersection(names)
-    if existing:
-        raise SpecError(f"the log already has a conversation {min(existing)!r}", hint=hint)
+def _print_names(names: Iterable[str]) -> None:
+    """Print the ids once all is written, so that nobody who stops reading them stops an import."""
+    for name in names:
+        print_text(name)
 
 
 def _import_records(path: Path, conversation: str | None, log: str | None, durability: str | None) -> None:
-    """Put the conversations of a file of records into a log, once all of it is verified."""
+    """Put the conversations of a file of records into a log, once all of it is verified.
+
+    Those that the log has already with the same records are left as they are, so that an import can be
+    repeated after it was cut off.
+    """
     if conversation is not None:
         raise click.UsageError("--conversation means nothing for a file of records: they hold their ids.")
     source = RecordFile(path)
     try:
+        verified: list[VerifiedConversation] = []
         for outcome in track_progress(verify_store(source), "verifying"):
             if not isinstance(outcome, VerifiedConversation):
                 raise outcome
-        names = list(source.list_conversations())
+            verified.append(outcome)
         store = open_store(log, durable=durability != "normal")
         try:
-            _refuse_existing(store, names, "import the file into another log: --log FILE.db")
-            for name in track_progress(names, "writing", len(names)):
-                store.append(name, 0, list(source.read_lines(name)))
-                print_text(name)
+            missing = [row for row in verified if not _has_records(store, row)]
+            for row in track_progress(missing, "writing", len(missing)):
+                store.append(row.conversation, 0, _read_verified(source, row))
         finally:
             store.close()
     finally:
         source.close()
+    for row in verified:
+        if row not in missing:
+            print_notice(f"skipped {row.conversation}: the log has the same records")
+    _print_names(row.conversation for row in missing)
+
+
+def _has_records(store: Store, verified: VerifiedConversation) -> bool:
+    """Whether a log has a conversation with these records.
+
+    Raises:
+        SpecError: it has one of this id with others.
+    """
+    name, newest = verified.conversation, store.read_last_line(verified.conversation)
+    if newest is None:
+        return False
+    if (newest[0] + 1, compute_line_hash(newest[1])) != (verified.records, verified.head):
+        raise SpecError(
+            f"the log already has a conversation {name!r}, with other records",
+            hint="import the file into another log: --log FILE.db",
+        )
+    return True
+
+
+def _read_verified(source: RecordFile, verified: VerifiedConversation) -> list[bytes]:
+    """The lines of a conversation of a file, which are those that were verified.
+
+    Raises:
+        LogDamaged: they are others now.
+    """
+    lines, name = list(source.read_lines(verified.conversation)), verified.conversation
+    try:
+        is_same = verify_conversation(lines, name) == verified
+    except (LogDamaged, LogUnavailable):
+        is_same = False
+    if not is_same:
+        raise LogDamaged(f"{source.path} was changed after it was verified", conversation=name)
+    return lines
 
 
 def _format_source(file: str, message_lists: list[Any], number: int) -> str:
@@ -133,6 +185,10 @@ def _read_message_lists(path: Path) -> list[Any]:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot be read: {error}", file=str(path)) from None
+    if not path.is_file() and is_heading(text.partition("\n")[0].encode()):
+        raise SpecError(
+            "these are records, which come from a regular file: write it to a file first", file=str(path)
+        )
     data = _parse_json(text, path)
     text = json.dumps(data, ensure_ascii=False)
     safe_text = strike_secrets(text)

@@ -16,6 +16,7 @@ from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.log.owners import delete_owned, list_owned, require_deletable
 from toolchart.engine.log.reading.listing import delete_conversations
 from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
+from toolchart.states.ports import Store
 
 
 @click.command(short_help="Delete old conversations.")
@@ -73,7 +74,7 @@ def command(
         keep_reasons = find_kept(ages, datetime.now(UTC), older_than=older_than, keep=keep)
         names = [age.conversation for age in ages if age.conversation not in keep_reasons]
         if archive is not None and not dry_run:
-            write_records(store, names, archive)
+            _write_archive(store, names, archive)
         deleted_names = _print_names(names if dry_run else delete_conversations(store, names), len(names))
         if vacuum and not dry_run:
             store.vacuum()
@@ -91,12 +92,17 @@ def _delete_owned(owner: str, log: str | None, archive: str | None, *, dry_run: 
         require_deletable(store, names)
         if not dry_run:
             if archive is not None:
-                write_records(store, names, archive)
+                _write_archive(store, names, archive)
             delete_owned(store, owner, names)
     for name in names:
         click.echo(escape_controls(name))
     print_notice(f"{len(names)} conversations {'would be deleted' if dry_run else 'deleted'}")
     return SUCCESS
+
+
+def _write_archive(store: Store, names: list[str], archive: str) -> None:
+    if not write_records(store, names, archive):
+        print_notice(f"there is nothing to archive: {archive} was not written")
 
 
 def _print_names(names: Iterable[str], count: int) -> set[str]:

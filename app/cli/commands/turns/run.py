@@ -24,6 +24,7 @@ from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.app.cli.turn_output import build_observer, report_cancellation, report_result
+from toolchart.engine.log.conversation_ids import find_id_fault
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.errors import SpecError
@@ -208,12 +209,10 @@ def _require_usable_id(conversation: str) -> str:
     """Return the id if it can be typed again.
 
     Raises:
-        SpecError: it is blank or contains control characters.
+        SpecError: it is blank, too long or contains control characters.
     """
-    if not conversation.strip() or not conversation.isprintable():
-        raise SpecError(
-            f"{conversation!r} cannot be the id of a conversation", hint="use letters, digits, - and _"
-        )
+    if fault := find_id_fault(conversation):
+        raise SpecError(fault, hint="use letters, digits, - and _")
     return conversation
 
 
