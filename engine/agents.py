@@ -223,7 +223,8 @@ class Agent(Generic[Deps, Output]):
         dependencies: the class of the objects that every run gives the tools; without it they get None.
         handoffs: agents to which this one hands a message over, where one of them suits better. They have the
             same answer, and the same dependencies or none.
-        options: `AgentOptions` describes them.
+
+    `AgentOptions` describes the other options.
 
     Raises:
         SpecError: an option is wrong, a tool cannot be made, or it wants other dependencies.

@@ -56,11 +56,12 @@ def run_server(folder: Path, log: str) -> Iterator[httpx.Client]:
 
 
 def back_up(folder: Path) -> None:
-    """Copy the log as it is now: `log.db` to `backup.db`, or the folder `log` to `backup`."""
-    if (folder / "log").is_dir():
-        shutil.copytree(folder / "log", folder / "backup")
-        return
-    source, copy = sqlite3.connect(folder / "log.db"), sqlite3.connect(folder / "backup.db")
+    """Copy the log as it is now: `log.db` to `backup.db`, or `log/log.db` to `backup/log.db`."""
+    log, backup = folder / "log.db", folder / "backup.db"
+    if not log.exists():
+        log, backup = folder / "log" / "log.db", folder / "backup" / "log.db"
+        backup.parent.mkdir()
+    source, copy = sqlite3.connect(log), sqlite3.connect(backup)
     source.backup(copy)
     source.close()
     copy.close()
@@ -91,7 +92,7 @@ def swap_folders(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "restore"),
-    [("log.db", move_backup), ("log.db", copy_backup), ("log.db", delete_log), ("log/", swap_folders)],
+    [("log.db", move_backup), ("log.db", copy_backup), ("log.db", delete_log), ("log/log.db", swap_folders)],
 )
 def test_a_server_whose_log_is_replaced_answers_503(
     tmp_path: Path, log: str, restore: Callable[[Path], None]
@@ -115,7 +116,7 @@ def test_a_server_whose_log_is_replaced_answers_503(
     if (tmp_path / log).exists():
         for suffix in ("-wal", "-shm"):
             (tmp_path / f"{log}{suffix}").unlink(missing_ok=True)
-        store = open_store_for_reading(str(tmp_path / log) + "/" * log.endswith("/"))
+        store = open_store_for_reading(str(tmp_path / log))
         assert set(acknowledged) <= set(store.list_conversations())
         store.close()
 
