@@ -295,16 +295,27 @@ def test_a_reference_to_no_item_leads_nowhere(step: str) -> None:
         {"not": {"type": "number"}},
         {"type": "number"},
         {"multipleOf": 1, "type": ["null", "number"]},
+        {"type": "integer"},
+        {"type": "null"},
+        {"anyOf": [{"type": "number"}, {"type": "null"}, {"type": "string"}]},
+        {"anyOf": [{"type": "number"}, {}]},
+        {"type": "number", "anyOf": [{}]},
+        {"type": ["string", "array", "object"]},
+        {"type": "array", "items": {"type": "number"}},
+        {"type": "array"},
+        {"type": "object", "properties": {"c": {"type": "number"}}, "additionalProperties": False},
+        {"type": "object", "properties": {"c": {}}, "additionalProperties": False},
+        {"type": "object"},
     ],
 )
 def test_a_number_that_json_does_not_have_never_fits(schema: Any, number: float) -> None:
     """Infinity and NaN are refused under every schema, compiled or not, at any depth."""
     check = ArgumentCheck({"type": "object", "properties": {"a": schema}}, "t")
-    for arguments in ({"a": number}, {"b": [{"c": number}]}):
+    fits = compile_schema({"type": "object", "properties": {"a": schema}}, allows_unknown=False)
+    for arguments in ({"a": number}, {"a": [number]}, {"a": {"c": number}}, {"b": [{"c": number}]}):
         assert not check.is_valid(arguments)
         assert check.describe_problem(arguments)
-    fits = compile_schema({"properties": {"a": schema}}, allows_unknown=False)
-    assert fits is None or not fits({"a": number})
+        assert fits is None or not fits(arguments)
 
 
 def test_keywords_beyond_the_compiler_still_hold() -> None:

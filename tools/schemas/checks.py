@@ -120,8 +120,26 @@ def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck |
         )
     except ValueError:
         return None
-    is_valid = validator.is_valid
+    is_valid: SchemaCheck = validator.is_valid
+    if _has_only_typed_values(schema):
+        return is_valid  # no type is that of infinity, so nothing needs to look for it
     return lambda value: is_valid(value) and has_only_finite_numbers(value)
+
+
+def _has_only_typed_values(schema: Any) -> bool:
+    """Whether each value that a compiled schema accepts, at any depth, has a type that the schema names.
+    False also where that is not seen at once, as behind a reference."""
+    if not isinstance(schema, dict):
+        return False
+    if "anyOf" in schema:
+        return all(map(_has_only_typed_values, schema["anyOf"]))
+    types = schema.get("type")
+    if types is None or ("array" in types and not _has_only_typed_values(schema.get("items"))):
+        return False
+    return "object" not in types or (
+        schema.get("additionalProperties") is False
+        and all(map(_has_only_typed_values, schema.get("properties", {}).values()))
+    )
 
 
 def _has_plain_references(schema: Any) -> bool:
