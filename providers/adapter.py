@@ -24,8 +24,10 @@ from typing import Any, TypeVar, final
 from msgspec.structs import replace
 
 from toolchart.providers.shared.failures import convert_exceptions, read_http_error
+from toolchart.providers.shared.host_rows import ThoughtForm
 from toolchart.providers.shared.replies import DeltaJoiner, stream_reply
 from toolchart.providers.shared.requests import Origin
+from toolchart.providers.shared.thoughts import ThoughtSplitter, split_reply
 from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
 from toolchart.providers.transport.encoded_bodies import encode_body, encode_canonical_body
 from toolchart.providers.transport.limits import CallHeaders, HostLimiter
@@ -306,6 +308,18 @@ class HostAdapter(ABC):
         """A warning for each part of the request that the host could not follow."""
         return ()
 
+    def find_thought_form(self, request: Request) -> ThoughtForm:
+        """Whether the text of the reply to a request may begin with thoughts."""
+        return "never"
+
+    def keep_thoughts(self, reply: Reply, text: str) -> Reply:
+        """The reply with what its host wants back of the thoughts that were taken out of its text.
+
+        Args:
+            text: what stood before the answer, with the markers.
+        """
+        return reply
+
     def get_origin(self, request: Request) -> Origin:
         """Where the reply to a request comes from: the owner of its private data."""
         return Origin(provider=self.name, host=self.host, model=request.model)
@@ -350,13 +364,22 @@ class HostAdapter(ABC):
                 aclosing(iterate_in_time(self.stream_body(body), self.timeout_s)) as items,
             ):
                 joiner = DeltaJoiner()
+                form = self.find_thought_form(request)
+                splitter = None if form == "never" else ThoughtSplitter(form)
                 async for item in items:
                     if isinstance(item, Reply):
                         if reservation is not None:
                             reservation.count_tokens(item)
+                        for delta in splitter.finish_text() if splitter is not None else ():
+                            yield delta
                         yield self._finish_reply(request, item, headers, digest)
-                    elif (delta := joiner.join_delta(item)) is not None:
-                        yield delta
+                    elif (joined := joiner.join_delta(item)) is None:
+                        continue
+                    elif splitter is None:
+                        yield joined
+                    else:
+                        for delta in splitter.split_delta(joined):
+                            yield delta
         except ProviderError as error:
             headers.mark_error(error, digest)
             raise
@@ -371,7 +394,12 @@ class HostAdapter(ABC):
         return replace(reply, wire_digest=digest, rate_limits=headers.limits)
 
     def _add_request_data(self, request: Request, reply: Reply) -> Reply:
-        """The reply with what follows from the request: warnings, and whose its private data is."""
+        """The reply with what follows from the request: thoughts apart from its text, warnings, its owner."""
+        form = self.find_thought_form(request) if reply.content else "never"
+        if form != "never":
+            reply, thoughts = split_reply(reply, form)
+            if thoughts:
+                reply = self.keep_thoughts(reply, thoughts)
         warnings = (*reply.warnings, *self.list_warnings(request, reply))
         data = self.get_origin(request).mark_data(reply.provider_data)
         return replace(reply, warnings=warnings, provider_data=data)

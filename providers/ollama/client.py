@@ -8,10 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 from toolchart.providers.catalogs import HostClient, OfferedModel, read_list, read_rows, read_vector
 from toolchart.providers.entries import SdkSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.ollama.stream import OllamaAccumulator
-from toolchart.providers.ollama.wire import collect_warnings, decode_reply, encode_request
+from toolchart.providers.ollama.wire import (
+    build_provider_data,
+    collect_warnings,
+    decode_reply,
+    encode_request,
+)
+from toolchart.providers.shared.host_rows import ThoughtForm, find_thought_form
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.stream_frames import LineFrameReader
 from toolchart.providers.transport.typed_calls import (
@@ -35,6 +43,10 @@ class OllamaSettings(SdkSettings):
     """The server's model options: `num_ctx`, `top_k`, `repeat_penalty`, ..."""
     think: bool | Literal["low", "medium", "high"] | None = None
     """Whether and how much the model thinks."""
+    thoughts_in_text: ThoughtForm | None = None
+    """Whether the text of a reply may begin with thoughts between `<think>` and `</think>`, which are no part
+    of the answer: `never`, `opened` (with both markers) or `unopened` (the opening one may be missing, so a
+    stream waits for the closing one). By default the model's name decides."""
     keep_alive: str | float | None = None
     """How long the model stays loaded: seconds, or a text such as `5m`."""
 
@@ -153,6 +165,15 @@ class OllamaProvider(HttpAdapter):
     def decode_answer(self, answer: Any) -> Reply:
         """The reply of an answer. Raises ProviderError."""
         return decode_reply(answer)
+
+    def find_thought_form(self, request: Request) -> ThoughtForm:
+        """By the entry and the model; `opened` while the model is asked not to think."""
+        is_off = self._settings.think is False or request.options.get("reasoning_effort") == "none"
+        return self._settings.thoughts_in_text or ("opened" if is_off else find_thought_form(request.model))
+
+    def keep_thoughts(self, reply: Reply, text: str) -> Reply:
+        """They go back as the thoughts that the server sends apart."""
+        return replace(reply, provider_data=build_provider_data(reply.reasoning, reply.tool_calls))
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that the server could not follow."""

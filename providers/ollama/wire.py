@@ -9,7 +9,7 @@ typed layer (0.6.3) drops all of these, so bodies are built and read here as pla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -213,10 +213,15 @@ def decode_reply(body: Any) -> Reply:
         usage=decode_usage(body),
         reasoning=thinking,
         model=read_string(body.get("model")),
-        # Models that think between calls need their thoughts back in the same turn.
-        provider_data={"provider": NAME, "thinking": thinking} if thinking and calls else None,
+        provider_data=build_provider_data(thinking, calls),
         details={**select_others(body, _KNOWN_KEYS), **select_others(message, _KNOWN_MESSAGE_KEYS)} or None,
     )
+
+
+def build_provider_data(thinking: str | None, calls: Sequence[ToolCall]) -> dict[str, Any] | None:
+    """What the server wants back of a reply: models that think between calls need their thoughts back in the
+    same turn."""
+    return {"provider": NAME, "thinking": thinking} if thinking and calls else None
 
 
 def decode_pictures(message: Mapping[str, Any]) -> list[ImagePart]:

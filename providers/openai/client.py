@@ -34,10 +34,18 @@ from toolchart.providers.openai.wire import (
     encode_request,
     find_bridge_warnings,
     find_schema_warnings,
+    keep_thoughts,
 )
 from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_request
 from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
-from toolchart.providers.shared.host_rows import EchoReasoning, find_profile, find_rules, list_profile_names
+from toolchart.providers.shared.host_rows import (
+    EchoReasoning,
+    ThoughtForm,
+    find_profile,
+    find_rules,
+    find_thought_form,
+    list_profile_names,
+)
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
 from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
@@ -83,6 +91,10 @@ class OpenAISettings(SdkSettings):
     """Whether reasoning is sent back to the host that sent it; hosts that are not known may refuse it."""
     fill_reasoning: bool = False
     """Whether a message whose reasoning would be sent back gets an empty one where it has none."""
+    thoughts_in_text: ThoughtForm | None = None
+    """Whether the text of a reply may begin with thoughts between `<think>` and `</think>`, which are no part
+    of the answer: `never`, `opened` (with both markers) or `unopened` (the opening one may be missing, so a
+    stream waits for the closing one). By default the host and the model's name decide."""
     finish_words: dict[str, FinishReason] | None = None
     """Finish words that only this host sends, and their meaning."""
     refuses: tuple[str, ...] = ()
@@ -536,6 +548,16 @@ class OpenAIProvider(WireAdapter):
             message = f"the host broke its answer off: {reply.native_reason!r}"
             raise ProviderError(kind="server", message=message, retryable=True)
         return reply
+
+    def find_thought_form(self, request: Request) -> ThoughtForm:
+        """By the entry, the host and the model; `opened` while the model is asked not to think."""
+        form = self._settings.thoughts_in_text or find_thought_form(request.model)
+        is_guessed = form == "unopened" and self._settings.thoughts_in_text is None
+        return "opened" if is_guessed and self._adapt_request(request).is_thinking is False else form
+
+    def keep_thoughts(self, reply: Reply, text: str) -> Reply:
+        """They go back in front of the answer, as they came, where reasoning goes back to the host."""
+        return reply if self._settings.echo_reasoning == "never" else keep_thoughts(reply, text)
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each option that this host refuses, and for data of another host."""

@@ -12,6 +12,8 @@ from itertools import pairwise, takewhile
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.host_rows import EchoReasoning
 from toolchart.providers.shared.replies import (
@@ -394,6 +396,11 @@ _REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details", "think
 and Ollama's /v1 use `reasoning`, OpenRouter with `reasoning_details` beside it (recorded traffic); LiteLLM
 `thinking_blocks` for Claude (BerriAI/litellm#15601, opencode#3077)."""
 
+_TEXT_THOUGHTS = "text_thoughts"
+"""What is kept of thoughts that stood in the text, with their markers. They go back where they stood.
+Source: platform.minimax.io (the whole text goes back); the templates of Qwen and DeepSeek-R1, which find the
+markers in the text of earlier messages."""
+
 _REASONING_PARTS = "reasoning_parts"
 """What is kept of a content whose parts have the reasoning, and goes back before the text.
 Source: docs.databricks.com, Query reasoning models."""
@@ -624,6 +631,8 @@ def _encode_message(
         wire["content"] = ""  # hosts refuse an assistant message with neither calls nor text
     if _is_echoed(message, echo):
         own_keys = _restore_own_keys(message, origin)
+        if text_thoughts := own_keys.pop(_TEXT_THOUGHTS, None):
+            wire["content"] = f"{text_thoughts}{text or ''}"
         thoughts = own_keys.pop(_REASONING_PARTS, None)
         if thoughts:
             texts = [{"type": "text", "text": text}] if text else []
@@ -678,6 +687,13 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise build_bad_response_error("the answer has no choices")
     return _decode_choice(body, choices, {**FINISH_WORDS, **(finish_words or {})})
+
+
+def keep_thoughts(reply: Reply, text: str) -> Reply:
+    """The reply with thoughts that stood in front of its answer, among the keys that its host wants back."""
+    data = reply.provider_data or {"provider": NAME}
+    message = {**data.get("message", {}), _TEXT_THOUGHTS: text}
+    return replace(reply, provider_data={**data, "message": message})
 
 
 def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: FinishWords) -> Reply:

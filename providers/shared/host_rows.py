@@ -66,6 +66,10 @@ ErrorForm = Literal[
 
 Modality = Literal["image", "audio", "file"]
 
+ThoughtForm = Literal["never", "opened", "unopened"]
+"""Whether the text of a reply may begin with thoughts between `<think>` and `</think>`; `unopened`: also
+without the opening marker, which stands in the prompt then."""
+
 # -- rules about requests ------------------------------------------------------------------------
 
 
@@ -215,6 +219,9 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     # what its answers look like
     reasoning_field: str = ""
     """Key of a message that holds its reasoning; empty: none is known."""
+    thoughts_in_text: ThoughtForm | None = None
+    """Whether the text of its replies may begin with thoughts. None: it may, as `opened` or `unopened` by the
+    model's name."""
     finish_words: Mapping[str, FinishReason] = msgspec.field(default_factory=dict)
     """Finish words that mean something only at this host; all others stand in `openai/wire.py`."""
     has_separate_reasoning: bool = False
@@ -242,7 +249,7 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 _SETTINGS = (
     *("api", "max_tokens_name", "seed_name", "sends_tool_names", "echo_reasoning", "fill_reasoning"),
-    *("finish_words", "stream_usage"),
+    *("finish_words", "stream_usage", "thoughts_in_text"),
 )
 """The fields of a row that are settings of an entry too."""
 
@@ -502,6 +509,7 @@ OPENAI_ROW = HostRow(
     api="responses",
     max_tokens_name="max_completion_tokens",
     sends_tool_names=True,
+    thoughts_in_text="never",
     rules=(
         *_OPENAI_RULES,
         RequestRule(
@@ -551,6 +559,7 @@ ANTHROPIC_ROW = HostRow(
     base_url="https://api.anthropic.com",
     key_variables=("ANTHROPIC_API_KEY",),
     error_forms=("anthropic",),
+    thoughts_in_text="never",
     rules=(RequestRule(max_name_length=64, source="not read again", evidence="memory"),),
     thinking=(_CLAUDE_THINKS,),
     source="platform.claude.com, Messages and Errors",
@@ -568,6 +577,7 @@ GEMINI_ROW = HostRow(
     sends_tool_names=True,
     error_forms=("google", "list"),
     has_separate_reasoning=True,
+    thoughts_in_text="never",
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -735,6 +745,7 @@ XAI_ROW = HostRow(
     reasoning_field="reasoning_content",
     has_separate_reasoning=True,
     error_forms=("code_text", "object"),
+    thoughts_in_text="never",
     rules=(
         _NO_LISTS,
         _NO_DEVELOPER,
@@ -1178,6 +1189,23 @@ def find_thinking(host: str, name: str) -> ThinkingRule | None:
         name: as `shorten_model_name` gives it.
     """
     return next((rule for rule in find_row(host).thinking if re.search(rule.models, name)), None)
+
+
+_UNOPENED_MODELS = re.compile(r"deepseek-r1|^qwq|thinking|^qwen-?3\.[5-9]|^minimax-m[2-9]")
+"""Models whose template puts the opening marker into the prompt.
+
+Sources: Cerebras/cerebras-cloud-sdk-python#10 (Qwen3 Thinking), VincentGourbin/flux-2-swift-mlx#70 (Qwen3.5),
+sigoden/aichat#1528 (Qwen3.6); the templates of DeepSeek-R1, QwQ and MiniMax-M2."""
+
+
+@lru_cache(maxsize=1024)
+def find_thought_form(model: str | None) -> ThoughtForm:
+    """How the thoughts of a model begin where a host leaves them in the text.
+
+    >>> find_thought_form("Qwen/Qwen3-4B-Thinking-2507"), find_thought_form("qwen3:8b")
+    ('unopened', 'opened')
+    """
+    return "unopened" if _UNOPENED_MODELS.search(shorten_model_name(model)) else "opened"
 
 
 def shorten_model_name(model: str | None) -> str:
