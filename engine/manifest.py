@@ -33,6 +33,7 @@ from toolchart.states.starts import START_KINDS, Start, find_addresses, quote_wh
 from toolchart.states.vocabulary import get_effects
 from toolchart.tools.sources.registry_entries import list_entry_starts, list_section_starts
 from toolchart.tools.sources.table import TOOL_SOURCES
+from toolchart.workers.error_text import describe_error
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -63,7 +64,7 @@ def build_manifest(spec: AgentSpec) -> Manifest:
     except SpecError:
         raise
     except Exception as error:  # the function of another package's row may fail in any way
-        message = f"the agent cannot say what it starts: {type(error).__name__}: {error}"
+        message = f"the agent cannot say what it starts: {describe_error(error)}"
         raise SpecError(message, file=spec.source) from error
     return Manifest(starts=tuple(sorted(starts, key=lambda start: START_KINDS.index(start.kind))))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import suggest_name
+from toolchart.workers.error_text import describe_error
 
 
 def load_own_reference(reference: str, folder: Path | None) -> Any:
@@ -47,7 +48,7 @@ def explain_own_fault(error: Exception, reference: str, folder: Path | None) -> 
     if isinstance(error, AttributeError) and module in sys.modules and not hasattr(sys.modules[module], name):
         names = [key for key in vars(sys.modules[module]) if not key.startswith("_")]
         return f"the module {module!r} has no {name!r}", suggest_name(name, names)
-    text = f"{type(error).__name__}: {error}"
+    text = describe_error(error)
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: {error.msg}", None
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<")]

@@ -35,6 +35,7 @@ import msgspec
 
 from toolchart.states.errors import PluginFailure, PluginUnusable, ToolchartError
 from toolchart.states.visible_text import make_visible, make_visible_line
+from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -77,8 +78,7 @@ def describe_foreign_error(error: BaseException) -> str:
     kind = shorten_foreign(type(error).__name__)
     if isinstance(error, SyntaxError):
         return f"{kind}: {shorten_foreign(f'{error.msg} ({error.filename}, line {error.lineno})')}"
-    text = shorten_foreign(error)
-    return f"{kind}: {text}" if text else kind
+    return shorten_foreign(describe_error(error))
 
 
 # -- what is installed -----------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def describe_failure(error: BaseException) -> str:
     culprit = find_culprit(error)
     if culprit:
         return f"the package {culprit} failed: {describe_foreign_error(error)}"
-    return f"{type(error).__name__}: {error}"
+    return describe_error(error)
 
 
 def find_culprit(error: BaseException) -> str:

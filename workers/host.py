@@ -28,8 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolchart.workers.error_text import describe_error, list_first_causes, read_error_text
 from toolchart.workers.json_data import to_json_data
 from toolchart.workers.process_tree import adopt_orphans, kill_tree, list_children, measure_memory
+from toolchart.workers.returned_values import await_value, must_be_awaited, read_value
 
 TICK_S = 0.02
 """Seconds between two looks at deadlines and memory, while there are children."""
@@ -190,19 +192,24 @@ def _watch_host(host: int) -> None:
 
 
 def _run_request(header: dict[str, Any], body: bytes, memory: int) -> bytes:
-    """Run the function; the answer is `{"result": ...}` or `{"error": text, "kind": class name}` as JSON."""
+    """Run the function; the answer is `{"result": ...}`, or `{"error": text, "kind": class name, "described":
+    both, and what it was raised from}`, as JSON."""
     try:
         function = _import_function(header)
         value = function(**pickle.loads(body))
-        if header["is_async"]:
+        if must_be_awaited(value):
             import asyncio
 
-            value = asyncio.run(value)
-        return json.dumps({"result": to_json_data(value)}).encode()
+            value = asyncio.run(await_value(value))
+        return json.dumps({"result": to_json_data(read_value(value))}).encode()
     except MemoryError:
         return json.dumps({"error": f"over {memory // 2**20} MB", "kind": "MemoryError"}).encode()
     except BaseException as error:
-        return json.dumps({"error": str(error), "kind": type(error).__name__}).encode()
+        causes = list_first_causes(error)
+        kinds = {type(cause).__name__ for cause in causes}
+        kind = kinds.pop() if len(kinds) == 1 else type(error).__name__
+        text = "; ".join(read_error_text(cause) for cause in causes)
+        return json.dumps({"error": text, "kind": kind, "described": describe_error(error)}).encode()
 
 
 def _import_function(header: dict[str, Any]) -> Any:

@@ -69,12 +69,13 @@ class BoundExceeded(Exception):
 
 
 class WorkFailed(Exception):
-    """The function raised. `kind` is the class of its exception, `text` what it said."""
+    """The function raised. `kind` is the class of its exception, `text` what it said, or what the first
+    causes of a group said. Its own text has both, and what the exception was raised from."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, description: str = "") -> None:
         self.kind = kind
         self.text = text
-        super().__init__(f"{kind}: {text}" if text else kind)
+        super().__init__(description or (f"{kind}: {text}" if text else kind))
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +88,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """By parameter name; they are pickled."""
     file: str | None = None
     """File of the module, where it cannot be imported by its name."""
-    is_async: bool = False
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Variables beyond the plain ones."""
     preload: tuple[str, ...] = ()
@@ -108,7 +108,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
             "module": self.module,
             "file": self.file,
             "function": self.function,
-            "is_async": self.is_async,
             "environment": dict(self.environment),
             "body_bytes": len(body),
         }
@@ -196,7 +195,7 @@ def _decode_answer(answer: bytes) -> Any:
     if "error" in message:
         if message["kind"] == "MemoryError":
             raise BoundExceeded("memory")
-        raise WorkFailed(message["kind"], message["error"])
+        raise WorkFailed(message["kind"], message["error"], message["described"])
     return message["result"]
 
 

@@ -15,6 +15,7 @@ from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
 from toolchart.states.events import TurnStarted, UserSaid
 from toolchart.states.ports import Store
+from toolchart.workers.error_text import describe_error
 
 log = logging.getLogger("toolchart.engine")
 
@@ -38,7 +39,7 @@ async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
         return Rest(outcome="failed", error=str(error))
     except Exception as error:  # whatever it is: the conversation rests in the log, and the host goes on
         log.exception("conversation %s: its stretch failed", stretch.conversation)
-        return Rest(outcome="failed", error=f"{type(error).__name__}: {error}")
+        return Rest(outcome="failed", error=describe_error(error))
     if result is None and (reason := _find_parking(engine, stretch)) is not None:
         return Rest(outcome="parked", error=reason)
     return _describe_rest(engine, stretch, result)

@@ -21,6 +21,7 @@ from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import Usage
 from toolchart.tools.schemas.output import parse_output
+from toolchart.workers.error_text import describe_error
 
 _SCHEMA_ENDINGS = (".json", ".yaml", ".yml")
 
@@ -160,7 +161,7 @@ def make_function_judge(function: Callable[..., Any]) -> Judge:
             if inspect.isawaitable(answer):
                 answer = await answer
         except Exception as error:  # the author's code may fail in any way
-            return Judgement(judge=name, passed=False, reason=f"it raised {type(error).__name__}: {error}")
+            return Judgement(judge=name, passed=False, reason=f"it raised {describe_error(error)}")
         passed, reason = answer if isinstance(answer, tuple) else (answer, "")
         return Judgement(judge=name, passed=bool(passed), reason=str(reason))
 

@@ -61,6 +61,7 @@ from toolchart.states.ports import Store
 from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.services import Search
+from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
     from toolchart.tools.sources.attachments import Attachment
@@ -405,6 +406,6 @@ async def fill_rag_context(
         text = await asyncio.to_thread(build_rag_context, search, str(values.get("user_message", "")))
     except Exception as error:
         # A user's search function may raise any exception; it must not end the turn.
-        reason = str(error) if isinstance(error, ToolFailure) else f"{type(error).__name__}: {error}"
+        reason = str(error) if isinstance(error, ToolFailure) else describe_error(error)
         return {**values, RAG_VARIABLE: ""}, (f"the documents could not be searched: {reason}",)
     return {**values, RAG_VARIABLE: text}, ()

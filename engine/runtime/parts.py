@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from toolchart.tools.sources.registry_entries import Service
 
 
-Approver = Callable[[ToolCall], Awaitable[Decided | None]]
-"""Called for each tool call that needs approval; None leaves the call undecided. It is cancelled
-where the call is decided otherwise, or where the chart stops waiting, at a deadline for instance."""
+Approver = Callable[[ToolCall], Awaitable[Decided | bool | None] | Decided | bool | None]
+"""Called for each tool call that needs approval; true and false are decisions without a reason, None leaves
+the call undecided. One that waits for a person is async: it is cancelled where the call is decided otherwise,
+or where the chart stops waiting, at a deadline for instance."""
 
 
 @runtime_checkable
@@ -55,8 +56,8 @@ class QuestionApprover(Protocol):
         ...
 
 
-Asker = Callable[[AskPerson], Awaitable[Answered | None]]
-"""Called for each question to a person (`ask_person`); None leaves the question open. It is cancelled like an
+Asker = Callable[[AskPerson], Awaitable[Answered | None] | Answered | None]
+"""Called for each question to a person (`ask_person`); None leaves the question open. Cancelled like an
 `Approver`."""
 
 Observer = Callable[[Event, Step], None]

@@ -53,6 +53,7 @@ from toolchart.states.errors import LogConflict, LogUnavailable, NoRecordedAnswe
 from toolchart.states.events import (
     AgentAnswering,
     AgentFinished,
+    Answered,
     CallsStarted,
     CallSubmitted,
     Counted,
@@ -78,6 +79,7 @@ from toolchart.tools.execution.runs import run_tool
 from toolchart.tools.execution.starts import BeginCalls, CallStarts
 from toolchart.tools.schemas.output import check_output
 from toolchart.tools.sources.effect_functions import EffectFunction
+from toolchart.workers.returned_values import await_value
 
 log = logging.getLogger("toolchart.engine")
 
@@ -374,11 +376,11 @@ class EffectPerformer:
         """What an approver decides; one that shows what the call does approves what it has shown."""
         desk, call = self._driver.dependencies.decisions, open_call.call
         if desk is None:
-            return await approver(call)
+            return await _ask_approver_function(approver, call)
         question = desk.ask_about(open_call)
         digest = compute_shown_digest(call, question.reason, question.definition)
         if not isinstance(approver, QuestionApprover):
-            decision = await approver(call)
+            decision = await _ask_approver_function(approver, call)
             return decision and replace(decision, shown_digest=digest)
         decision = await approver.decide_question(call, question)
         if decision is None:
@@ -603,6 +605,23 @@ async def count_tokens(driver: DriverPort, effect: CountTokens) -> None:
     driver.apply_event(event)
 
 
+async def _ask_approver_function(approver: Approver, call: ToolCall) -> Decided | None:
+    """What a function of the program decides about a call.
+
+    Raises:
+        SpecError: it returned something else than a decision; the call stays undecided.
+    """
+    decision = await await_value(approver(call))
+    if isinstance(decision, bool):
+        return Decided(call_id=call.id, approved=decision)
+    if decision is None or isinstance(decision, Decided):
+        return decision
+    raise SpecError(
+        f"the approver returned {type(decision).__name__} for the call {call.id!r} of {call.name!r}",
+        hint="return True, False, Decided(call_id=call.id, approved=...), or None to leave it undecided",
+    )
+
+
 # --------------------------------------------------------------------------------------------------
 # Calls Python functions for `call_function`.
 
@@ -807,15 +826,20 @@ async def ask_person(driver: DriverPort, effect: AskPerson) -> None:
     """Ask the person that the engine was given; without one the effect waits for an event from outside.
 
     Raises:
-        SpecError: the asker's answer does not fit the form; the question stays open.
+        SpecError: the asker's answer does not fit the form, or is no answer; the question stays open.
     """
     asker = driver.dependencies.asker
     await driver.commit()
-    answer = await asker(effect) if asker is not None else None
+    answer = await await_value(asker(effect)) if asker is not None else None
     if not driver.is_open(effect):
         return
     if answer is None:
         driver.wait_for_outside(effect)
         return
+    if not isinstance(answer, Answered):
+        raise SpecError(
+            f"the asker returned {type(answer).__name__} for the question {effect.name!r}",
+            hint="return Answered(content={...}), or None to leave the question open",
+        )
     check_answer(effect, answer.content)
     driver.apply_event(replace(answer, effect=effect.id))

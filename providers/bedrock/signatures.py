@@ -18,6 +18,7 @@ from botocore.session import Session
 
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError
+from toolchart.workers.error_text import describe_error
 
 _SERVICE = "bedrock"
 """The name of the service in signatures. Source: botocore 1.44.5, the service models, `signingName`."""
@@ -72,7 +73,7 @@ class SignatureAuth(httpx.Auth):
             credentials = self._session.get_credentials()
             frozen = credentials.get_frozen_credentials() if credentials else None
         except Exception as error:  # whatever a source of credentials raises
-            message = f"AWS gave no credentials: {type(error).__name__}: {error}"
+            message = f"AWS gave no credentials: {describe_error(error)}"
             raise ProviderError(kind="auth", message=message) from error
         if frozen is None or not frozen.access_key:
             raise ProviderError(

@@ -48,6 +48,7 @@ from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.messages import Reply, Request
+from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -426,7 +427,7 @@ def _find_headers() -> Mapping[str, str]:
         if not credentials.valid:
             credentials.refresh(AuthRequest())
     except Exception as error:  # whatever a credential of the library raises
-        message = f"Google gave no token: {type(error).__name__}: {error}"
+        message = f"Google gave no token: {describe_error(error)}"
         raise ProviderError(kind="auth", message=message) from error
     remember_secret(credentials.token)
     payer = getattr(credentials, "quota_project_id", None)

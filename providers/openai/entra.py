@@ -16,6 +16,7 @@ from toolchart.providers.shared.host_rows import AZURE_ROW, find_row
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError, SpecError, format_install
+from toolchart.workers.error_text import describe_error
 
 SCOPE = "https://cognitiveservices.azure.com/.default"
 """What a token is for. Source: learn.microsoft.com, Azure OpenAI API version lifecycle."""
@@ -64,7 +65,7 @@ def build_token_reader(scope: str) -> Callable[[], str]:
         except ProviderError:
             raise
         except Exception as error:  # whatever a credential of the library raises
-            message = f"Entra ID gave no token: {type(error).__name__}: {error}"
+            message = f"Entra ID gave no token: {describe_error(error)}"
             raise ProviderError(kind="auth", message=message) from error
         remember_secret(token)
         return token

@@ -21,6 +21,7 @@ import msgspec
 
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError
+from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
     import httpx
@@ -576,7 +577,7 @@ def classify_exception(error: Exception) -> ProviderError:
         )
     if names & {"APIError", "ResponseError"}:  # an SDK's error for an error body inside a success
         return classify_http_error(200, _find_error_body(error))
-    return build_bad_response_error(f"{type(error).__name__}: {error}")
+    return build_bad_response_error(describe_error(error))
 
 
 def _find_own_error(error: BaseException | None) -> ProviderError | None:

@@ -14,6 +14,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall
 from toolchart.testing import TurnableClock
@@ -69,6 +70,26 @@ def list_types(engine: Engine) -> list[str]:
 def read_records(engine: Engine) -> list[dict[str, Any]]:
     """The records of a conversation as JSON data."""
     return [orjson.loads(line) for line in engine.store.read_lines("c")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("decision", [True, False, "yes"])
+def test_an_approver_may_be_async_or_not_and_returns_a_decision(is_async: bool, decision: Any) -> None:
+    """Both kinds of function decide, by true and false as well; one that returns something else is told what
+    to return, and the call stays undecided."""
+
+    async def decide_later(call: ToolCall) -> Any:
+        return decision
+
+    approver = decide_later if is_async else lambda call: decision
+    engine = make_approval_engine([TWO_CALLS, "done"], approver=approver)
+    if decision == "yes":
+        with pytest.raises(SpecError, match="the approver returned str"):
+            engine.run("go", conversation="c")
+        assert "decided" not in list_types(engine)
+    else:
+        result = engine.run("go", conversation="c")
+        assert [call.outcome for call in result.tool_calls] == ["succeeded" if decision else "denied"] * 2
 
 
 TWO_CALLS = reply_with_calls(("echo", {"text": "a"}), ("echo", {"text": "b"}))

@@ -181,6 +181,21 @@ def test_an_asker_whose_answer_does_not_fit_is_told_so() -> None:
     assert [q["effect"] for q in make_editor(log=store).resume("c").questions] == ["ask_editor"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_asker_may_be_async_or_not_and_returns_an_answer(is_async: bool) -> None:
+    """Both kinds of function answer; one that returns something else is told what to return."""
+    answer: Any = Answered(content={"publish": True, "channel": "mail"}, by="ada")
+
+    async def ask_later(question: AskPerson) -> Any:
+        return answer
+
+    ask = ask_later if is_async else lambda question: answer
+    assert make_editor(asker=ask).run("the draft").content == "published in mail"
+    answer = {"publish": True}
+    with pytest.raises(SpecError, match="the asker returned dict"):
+        make_editor(asker=ask).run("the draft")
+
+
 class HangingAsker:
     """An asker that nobody answers; it counts how often it was cancelled."""
 

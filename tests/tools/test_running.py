@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from odd_results import READ_RESULTS, REFUSED_RESULTS, Giver, give, give_later
 from places import where
 from tool_calls import build_tool, make_call, make_executor, run_calls
 
 from toolchart.states.errors import SpecError
-from toolchart.tools.definition import Tool
+from toolchart.tools.definition import Tool, ToolFailure
 from toolchart.tools.execution.result_cache import MAX_ENTRIES, ResultCache
 from toolchart.tools.execution.results import (
     MAX_RESULT_CHARACTERS,
@@ -27,6 +31,7 @@ from toolchart.tools.execution.results import (
 from toolchart.tools.execution.runs import MAX_LATE_THREADS, _ThreadRun
 from toolchart.tools.execution.starts import CallStarts, ConcurrencyLimiter
 from toolchart.tools.sources.python import make_tool, tool
+from toolchart.workers.error_text import MAX_TEXT, describe_error
 
 
 def sleep_for_ever(marker: str) -> None:
@@ -389,6 +394,169 @@ async def test_calls_begin_although_the_one_before_them_is_cancelled() -> None:
 
 
 # -- results -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def givers() -> dict[str, Any]:
+    """The functions that give odd results as tools of each kind."""
+    kinds = {
+        "thread": ({}, give),
+        "inline": ({"isolation": "inline"}, give),
+        "process": ({"isolation": "process"}, give),
+        "async": ({}, give_later),
+        "object": ({}, Giver()),
+        "method": ({}, Giver().give),
+        "partial": ({}, partial(give)),
+        "wrapper": ({}, Giver().give_awaitable),
+    }
+    return {
+        kind: make_executor(make_tool(function, {"name": "give", **options}))
+        for kind, (options, function) in kinds.items()
+    }
+
+
+_TOOL_KINDS = ("thread", "inline", "process", "async", "object", "method", "partial", "wrapper")
+
+
+@pytest.mark.parametrize("tool_kind", _TOOL_KINDS)
+@pytest.mark.parametrize("kind", READ_RESULTS)
+def test_a_result_is_read_to_its_end(givers: dict[str, Any], tool_kind: str, kind: str) -> None:
+    """What a function returns is awaited where it is awaitable, read where it gives items, and becomes plain
+    data, whatever kind of tool the function is."""
+    (event,) = run_calls(givers[tool_kind], make_call("give", {"kind": kind}))
+    assert event.result.get("result") == READ_RESULTS[kind][1], event.result
+
+
+@pytest.mark.parametrize("tool_kind", _TOOL_KINDS)
+@pytest.mark.parametrize("kind", REFUSED_RESULTS)
+def test_what_is_no_data_is_a_failure(givers: dict[str, Any], tool_kind: str, kind: str) -> None:
+    """A result without an end, or that no data can stand for, is a failure that says what it was; a place in
+    memory is never part of a result."""
+    (event,) = run_calls(givers[tool_kind], make_call("give", {"kind": kind}))
+    assert event.outcome == "failed"
+    assert REFUSED_RESULTS[kind][1] in event.result["error"]
+    assert " at 0x" not in event.result["error"]
+
+
+@pytest.mark.parametrize("execution_mode", ["thread", "async", "inline"])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("outcome", ["timed_out", "failed"])
+def test_a_generator_that_is_read_no_further_is_closed(
+    execution_mode: str, is_async: bool, outcome: str
+) -> None:
+    """At the timeout and at a limit a generator is closed: what it opened is given back."""
+    begun, closed = threading.Event(), threading.Event()
+    pause_s = 0.005 if outcome == "timed_out" else 0.0
+
+    def count(arguments: Any) -> Any:
+        try:
+            for number in itertools.count():
+                begun.set()
+                time.sleep(pause_s)
+                yield number
+        finally:
+            closed.set()
+
+    async def count_later(arguments: Any) -> Any:
+        try:
+            for number in itertools.count():
+                begun.set()
+                if pause_s:
+                    await asyncio.sleep(pause_s)
+                yield number
+        finally:
+            closed.set()
+
+    run = count_later if is_async else count
+    for timeout_s in (0.1, 2.0, 60.0) if pause_s else (600.0,):  # a busy machine may begin late
+        tool = build_tool("count", run, execution_mode=execution_mode, timeout_s=timeout_s)
+        (event,) = run_calls(make_executor(tool), make_call("count"))
+        assert event.outcome == outcome
+        if begun.is_set():
+            break
+    assert closed.wait(60)
+
+
+# -- errors ------------------------------------------------------------------------------------------
+
+
+def _group(*errors: BaseException, text: str = "unhandled errors in a TaskGroup") -> BaseExceptionGroup:
+    return BaseExceptionGroup(text, errors)
+
+
+def _raised_from(error: BaseException, *causes: BaseException) -> BaseException:
+    """The exception as `raise error from cause` makes it, and that from the next cause."""
+    if causes:
+        error.__cause__ = _raised_from(*causes)
+    return error
+
+
+ERRORS: dict[str, tuple[Callable[[], BaseException], str]] = {
+    "group": (lambda: _group(ValueError("expired")), "ValueError: expired"),
+    "its own text": (lambda: _group(ValueError("a"), text="two shops"), "two shops: ValueError: a"),
+    "two causes": (lambda: _group(ValueError("a"), KeyError("b")), "ValueError: a; KeyError: 'b'"),
+    "nested": (lambda: _group(_group(_group(OSError("a")), KeyError("b"))), "OSError: a; KeyError: 'b'"),
+    "same cause": (lambda: _group(ValueError("a"), ValueError("a")), "ValueError: a"),
+    "cancelled beside": (lambda: _group(asyncio.CancelledError(), ValueError("a")), "ValueError: a"),
+    "all cancelled": (lambda: _group(asyncio.CancelledError()), "CancelledError"),
+    "exit inside": (lambda: _group(SystemExit(3), ValueError("a")), "SystemExit: 3; ValueError: a"),
+    "refusal inside": (lambda: _group(ToolFailure("no such city")), "no such city"),
+    "refusals inside": (lambda: _group(ToolFailure("no a"), _group(ToolFailure("no b"))), "no a; no b"),
+    "many causes": (
+        lambda: _group(*(ValueError(str(number)) for number in range(1000))),
+        "ValueError: 0; ValueError: 1; ValueError: 2; ValueError: 3; ValueError: 4; and 995 more",
+    ),
+    "cause": (
+        lambda: _raised_from(RuntimeError("a"), KeyError("b")),
+        "RuntimeError: a (caused by KeyError: 'b')",
+    ),
+    "group as the cause": (
+        lambda: _raised_from(RuntimeError("the search failed"), _group(ValueError("expired"))),
+        "RuntimeError: the search failed (caused by ValueError: expired)",
+    ),
+    "cause that says the same": (
+        lambda: _raised_from(OSError("gone"), ConnectionError("gone")),
+        "OSError: gone",
+    ),
+    "cause inside": (
+        lambda: _group(_raised_from(RuntimeError("a"), OSError("a"), OSError("b"))),
+        "RuntimeError: a (caused by OSError: b)",
+    ),
+    "long chain": (
+        lambda: _raised_from(*(ValueError(letter) for letter in "abcdefgh")),
+        "ValueError: a (caused by ValueError: b (caused by ValueError: c (caused by ValueError: d)))",
+    ),
+}
+"""By kind: what makes an exception, and the text that stands for it."""
+
+
+def fail(kind: str) -> None:
+    """Raise the exception of a kind."""
+    raise ERRORS[kind][0]()
+
+
+async def fail_later(kind: str) -> None:
+    """Raise the exception of a kind."""
+    await asyncio.sleep(0)
+    raise ERRORS[kind][0]()
+
+
+@pytest.mark.parametrize("mode", ["thread", "inline", "process", "async"])
+def test_an_error_says_its_first_causes(mode: str) -> None:
+    """S4.5: the error of a tool names the first causes of an exception group, at any depth, and what an
+    exception was raised from, within limits, in whatever mode the tool runs."""
+    function = fail_later if mode == "async" else fail
+    options = {} if mode == "async" else {"isolation": mode}
+    executor = make_executor(make_tool(function, {"name": "fail", **options}))
+    events = run_calls(executor, *(make_call("fail", {"kind": kind}, id=kind) for kind in ERRORS))
+    assert {event.call_id: event.result["error"] for event in events} == {
+        kind: text for kind, (_, text) in ERRORS.items()
+    }
+
+
+def test_an_error_of_any_length_is_shortened() -> None:
+    """An exception with a text beyond the limit is told by its beginning."""
+    assert len(describe_error(ValueError("x" * 10 * MAX_TEXT))) == MAX_TEXT
 
 
 def test_a_result_may_be_as_long_as_the_limit() -> None:

@@ -39,7 +39,6 @@ from toolchart.tools.execution.context import (
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.execution.results import (
     OutputLimits,
-    ResultTooLarge,
     build_tool_finished,
     compute_least_characters,
     compute_max_characters,
@@ -55,6 +54,7 @@ from toolchart.tools.schemas.checks import SchemaCheck, check_schema
 from toolchart.tools.schemas.examination import ArgumentExaminer, Examination
 from toolchart.tools.schemas.repair import repair_json_text
 from toolchart.tools.whole_definition import digest_definition
+from toolchart.workers.returned_values import UnusableResult
 
 log = logging.getLogger("toolchart.tools")
 
@@ -370,7 +370,7 @@ class ToolExecutor:
             return None
         try:
             value, parts, conversion_note, _ = convert_result(status.result)
-        except (ResultTooLarge, RecursionError, MemoryError) as error:
+        except (UnusableResult, RecursionError, MemoryError) as error:
             log.warning("the status of %s cannot be recorded: %s", call.id, error)
             return None
         notes = (TOLD_BY_STATUS,) if conversion_note is None else (conversion_note, TOLD_BY_STATUS)
@@ -520,15 +520,14 @@ async def _run_call(
             await starts.begin((call.id,))
             start = time.perf_counter()
         digest = compute_arguments_digest(arguments)  # before it runs: it may change what it gets
-        value = await run_tool(tool, arguments, context, order)
-        value, parts, conversion_note, size = convert_result(value)
+        value, parts, conversion_note, size = await run_tool(tool, arguments, context, order, convert_result)
         outcome: Outcome = "succeeded"
         if conversion_note is not None:
             notes = (*notes, conversion_note)
     except ToolTimeout:
         outcome = "timed_out"
         value = f"Tool execution timed out after {round(tool.timeout_s * 1000)} ms"
-    except (ToolFailure, ResultTooLarge) as failure:
+    except (ToolFailure, UnusableResult) as failure:
         outcome, value = "failed", str(failure) or "the tool failed without an error text"
         is_raised = isinstance(failure, ToolRaised)
     except (RecursionError, MemoryError) as error:

@@ -6,7 +6,6 @@ variables and those that the tool names (`environment`), so no key of another ho
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import sys
@@ -50,7 +49,7 @@ async def run_in_process(tool: Tool, arguments: Mapping[str, Any]) -> Any:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ToolFailure(f"the arguments cannot be sent to the child process: {error}") from None
     except WorkFailed as failure:
-        if failure.kind == "ToolFailure":
+        if failure.kind in ("ToolFailure", "UnusableResult"):
             raise ToolFailure(failure.text) from None
         raise ToolRaised(str(failure)) from None
     except BoundExceeded as error:
@@ -64,7 +63,6 @@ def _build_work(tool: Tool, arguments: Mapping[str, Any]) -> Work:
         module=function.__module__,
         function=function.__qualname__,
         file=getattr(sys.modules.get(function.__module__), "__file__", None),
-        is_async=inspect.iscoroutinefunction(function),
         arguments=tool.run.convert_arguments(arguments),  # type: ignore[attr-defined]
         environment={name: os.environ[name] for name in tool.environment if name in os.environ},
         memory_mb=tool.memory_mb,

@@ -22,6 +22,7 @@ from toolchart.states.events import Outcome, ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import Tool
 from toolchart.workers.json_data import to_json_data
+from toolchart.workers.returned_values import UnusableResult
 
 MAX_RESULT_CHARACTERS = 16_000_000
 """A longer result is refused and not logged. A result in a process of its own has as many bytes at most."""
@@ -38,7 +39,7 @@ _PARTLESS_TYPES = frozenset({str, int, float, bool, dict, type(None)})
 _CONVERSION_NOTE = "the result was turned into plain JSON"
 
 
-class ResultTooLarge(Exception):
+class ResultTooLarge(UnusableResult):
     """A result is longer than `MAX_RESULT_CHARACTERS`."""
 
 
@@ -87,6 +88,7 @@ def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None
 
     Raises:
         ResultTooLarge: it is longer than `MAX_RESULT_CHARACTERS`, or its parts than `MAX_PART_BYTES`.
+        UnusableResult: it is no data, and has no text of its own.
     """
     kind = type(value)
     if kind is str:

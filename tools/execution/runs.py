@@ -44,6 +44,15 @@ from toolchart.tools.definition import (
     ToolTimeout,
 )
 from toolchart.tools.execution.context import CallContext
+from toolchart.workers.error_text import describe_error, list_first_causes
+from toolchart.workers.returned_values import (
+    UnusableResult,
+    await_value,
+    close_unused,
+    is_iterator,
+    must_be_awaited,
+    read_value,
+)
 
 log = logging.getLogger("toolchart.tools")
 
@@ -55,24 +64,41 @@ MAX_LATE_THREADS = 32
 
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None), dict, list})
-"""Types that are certainly not awaitable: a cheap test, made before `inspect.isawaitable`."""
+"""Types of results that are read at once: a cheap test, made before the questions whether something has to be
+awaited or read to its end."""
+
+Convert: TypeAlias = Callable[[Any], Any]
+"""Makes of a result what the caller of `run_tool` wants. What it raises passes."""
+
+
+def keep_result(value: Any) -> Any:
+    """The result as the tool returned it."""
+    return value
 
 
 def run_tool(
-    tool: Tool, arguments: Mapping[str, Any], context: CallContext, order: StartOrder | None = None
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    context: CallContext,
+    order: StartOrder | None = None,
+    convert: Convert = keep_result,
 ) -> Coroutine[Any, Any, Any]:
-    """Run a tool and return what it returned.
+    """Run a tool and return what it returned, read to its end and converted.
+
+    What has to be awaited is awaited, and an iterator is read (`toolchart.workers.returned_values`), within
+    the tool's timeout, whatever kind of function returned it.
 
     Args:
         order: of the calls beside it; None where it runs alone.
+        convert: called where the tool ran, so in a thread for a tool that runs in one.
 
     Raises:
-        ToolFailure: the tool refused or failed, in whatever way.
+        ToolFailure: the tool refused or failed, in whatever way, or returned an exception.
         ToolTimeout: it did not finish within `tool.timeout_s`.
         ToolPending: its outcome comes later.
     """
     parameters = (arguments, context) if tool.needs_context else (arguments,)
-    return _RUN_BY_MODE[tool.execution_mode](tool, parameters, order)
+    return _RUN_BY_MODE[tool.execution_mode](tool, parameters, order, convert)
 
 
 async def ask_status(tool: Tool, context: CallContext) -> CallStatus:
@@ -98,7 +124,9 @@ async def ask_status(tool: Tool, context: CallContext) -> CallStatus:
     return CallStatus(state="unknown")
 
 
-async def _run_inline(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
+async def _run_inline(
+    tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None, convert: Convert
+) -> Any:
     """Run on the event loop: nothing else runs until it returns, and no timeout can end it.
 
     Only a KeyboardInterrupt passes: here it comes from a person who wants to stop the program.
@@ -110,32 +138,29 @@ async def _run_inline(tool: Tool, parameters: tuple[Any, ...], order: StartOrder
     except (ToolFailure, ToolPending, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise ToolRaised(describe_error(error)) from error
+        raise _make_failure(error) from error
     finally:
         if order is not None:
             order.note_begun()
     # A builtin may return an awaitable for the rare input that takes long.
-    if type(value) in _PLAIN_TYPES or not inspect.isawaitable(value):
-        return value
-    return await _await_as_task(lambda: value, tool.timeout_s)
+    if type(value) in _PLAIN_TYPES or not _must_be_read(value):
+        return convert(value)
+    return await _await_as_task(lambda: value, tool.timeout_s, convert)
 
 
-async def _run_in_process(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
+def _must_be_read(value: Any) -> bool:
+    return must_be_awaited(value) or is_iterator(value) or isinstance(value, BaseException)
+
+
+async def _run_in_process(
+    tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None, convert: Convert
+) -> Any:
     from toolchart.tools.execution.isolation import run_in_process
 
     if order is not None:
         await order.wait()
         order.note_begun()  # it is handed over; when the other process begins is not known here
-    return await run_in_process(tool, parameters[0])
-
-
-def describe_error(error: BaseException) -> str:
-    """Class name and text of an exception; the class name alone where its `__str__` fails."""
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return convert(await run_in_process(tool, parameters[0]))
 
 
 # -- the end of a run in a task or thread --------------------------------------------------------
@@ -154,21 +179,30 @@ def _set_end(end: _End, value: Any, failure: BaseException | None) -> None:
 
 
 def _make_failure(error: BaseException) -> _Failure:
-    """The failure that an exception of a tool means."""
-    return error if isinstance(error, _Failure) else ToolRaised(describe_error(error))
+    """The failure that an exception of a tool means; of a group the one that its first causes mean."""
+    if isinstance(error, _Failure):
+        return error
+    causes = list_first_causes(error)
+    if len(causes) == 1 and isinstance(causes[0], _Failure):
+        return causes[0]
+    if all(isinstance(cause, (ToolFailure, UnusableResult)) for cause in causes):
+        return ToolFailure("; ".join(str(cause) for cause in causes))
+    return ToolRaised(describe_error(error))
 
 
 # -- as a task -----------------------------------------------------------------------------------
 
 
-async def _run_as_task(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
+async def _run_as_task(
+    tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None, convert: Convert
+) -> Any:
     if order is not None:
         await order.wait()
-    return await _await_as_task(partial(tool.run, *parameters), tool.timeout_s, order)
+    return await _await_as_task(partial(tool.run, *parameters), tool.timeout_s, convert, order)
 
 
 async def _await_as_task(
-    start_work: Callable[[], Any], timeout_s: float, order: StartOrder | None = None
+    start_work: Callable[[], Any], timeout_s: float, convert: Convert, order: StartOrder | None = None
 ) -> Any:
     """Await in a task of its own, since a tool may ignore its cancellation and then run on.
 
@@ -177,7 +211,7 @@ async def _await_as_task(
     """
     loop = asyncio.get_running_loop()
     end: _End = loop.create_future()
-    task = loop.create_task(_await_work(start_work, end, order))
+    task = loop.create_task(_await_work(start_work, end, convert, order))
     task.add_done_callback(partial(_pass_on_end, end))
     timer = loop.call_later(timeout_s, _set_end, end, None, ToolTimeout())
     try:
@@ -194,7 +228,9 @@ async def _await_as_task(
     raise failure
 
 
-async def _await_work(start_work: Callable[[], Any], end: _End, order: StartOrder | None) -> None:
+async def _await_work(
+    start_work: Callable[[], Any], end: _End, convert: Convert, order: StartOrder | None
+) -> None:
     """Start and await the work and set its end; each of its own exceptions becomes a `ToolFailure`."""
     try:
         try:
@@ -202,17 +238,29 @@ async def _await_work(start_work: Callable[[], Any], end: _End, order: StartOrde
         finally:
             if order is not None:  # the next one gets the event loop when this work waits for the first time
                 order.note_begun()
-        if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
             value = await value
+        if type(value) not in _PLAIN_TYPES:
+            value = await await_value(value)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         _set_end(end, None, ToolFailure("the tool cancelled itself"))
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
         _set_end(end, None, _make_failure(error))
     else:
-        _set_end(end, value, None)
+        _set_end(end, *_convert_value(convert, value))
+
+
+def _convert_value(convert: Convert, value: Any) -> tuple[Any, BaseException | None]:
+    """The converted value of a run, or the error of the conversion, which passes as it is."""
+    try:
+        return convert(value), None
+    except Exception as error:
+        return None, error
 
 
 def _pass_on_end(end: _End, task: asyncio.Future[None]) -> None:
@@ -246,14 +294,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_late_threads)
 
 
-async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> Any:
+async def _run_in_thread(
+    tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None, convert: Convert
+) -> Any:
     """Run in a worker thread, which a tool that hangs keeps for itself."""
     if _late_thread_count >= MAX_LATE_THREADS:
         raise ToolFailure(
             f"not started: {_late_thread_count} earlier tool runs are still running after their timeout; "
             "give such tools `isolation: process`"
         )
-    run = _ThreadRun(tool, parameters, order)
+    run = _ThreadRun(tool, parameters, order, convert)
     timer = run.loop.call_later(tool.timeout_s, run.end_as_timed_out)
     try:
         # As late as possible: the worker needs the interpreter's lock, which is held here.
@@ -269,24 +319,42 @@ async def _run_in_thread(tool: Tool, parameters: tuple[Any, ...], order: StartOr
         raise
     finally:
         timer.cancel()
+    if isinstance(failure, _Unawaited):
+        unawaited = failure.value
+        return await _await_as_task(lambda: unawaited, max(0.0, timer.when() - run.loop.time()), convert)
     if failure is not None:
         raise failure
     return value
 
 
+class _Unawaited(Exception):
+    """A function in a thread returned what only an event loop can read."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        super().__init__()
+
+
 class _ThreadRun:
     """One run of a tool as the job of a worker thread, and a future of the event loop for its end."""
 
-    def __init__(self, tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None) -> None:
+    def __init__(
+        self,
+        tool: Tool,
+        parameters: tuple[Any, ...],
+        order: StartOrder | None,
+        convert: Convert = keep_result,
+    ) -> None:
         self.name = f"tool {tool.name}"
         self._order = order
+        self._convert = convert
         self.loop = asyncio.get_running_loop()
         self.end: _End = self.loop.create_future()
         self._function = tool.run
         self._parameters = parameters
         self._context = contextvars.copy_context()
         self._value: Any = None
-        self._failure: _Failure | None = None
+        self._failure: BaseException | None = None
         self._is_late = False
         self._is_finished = False
 
@@ -298,7 +366,11 @@ class _ThreadRun:
             self._order.note_begun()
         try:
             if not self._is_late:
-                self._value = self._context.run(self._function, *self._parameters)
+                value = self._context.run(self._function, *self._parameters)
+                if type(value) in _PLAIN_TYPES:
+                    self._value, self._failure = _convert_value(self._convert, value)
+                else:
+                    self._context.run(self._read, value)
         except BaseException as error:
             self._failure = _make_failure(error)
         with _late_thread_lock:
@@ -306,9 +378,19 @@ class _ThreadRun:
             if self._is_late:
                 _late_thread_count -= 1
 
+    def _read(self, value: Any) -> None:
+        """Read a result that may stand for others; one that has to be awaited is left to the event loop."""
+        if not must_be_awaited(value):
+            value = read_value(value, lambda: self._is_late)
+            self._value, self._failure = _convert_value(self._convert, value)
+        else:
+            self._failure = _Unawaited(value)
+
     def report_end(self) -> None:
         """Pass the result to the event loop; called in the worker thread."""
         if self._is_late:
+            if isinstance(self._failure, _Unawaited):
+                close_unused(self._failure.value)
             return
         try:
             self.loop.call_soon_threadsafe(_set_end, self.end, self._value, self._failure)
@@ -493,5 +575,5 @@ class _LoopWake:
 
 
 _RUN_BY_MODE: dict[
-    ExecutionMode, Callable[[Tool, tuple[Any, ...], StartOrder | None], Coroutine[Any, Any, Any]]
+    ExecutionMode, Callable[[Tool, tuple[Any, ...], StartOrder | None, Convert], Coroutine[Any, Any, Any]]
 ] = {"inline": _run_inline, "async": _run_as_task, "thread": _run_in_thread, "process": _run_in_process}

@@ -18,6 +18,7 @@ from toolchart.specs.sections.context import RagService, ServiceAuth, ServiceRet
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.services import Hit
+from toolchart.workers.error_text import describe_error
 
 TOP_K = 3
 ATTEMPTS = 3
@@ -177,7 +178,7 @@ async def query_service(
             try:
                 answer = (await client.post(url, json=body)).raise_for_status().json()
             except (httpx.HTTPError, ValueError) as error:
-                problem = f"{type(error).__name__}: {error}"
+                problem = describe_error(error)
                 continue
             if isinstance(answer, dict) and isinstance(answer.get("results"), list):
                 return answer
@@ -219,7 +220,7 @@ async def fetch_service_json(name: str, service: RagService, path: str) -> Any:
         async with httpx.AsyncClient(headers=headers, **options) as client:
             return (await client.get(url)).raise_for_status().json()
     except (httpx.HTTPError, ValueError) as error:
-        raise ToolFailure(f"{type(error).__name__}: {error}") from None
+        raise ToolFailure(describe_error(error)) from None
 
 
 def _read_collection(row: Any) -> Collection | None:

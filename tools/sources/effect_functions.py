@@ -11,8 +11,7 @@ from __future__ import annotations
 import inspect
 import typing
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
@@ -26,6 +25,7 @@ from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.schemas.checks import ArgumentCheck
 from toolchart.tools.sources.python import make_tool
 from toolchart.tools.sources.source_digest import digest_function_source
+from toolchart.workers.json_data import to_json_data
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -166,7 +166,7 @@ def _describe_result(
 
     annotation = _read_return_type(function)
     if annotation is None:
-        return None, partial(TypeAdapter(Any).dump_python, mode="json")
+        return None, to_json_data
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         with warnings.catch_warnings(action="ignore"):
@@ -191,7 +191,23 @@ def _read_return_type(function: Callable[..., Any]) -> Any:
         annotation = typing.get_type_hints(target, include_extras=True).get("return")
     except (NameError, TypeError):
         return None
+    annotation = _find_read_type(annotation)
     return None if annotation in (None, type(None), Any) else annotation
+
+
+def _find_read_type(annotation: Any) -> Any:
+    """The type of a result as it is read: what an awaitable gives, and the list of an iterator's items."""
+    origin, arguments = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if not isinstance(origin, type):
+        return annotation
+    if issubclass(origin, Awaitable):
+        # The value is the last argument of a coroutine, and the only one of others.
+        return _find_read_type(arguments[-1]) if arguments else Any
+    if issubclass(origin, Generator) and len(arguments) == 3 and arguments[2] not in (None, type(None)):
+        return Any  # a returned value stands beside the items
+    if issubclass(origin, (Iterator, AsyncIterator)) or origin is AsyncIterable:
+        return list[arguments[0]] if arguments else list  # type: ignore[valid-type]
+    return annotation
 
 
 def _wrap_as_object(schema: dict[str, Any]) -> dict[str, Any]:

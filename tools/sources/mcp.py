@@ -25,12 +25,12 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.states.starts import Start
 from toolchart.tools.definition import Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
-from toolchart.tools.execution.runs import describe_error
 from toolchart.tools.formats import make_portable_name
 from toolchart.tools.schemas.checks import check_schema
 from toolchart.tools.sources.foreign_schemas import sanitize_schema
 from toolchart.tools.sources.registry_entries import LoadingContext
 from toolchart.tools.whole_definition import digest_text
+from toolchart.workers.error_text import MAX_CAUSES, describe_error, list_first_causes
 
 Value = TypeVar("Value")
 
@@ -172,8 +172,10 @@ def _parse_settings(data: Mapping[str, Any], name: str) -> McpSettings:
 
 
 def _describe_error(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    return "; ".join(_describe_cause(cause) for cause in list_first_causes(error)[:MAX_CAUSES])
+
+
+def _describe_cause(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {START_TIMEOUT_S:g} s"
     if isinstance(getattr(error, "message", None), str):

@@ -107,7 +107,8 @@ def make_tool(function: Callable[..., Any], options: Mapping[str, Any] | None = 
     Args:
         options: in place of those that `@tool` stored.
 
-    Sync functions run in a thread. Async functions are awaited, and cancelled at the timeout. With
+    Sync functions run in a thread. Async functions are awaited, and cancelled at the timeout. What any of
+    them returns is awaited where it is awaitable, and read to its end where it is an iterator. With
     `isolation="process"` both run in a process that is killed at the timeout. With `isolation="inline"` a
     sync function runs on the event loop: no thread, no timeout, and nothing else runs until it returns.
 
@@ -181,8 +182,11 @@ def choose_execution_mode(
 
 
 def _is_async(function: Callable[..., Any] | None) -> bool:
-    """Whether a call of the function, or of the object with a `__call__` method, gives a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    """Whether a call of the function, or of the object with a `__call__` method, gives a coroutine or an
+    async generator.
+    """
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(is_kind(function) or is_kind(type(function).__call__) for is_kind in kinds)
 
 
 def make_inline_timeout_error(name: str, key: str) -> SpecError:

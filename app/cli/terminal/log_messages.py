@@ -7,6 +7,7 @@ import os
 import traceback
 
 from toolchart.app.cli.terminal.text import print_notice
+from toolchart.workers.error_text import describe_error
 
 TURN_LOGGER = "toolchart.engine.turns"
 """The logger of warnings of turns; `turn_warnings` has it, and is loaded later."""
@@ -20,7 +21,7 @@ class _StderrHandler(logging.Handler):
         text = f"toolchart: {record.getMessage()}"
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            text += f"\n  {type(error).__name__}: {error}"
+            text += f"\n  {describe_error(error)}"
             if os.environ.get("TOOLCHART_DEBUG"):
                 text += "\n" + "".join(traceback.format_exception(error)).rstrip()
         print_notice(text)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,11 @@ def run_function(function: Any, arguments: dict[str, Any], message: str = "one t
     return result
 
 
-def make_engine(function: Any, arguments: dict[str, Any], log: Any = "memory") -> Engine:
+def make_engine(function: Any, arguments: dict[str, Any], log: Any = "memory", chart: Any = CHART) -> Engine:
     """An engine whose chart calls a function once."""
     name = function if isinstance(function, str) else function.__name__
     spec = {
-        "chart": CHART,
+        "chart": chart,
         "effects": {
             "count": {"call_function": {"function": name, "as": "stats", "arguments": arguments}},
             "say_long": {"answer": "{{stats.words}} words"},
@@ -136,6 +137,79 @@ def test_whatever_goes_wrong_is_data(
     """A function that fails ends in `failed` with kind and message, and the chart goes on."""
     result = run_function(function, arguments)
     assert result.state == "failed_state"
+    assert result.result_errors["stats"].kind == kind
+    assert words in result.result_errors["stats"].message
+
+
+@effect
+def yield_words(text: str) -> Iterator[str]:
+    """The words of a text, one by one."""
+    yield from text.split()
+
+
+@effect
+async def yield_words_later(text: str) -> AsyncIterator[str]:
+    """The words of a text, one by one."""
+    for word in text.split():
+        await asyncio.sleep(0)
+        yield word
+
+
+@effect
+def count_words_elsewhere(text: str) -> Awaitable[Stats]:
+    """The coroutine of another function."""
+    return count_later(text)
+
+
+@effect
+def yield_untyped(text: str):  # type: ignore[no-untyped-def]
+    """The words of a text, one by one."""
+    yield from text.split()
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [
+        (yield_words, {"content": ["one", "two", "three"]}),
+        (yield_words_later, {"content": ["one", "two", "three"]}),
+        (yield_untyped, {"content": ["one", "two", "three"]}),
+        (count_words_elsewhere, {"words": 3, "first": ""}),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_the_value_of_a_function_is_read_to_its_end(function: Callable[..., Any], value: object) -> None:
+    """A function of a chart may return what a tool may: awaitables are awaited, items are read."""
+    chart = json.loads(json.dumps(CHART).replace("stats.words >= 3", "stats.count >= 1"))
+    with make_engine(function, {"text": "{{user_message}}"}, chart=chart) as engine:
+        result = engine.run("one two three")
+    assert result.results["stats"] == value
+
+
+@effect
+def return_object(text: str) -> Any:
+    """Nothing that is data."""
+    return object()
+
+
+@effect
+def yield_for_ever(text: str) -> Iterator[int]:
+    """Numbers without an end."""
+    yield from itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        (return_object, "bad_output", "of the type object, which is no plain data"),
+        (yield_for_ever, "effect", "100000 items"),
+    ],
+    ids=["object", "endless"],
+)
+def test_a_value_that_is_no_data_is_a_failure(function: Callable[..., Any], kind: str, words: str) -> None:
+    """What cannot be read to its end, or is no data, ends in `failed`."""
+    chart = json.loads(json.dumps(CHART).replace("stats.words >= 3", "stats.count >= 1"))
+    with make_engine(function, {"text": "x"}, chart=chart) as engine:
+        result = engine.run("x")
     assert result.result_errors["stats"].kind == kind
     assert words in result.result_errors["stats"].message
 
