@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -149,6 +150,13 @@ def _no_secrets_of_other_tests() -> Iterator[None]:
     known = _list_known_secrets()
     known.clear()
     known.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _no_stream_of_other_tests() -> Iterator[None]:
+    """DBOS logs to the standard error that it first sees. A test that captures it closes it at its end."""
+    yield
+    logging.getLogger("dbos").handlers.clear()
 
 
 def _list_known_secrets() -> dict[str, bytes]:
