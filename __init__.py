@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from toolchart.states.errors import StorageFailure as StorageFailure
     from toolchart.states.errors import ToolchartError as ToolchartError
     from toolchart.states.errors import TurnCancelled as TurnCancelled
+    from toolchart.states.errors import TurnChanged as TurnChanged
     from toolchart.states.errors import UnknownSemantics as UnknownSemantics
     from toolchart.states.events import AgentFailed as AgentFailed
     from toolchart.states.events import AgentFinished as AgentFinished
@@ -295,6 +296,7 @@ if not TYPE_CHECKING:
                 "SpecError",
                 "PluginUnusable",
                 "SettingsWidened",
+                "TurnChanged",
                 "PluginFailure",
                 "EffectRefused",
                 "IllegalEvent",

@@ -3,7 +3,8 @@
     ToolchartError
     |-- SpecError              a chart, an agent spec or a history file that cannot be used
     |   |-- PluginUnusable     something of another package that is named, and cannot be loaded
-    |   `-- SettingsWidened    a change that gives a turn more than its bound
+    |   |-- SettingsWidened    a change that gives a turn more than its bound
+    |   `-- TurnChanged        a turn that is run once, asked for with another input or of another agent
     |-- PluginFailure          code of another package that raised while it was used
     |-- EffectRefused          an effect of a log's chart that the operator's own chart does not declare
     |-- IllegalEvent           an event for which the current state has no enabled transition
@@ -106,6 +107,18 @@ class PluginFailure(ToolchartError):
 
 class SettingsWidened(SpecError):
     """A change that would give a turn more than the agent spec gives; `path` names the setting."""
+
+
+class TurnChanged(SpecError):
+    """A turn that is run once was asked for with another input, or of an agent that has changed.
+
+    Nothing was run or read.
+    """
+
+    def __init__(self, subject: str, difference: str, hint: str) -> None:
+        self.difference = difference
+        """What differs, with the value in the log and the one now: `another message: 'a' then, 'b' now`."""
+        super().__init__(f"{subject} with {difference}", hint=hint)
 
 
 def find_missing_package(error: ImportError) -> str | None:

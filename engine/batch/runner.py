@@ -1,8 +1,10 @@
-"""Runs the inputs of a batch, each in a conversation of its own, and goes on where a kill stopped it.
+"""Runs the inputs of a batch, each once, in a conversation of its own, and goes on where a kill stopped it.
 
 The log decides what was done. The conversation of an input has an id made of the batch's name and the
-input's key. Where its turn has ended, its result is read; where a turn is open, it goes on; only where there
-is none does a turn begin. So an input is answered once, whenever the process was killed.
+input's key, and its turn is run once (`Engine.arun_once`): begun, gone on with, read, or tried again. So an
+input is answered once, whenever the process was killed, and never with the answer to another input.
+
+The file of results is for whoever reads it. It is asked only about conversations that the log has no more.
 """
 
 from __future__ import annotations
@@ -12,21 +14,34 @@ import csv
 import hashlib
 import io
 import json
+import logging
 import os
+import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import TurnOptions
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_canonical, encode_escaped_json
 from toolchart.states.core.encoding import read_json
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import LogConflict, SpecError, ToolchartError, TurnChanged
+from toolchart.states.events import Event
 from toolchart.states.messages import Usage
+
+log = logging.getLogger("toolchart.engine")
+
+MAX_FAILURES = 10
+"""Failures that a report names."""
+
+_SHORTEST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+"""Seconds between two looks at an input that another process runs."""
 
 
 class BatchReport(msgspec.Struct, kw_only=True):
@@ -37,10 +52,14 @@ class BatchReport(msgspec.Struct, kw_only=True):
     """Inputs whose turn ended with an answer."""
     failed: int = 0
     """Inputs whose turn ended in error or at a limit, or could not begin."""
+    changed: int = 0
+    """Of the failed ones: inputs whose key was used before, by another input or another agent."""
     waiting: int = 0
     """Inputs whose turn waits for a person or a timer."""
     earlier: int = 0
-    """Inputs that an earlier run had finished."""
+    """Inputs that an earlier run had finished: nothing was done for them now."""
+    failures: dict[str, str] = msgspec.field(default_factory=dict)
+    """Why inputs failed, by key: the first `MAX_FAILURES`. The results file has all of them."""
     usage: Usage = msgspec.field(default_factory=Usage)
     """Of all inputs, those of earlier runs included."""
 
@@ -57,7 +76,21 @@ class BatchReport(msgspec.Struct, kw_only=True):
             self.waiting += 1
         else:
             self.failed += 1
+            error = result.get("error") or {}
+            self.changed += error.get("kind") == TurnChanged.__name__
+            if len(self.failures) < MAX_FAILURES:
+                self.failures[result["key"]] = _describe_failure(result)
         self.usage = self.usage.plus(msgspec.convert(result.get("usage") or {}, Usage))
+
+
+def _describe_failure(result: Mapping[str, Any]) -> str:
+    """Why an input has no answer, in one line."""
+    error = result.get("error")
+    if not error:
+        return f"limit: {result.get('limit_reached')}"
+    text = str(error["message"]).partition("\n")[0]
+    is_class = not str(error["kind"]).islower()  # an error of ours says what it is about
+    return text if is_class else f"{error['kind']}: {text}"
 
 
 class Batch:
@@ -67,6 +100,8 @@ class Batch:
         name: the beginning of the ids of its conversations.
         concurrency: inputs that run at the same time.
         per_minute: most inputs that begin in a minute; None for no such limit.
+        again: run inputs again whose key was used by another input or another agent, and those that ended
+            without an answer.
         on_progress: called after each input.
     """
 
@@ -80,6 +115,7 @@ class Batch:
         per_minute: float | None = None,
         llm: str | None = None,
         model: str | None = None,
+        again: bool = False,
         on_progress: Callable[[BatchReport], None] | None = None,
     ) -> None:
         self._engine = engine
@@ -88,6 +124,7 @@ class Batch:
         self._concurrency = concurrency
         self._pause_s = 60.0 / per_minute if per_minute else 0.0
         self._llm, self._model = llm, model
+        self._again = again
         self._on_progress = on_progress
         self._next_start = 0.0
         self._is_stopped = False
@@ -98,84 +135,127 @@ class Batch:
         self._is_stopped = True
 
     async def run(self, inputs: Sequence[BatchInput]) -> BatchReport:
-        """Run every input that has no result yet."""
+        """Have every input answered."""
         self.report.inputs = len(inputs)
-        missing = []
-        for entry in inputs:
-            earlier_result = self._results.results.get(entry.key)
-            if earlier_result is None or earlier_result.get("is_waiting"):
-                missing.append(entry)
-            else:
-                self.report.earlier += 1
-                self.report.add_result(earlier_result)
-        queue = iter(missing)
-        workers = min(self._concurrency, len(missing))
+        queue = iter(inputs)
         async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
+            for _ in range(min(self._concurrency, len(inputs))):
                 group.create_task(self._work(queue))
         return self.report
 
     async def _work(self, queue: Iterator[BatchInput]) -> None:
         for entry in queue:
-            await self._wait_for_start()
-            if self._is_stopped:
+            result = None if self._is_stopped else await self._answer(entry)
+            if result is None:
                 return
-            result = await self._answer(entry)
             self._results.append(result)
             self.report.add_result(result)
             if self._on_progress is not None:
                 self._on_progress(self.report)
 
-    async def _wait_for_start(self) -> None:
-        """Wait until the rate allows a further input."""
+    async def _wait_for_start(self, conversation: str) -> None:
+        """Wait until the rate allows a further input; not where its result is only read."""
+        if not self._pause_s:
+            return
+        turn = self._engine.describe_once(conversation)
+        if turn is not None and (turn.ok or not turn.is_over) and not self._again:
+            return
         now = asyncio.get_running_loop().time()
         start = max(now, self._next_start)
         self._next_start = start + self._pause_s
         if start > now:
             await asyncio.sleep(start - now)
 
-    async def _answer(self, entry: BatchInput) -> dict[str, Any]:
-        """The result of an input, as a line of the results file."""
+    async def _answer(self, entry: BatchInput) -> dict[str, Any] | None:
+        """The result of an input, as a line of the results file; None where the batch was stopped before."""
         conversation = f"{self._name}:{entry.key}"
-        if entry.problem:
-            data = {"kind": SpecError.__name__, "message": entry.problem}
-            return {"key": entry.key, "ok": False, "conversation": conversation, "error": data}
+        line: dict[str, Any] = {"key": entry.key}
         try:
-            result = await self._run_turn(entry, conversation)
+            if entry.problem:
+                raise SpecError(entry.problem)
+            options = TurnOptions(
+                handler=entry.handler, variables=entry.variables, llm=self._llm, model=self._model
+            )
+            line["input"] = await self._engine.digest_request(entry.message, **options)
+            kept_line = self._find_kept_line(entry.key, line["input"], conversation)
+            if kept_line is not None:
+                self.report.earlier += 1
+                return kept_line
+            await self._wait_for_start(conversation)
+            result = None if self._is_stopped else await self._run_turn(entry, conversation, options)
         except ToolchartError as error:
             data = {"kind": type(error).__name__, "message": str(error)}
-            return {"key": entry.key, "ok": False, "conversation": conversation, "error": data}
+            failed_line = {**line, "ok": False, "conversation": conversation, "error": data}
+            self.report.earlier += self._results.results.get(entry.key) == failed_line
+            return failed_line
+        if result is None:
+            return None
         waiting = {} if result.is_over else {"is_waiting": True}
-        return {"key": entry.key, **waiting, **result.to_dict()}
+        return {**line, **waiting, **result.to_dict()}
 
-    async def _run_turn(self, entry: BatchInput, conversation: str) -> TurnResult:
-        """The result of the input's turn: read, gone on with, or run now."""
-        loaded_conversation = load_conversation(self._engine.store, conversation)
-        if (
-            loaded_conversation is not None
-            and loaded_conversation.snapshot.turn
-            and not _was_cancelled(loaded_conversation.snapshot.error)
-        ):
-            return await self._engine.aresume(conversation)
-        return await self._engine.arun(
-            entry.message,
-            conversation=conversation,
-            handler=entry.handler,
-            variables=entry.variables,
-            llm=self._llm,
-            model=self._model,
-        )
+    def _find_kept_line(self, key: str, digest: str, conversation: str) -> dict[str, Any] | None:
+        """The answer of the results file to this very input, where the log has its conversation no more.
+
+        Raises:
+            TurnChanged: the answer there is one to another input, or of another agent.
+        """
+        line, read_last_line = self._results.results.get(key), self._engine.store.read_last_line
+        if line is None or not line.get("ok"):
+            return None
+        if any(read_last_line(name) is not None for name in {conversation, str(line.get("conversation"))}):
+            return None
+        if line.get("input") == digest:
+            return line
+        if self._again:
+            return None
+        raise _build_changed_error(key, "another input or by another agent; its conversation was deleted")
+
+    async def _run_turn(
+        self, entry: BatchInput, conversation: str, options: TurnOptions
+    ) -> TurnResult | None:
+        """The result of the input's turn. Where another process runs it, that is waited for; None where the
+        batch was stopped meanwhile.
+
+        Raises:
+            TurnChanged: the key was used before, by another input or another agent.
+        """
+        steps: list[Event] = []
+        turn = options.copy()
+        turn["conversation"] = conversation
+        turn["observer"] = lambda event, step: steps.append(event)
+        pause_s = _SHORTEST_PAUSE_S
+        while True:
+            try:
+                result = await self._engine.arun_once(entry.message, again=self._again, **turn)
+            except TurnChanged as error:
+                raise _build_changed_error(entry.key, error.difference) from None
+            except LogConflict as error:
+                if self._is_stopped:
+                    return None
+                if pause_s == _SHORTEST_PAUSE_S:
+                    log.warning("input %s is waited for: %s", entry.key, str(error).partition("\n")[0])
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                self.report.earlier += not steps and result.is_over
+                return result
 
 
-def _was_cancelled(error: Any) -> bool:
-    return error is not None and error.kind == "cancelled"
+def _build_changed_error(key: str, difference: str) -> TurnChanged:
+    """The error for an input whose key was used before."""
+    return TurnChanged(
+        f"the key {key!r} was used", difference, "--again runs it again, and --name NAME begins another batch"
+    )
 
 
 # -- the file of results -------------------------------------------------------------------------
 
 
 class ResultsFile:
-    """The results of a batch. A line that a kill cut off is removed when the file is opened again.
+    """The results of a batch: one line for each key, the newest.
+
+    A line that a kill cut off is removed when the file is opened again. A line that a newer one replaces is
+    removed when the file is closed, the next time after a kill; until then the last line counts.
 
     Raises:
         SpecError: the file cannot be written, is no results file, or another batch writes it.
@@ -189,37 +269,68 @@ class ResultsFile:
         except OSError as error:
             raise SpecError(f"cannot be written: {error.strerror}", file=str(path)) from None
         _lock(self._handle, path)
+        self._lines: dict[str, bytes] = {}
+        self._has_replaced_lines = False
         self.results = self._read_results()
         """The results so far, by key."""
 
     def _read_results(self) -> dict[str, dict[str, Any]]:
         data = self.path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
-        os.ftruncate(self._handle, len(whole))
-        os.lseek(self._handle, 0, os.SEEK_END)
         results = {}
-        for number, line in enumerate(whole.splitlines(), 1):
+        for number, line in enumerate(whole.splitlines(keepends=True), 1):
             try:
                 result = read_json(line)
-                results[str(result["key"])] = result
+                key = str(result["key"])
             except (ValueError, KeyError, TypeError):
+                os.close(self._handle)
                 hint = "name another file: --output FILE"
                 raise SpecError(
                     "this is no results file of a batch", file=str(self.path), line=number, hint=hint
                 ) from None
+            results[key] = result
+            self._note_line(key, line)
+        os.ftruncate(self._handle, len(whole))
+        os.lseek(self._handle, 0, os.SEEK_END)
         return results
 
+    def _note_line(self, key: str, line: bytes) -> None:
+        self._has_replaced_lines |= self._lines.pop(key, None) is not None
+        self._lines[key] = line
+
     def append(self, result: dict[str, Any]) -> None:
-        """Append a result; it survives the death of the process on return."""
+        """Append a result, unless the file has it; it survives the death of the process on return."""
         line = strike_secrets(encode_escaped_json(result).decode()).encode() + b"\n"
+        key = str(result["key"])
+        self.results[key] = result
+        if self._lines.get(key) == line:
+            return
+        self._note_line(key, line)
         while line:
             line = line[os.write(self._handle, line) :]
-        self.results[str(result["key"])] = result
 
     def close(self) -> None:
-        """Write everything to the disk, and close the file."""
-        os.fsync(self._handle)
-        os.close(self._handle)
+        """Remove lines that were replaced, write everything to the disk, and close the file."""
+        try:
+            if self._has_replaced_lines:
+                self._remove_replaced_lines()
+            os.fsync(self._handle)
+        finally:
+            os.close(self._handle)
+
+    def _remove_replaced_lines(self) -> None:
+        """Put a file with the newest line of each key in the place of this one, whole or not at all."""
+        handle, name = tempfile.mkstemp(dir=self.path.resolve().parent, prefix=f".{self.path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.writelines(self._lines.values())
+                file.flush()
+                os.fsync(handle)
+            os.chmod(name, os.fstat(self._handle).st_mode & 0o777)
+            os.replace(name, self.path.resolve())
+        except BaseException:
+            os.unlink(name)
+            raise
 
 
 def _lock(handle: int, path: Path) -> None:
@@ -230,9 +341,12 @@ def _lock(handle: int, path: Path) -> None:
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_replaced = not os.path.samestat(os.fstat(handle), path.stat())  # by a batch that ended just now
     except OSError:
+        is_replaced = True
+    if is_replaced:
         os.close(handle)
-        raise SpecError("another batch writes this file now", file=str(path)) from None
+        raise SpecError("another batch writes this file now", file=str(path))
 
 
 # -- reading inputs ------------------------------------------------------------------------------
@@ -326,7 +440,8 @@ def _make_input(row: Any, source: str, number: int, key_counts: Mapping[str, int
         key = _make_key(row, key_counts)
     elif not _is_unicode(key):
         key, problem = _make_key(row, key_counts), f"{key!r} cannot be a key: it has half of a surrogate pair"
-    if not key.isprintable() or "/" in key:
+    # `KEY~2` is the name of the second attempt at KEY.
+    if not key.isprintable() or "/" in key or re.search(r"~\d+$", key):
         raise SpecError(f"{key!r} cannot be a key", file=source, line=number, hint="use letters and digits")
     variables = row.get("variables")
     if variables is None:

@@ -226,19 +226,57 @@ class Agent:
             SpecError: there is no handler, prompt, host or model for it, or an attachment cannot be read.
         """
         values = self._build_values(message, options)
-        history = options.get("history", ())
         warnings: tuple[str, ...] = ()
         if needs_preparation(self.spec):
+            history = options.get("history", ())
             context, warnings = await self._find_context(conversation, message, values, history)
             values = {**context, **values}
         handler = select_handler(self.spec, values, options.get("handler"))
-        llm, model = options.get("llm"), options.get("model")
-        attachments = options.get("attachments", ())
-        event = await self.build_turn_started(handler, values, history, llm, model, attachments)
-        if form is not None:
-            settings = event.settings
-            event = replace(event, settings=replace(settings, options=form.add_to(settings.options)))
+        event = await self._plan_handler(handler, values, options, form)
         return replace(event, warnings=(*warnings, *event.warnings)) if warnings else event
+
+    async def _plan_handler(
+        self, handler: Handler, values: Mapping[str, Any], options: TurnOptions, form: AnswerType | None
+    ) -> TurnStarted:
+        """The `turn_started` event of a message under a handler; raises as `plan_turn`."""
+        history, attachments = options.get("history", ()), options.get("attachments", ())
+        llm, model = options.get("llm"), options.get("model")
+        event = await self.build_turn_started(handler, values, history, llm, model, attachments)
+        if form is None:
+            return event
+        settings = replace(event.settings, options=form.add_to(event.settings.options))
+        return replace(event, settings=settings)
+
+    async def outline_turns(
+        self, message: str, options: TurnOptions, form: AnswerType | None, handler: str | None
+    ) -> list[TurnStarted]:
+        """The `turn_started` events that a message may have, without asking models and searching documents.
+
+        Where these would find a variable, `CONTEXT_MARK` stands for it. Where they would also choose the
+        handler, there is an event for each handler.
+
+        Args:
+            handler: name of the handler that was chosen then, empty for one without a name; None: not known.
+
+        Raises:
+            SpecError: as `plan_turn`.
+        """
+        values = self._build_values(message, options)
+        finds_context = needs_preparation(self.spec) and not values.keys() & GIVEN_CONTEXT
+        handlers = self.spec.responses
+        if not finds_context or options.get("handler"):
+            handlers = [select_handler(self.spec, values, options.get("handler"))]
+        elif handler is not None:
+            handlers = [each for each in handlers if (each.name or "") == handler]
+        events = []
+        for each in handlers:
+            names = {RAG_VARIABLE}
+            if finds_context:
+                names |= {*list_template_variables(each.prompt or ""), *self._template_variables}
+                names -= {"service"}
+            found = {name: CONTEXT_MARK for name in names if look_up_variable(values, name) is None}
+            events.append(await self._plan_handler(each, {**found, **values}, options, form))
+        return events
 
     def check_turn(self, message: str, options: TurnOptions) -> None:
         """Check what can be known of a message before models are asked and documents searched.
@@ -267,7 +305,7 @@ class Agent:
         history: Sequence[Message | Mapping[str, Any]],
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Topic, documents and intent of a message, found in the conversation `ID.context`; and warnings."""
-        from toolchart.engine.runtime.turn_context import GIVEN_CONTEXT, build_search_variables, read_context
+        from toolchart.engine.runtime.turn_context import build_search_variables, read_context
 
         if variables.keys() & GIVEN_CONTEXT:
             return {}, ()
@@ -385,6 +423,12 @@ def check_message(message: Any) -> None:
 # Fills `{{rag_context}}` in a prompt with document passages that match the user's message.
 
 RAG_VARIABLE = "rag_context"
+
+GIVEN_CONTEXT = frozenset({"rag_results", "intent"})
+"""Variables of a caller that has found the context itself: then nothing is searched or asked."""
+
+CONTEXT_MARK = "\ue000"
+"""Stands in the outline of a turn for what models and searches find for it."""
 
 
 async def fill_rag_context(

@@ -337,6 +337,10 @@ class Conversations:
             versions=self._versions,
         )
 
+    def redact_event(self, data: dict[str, Any]) -> dict[str, Any]:
+        """An event, as JSON data, without what the log of this agent must not contain."""
+        return data if self._redactor is None else self._redactor.redact_event(data)
+
     # -- drivers ---------------------------------------------------------------------------------
 
     def _begin_conversation(self, name: str, parent: ParentLink | None, heading: Heading) -> Driver:

@@ -601,6 +601,7 @@ class Engine:
         output_type: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
+        again: bool = False,
     ) -> TurnResult:
         """Have one message answered in a conversation of its own, however often this is asked for.
 
@@ -612,15 +613,25 @@ class Engine:
 
         Where a limit or a sub-agent ended the turn, the result is read.
 
-        The arguments are those of `arun`.
+        Where the turn was begun with another input (message, history, attachments, variables) or by an agent
+        that has changed since (prompt, model, options, tools as a model reads them, chart), nothing is read
+        and nothing runs. Only a turn of which nothing but a failure is there begins anew with the agent as it
+        is now. What carries the question is not compared: hosts, keys, limits, the code of tools. Of a log
+        that is redacted, everything but the secrets is compared.
+
+        The other arguments are those of `arun`.
 
         Args:
             conversation: must be there: an id made of the key of the input. The conversation has no other
                 message.
+            again: run the turn from its beginning, in the conversation `CONVERSATION~2`, then `~3`, where the
+                input or the agent is another one, and where it ended without an answer and cannot be tried
+                again from a step. A turn that is open then is cancelled. An answer to the same is still read.
 
         Raises:
             LogConflict: another worker runs it now, or died a moment ago (`lease_s`); ask again later.
-            SpecError: the conversation was begun with another message, or the turn cannot begin.
+            TurnChanged: the turn was begun with another input, or by another agent.
+            SpecError: the turn cannot begin.
             LogUnavailable: the log cannot be read or written.
         """
         if not conversation:
@@ -641,11 +652,16 @@ class Engine:
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, conversation, heading)
-        begin = partial(self._begin_turn, conversation, message, options, is_first=True)
-        return await self._open_turns.run_once(conversation, message, begin, options)
+        begin = partial(self._begin_turn, message=message, options=options, is_first=True)
+        return await self._open_turns.run_once(conversation, message, begin, options, again=again)
 
     def run_once(
-        self, message: str, *, cancel_on: Sequence[Signals] = (), **options: Unpack[TurnOptions]
+        self,
+        message: str,
+        *,
+        cancel_on: Sequence[Signals] = (),
+        again: bool = False,
+        **options: Unpack[TurnOptions],
     ) -> TurnResult:
         """The blocking form of `arun_once`, with the same arguments and errors.
 
@@ -657,7 +673,28 @@ class Engine:
             TurnCancelled: one of the signals came. The log has the turn up to there.
         """
         with SignalWatch(cancel_on) as watch:
-            return self._run_blocking(lambda: watch.run(lambda: self.arun_once(message, **options)))
+            return self._run_blocking(
+                lambda: watch.run(lambda: self.arun_once(message, again=again, **options))
+            )
+
+    def describe_once(self, conversation: str) -> TurnResult | None:
+        """The result of a turn that is run once, as the log has it: that of its newest attempt.
+
+        None where it was not begun. Nothing runs.
+        """
+        attempt = self._open_turns.find_newest_attempt(conversation)
+        is_begun = self.store.read_last_line(attempt) is not None
+        return self._open_turns.describe_turn(attempt) if is_begun else None
+
+    async def digest_request(self, message: str, **options: Unpack[TurnOptions]) -> str:
+        """The digest of an input and of the agent as it is now: what `arun_once` compares.
+
+        Raises:
+            SpecError: there is no handler, prompt or model for it.
+        """
+        return await self._open_turns.identities.digest_request(
+            message, options, build_hooks(options).answer_form
+        )
 
     # -- watching --------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from toolchart.engine.runtime.ownership import Message, Ownership, PersonEvent, 
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, build_hooks, list_handoffs
 from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
+from toolchart.engine.runtime.turn_identity import TurnIdentities
 from toolchart.engine.runtime.waiting import (
     awaits_review,
     describe_people_wait,
@@ -36,16 +37,20 @@ from toolchart.engine.runtime.waiting import (
 )
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.content import add_text
-from toolchart.states.core.encoding import read_json
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import IllegalEvent, LeaseHeld, LogConflict, SpecError
+from toolchart.states.errors import IllegalEvent, LeaseHeld, LogConflict, SpecError, TurnChanged
 from toolchart.states.events import (
     Answered,
     Answering,
+    CallSubmitted,
     Cancelled,
+    Configured,
+    Continued,
     Decided,
+    Elapsed,
     Failed,
+    Forked,
     Replied,
     Resumed,
     TurnStarted,
@@ -75,8 +80,17 @@ TURN_THAT_RUNS = "the turn that runs"
 MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
 """Warning in the result of an open turn, where the user has said something that no request has had."""
 
-Begin = Callable[[], Awaitable[TurnResult]]
-"""Begins the first turn of the conversation."""
+Begin = Callable[[str], Awaitable[TurnResult]]
+"""Begins the first turn of a conversation, whose id it is given."""
+
+_HARMLESS = frozenset(
+    event.TYPE
+    for event in (
+        *(Configured, Continued, Forked, TurnStarted, Resumed),
+        *(CallSubmitted, Elapsed, Failed, Cancelled),
+    )
+)
+"""Events of a turn in which nothing was run and nothing was said."""
 
 
 class OpenTurns:
@@ -92,6 +106,7 @@ class OpenTurns:
         self._answers = agent.parts.answers
         self._store = store
         self._log = log
+        self.identities = TurnIdentities(agent, store)
         self.ownership = Ownership(agent, store, log, self.take_message)
         """The conversations that the engine holds."""
         agent.parts.batches.record_late = self.record_late_reply
@@ -647,7 +662,7 @@ class OpenTurns:
     # before the failure; so what the model said and the tools did until then is not asked for again.
 
     async def run_once(
-        self, conversation: str, message: str, begin: Begin, options: TurnOptions
+        self, conversation: str, message: str, begin: Begin, options: TurnOptions, *, again: bool
     ) -> TurnResult:
         """See `Engine.arun_once`."""
         hooks = build_hooks(options)
@@ -656,13 +671,38 @@ class OpenTurns:
             raise _build_begun_error(attempt)
         loaded_conversation = load_conversation(self._store, attempt)
         if loaded_conversation is None:
-            return await begin()
-        self._check_message(conversation, message)
-        if loaded_conversation.snapshot.has_ended and loaded_conversation.snapshot.error is not None:
+            return await begin(attempt)
+        snapshot = loaded_conversation.snapshot
+        difference = await self.identities.find_difference(attempt, message, options, hooks.answer_form)
+        if difference is not None:
+            did_nothing = snapshot.has_ended and snapshot.error is not None and self._did_nothing(attempt)
+            if not again and (difference.is_input or not did_nothing):
+                raise TurnChanged(
+                    f"conversation {conversation!r} was begun",
+                    str(difference),
+                    "use another conversation for another input, or run it again: run_once(..., again=True)",
+                )
+            return await self._begin_again(conversation, attempt, snapshot, begin)
+        if snapshot.has_ended and snapshot.error is not None:
             seq = self._find_retry_record(attempt)
             if seq is not None:
                 return await self._try_again(conversation, attempt, seq, hooks)
+        if again and snapshot.is_over and not self.build_result(snapshot, attempt).ok:
+            return await self._begin_again(conversation, attempt, snapshot, begin)
         return await self.resume(attempt, None, hooks)
+
+    async def _begin_again(
+        self, conversation: str, attempt: str, snapshot: Snapshot, begin: Begin
+    ) -> TurnResult:
+        """Begin a turn from its beginning, in a conversation of its own; one that is open is cancelled."""
+        if not snapshot.is_over:
+            await self.cancel(attempt, "it is run again from the beginning")
+        return await begin(_name_next_attempt(conversation, attempt))
+
+    def _did_nothing(self, attempt: str) -> bool:
+        """Whether nothing was run or said in a conversation, so that nothing is done a second time."""
+        steps = replay_conversation(self._store, attempt, include_shared=True)
+        return all(replayed.record.event["type"] in _HARMLESS for replayed in steps)
 
     def find_newest_attempt(self, conversation: str) -> str:
         """Id of the conversation itself, or of the fork in which its turn was tried last."""
@@ -679,27 +719,6 @@ class OpenTurns:
         """
         if self._store.read_last_line(conversation) is not None:
             raise _build_begun_error(conversation)
-
-    def _check_message(self, conversation: str, message: str) -> None:
-        """Refuse another message for a conversation that has its turn.
-
-        Raises:
-            SpecError: the message is another one. A log that is redacted is not compared.
-        """
-        for line in self._store.read_lines(conversation):
-            event = read_json(line)["event"]
-            if event["type"] == TurnStarted.TYPE:
-                first_message = event.get("message")
-                if (
-                    self._agent.spec.redact is None
-                    and isinstance(first_message, str)
-                    and first_message != message
-                ):
-                    raise SpecError(
-                        f"conversation {conversation!r} was begun with another message",
-                        hint="a message has a key of its own: use another conversation",
-                    )
-                return
 
     def _find_retry_record(self, conversation: str) -> int | None:
         """Number of the record before the failure or the cancellation that ended a turn.

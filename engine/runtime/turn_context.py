@@ -21,9 +21,6 @@ from toolchart.tools.sources.effect_functions import effect
 RECENT_MESSAGES = 6
 """Messages that the topic is found from."""
 
-GIVEN_CONTEXT = frozenset({"rag_results", "intent"})
-"""Variables of a caller that has found the context itself: then nothing is searched or asked."""
-
 OTHER = "other"
 """The option of the intent that is none of the others."""
 

@@ -60,7 +60,8 @@ def test_inputs_are_json_lines_csv_or_texts(run_cli: RunCli, work_dir: Path) -> 
 
 
 def test_failures_are_counted_and_kept(run_cli: RunCli, work_dir: Path) -> None:
-    """Issue 16: an input that fails does not stop the others: exit 1, and a second run changes nothing."""
+    """Issue 16: an input that fails does not stop the others: exit 1. A second run that fails in the same way
+    changes no line."""
     (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
     rows = b'{"message": "good"}\n{"message": "bad", "handler": "none"}\n'
     words = ("batch", "agent.yaml", "-", "-o", "r.jsonl", "--json")

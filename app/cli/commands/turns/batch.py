@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from toolchart.specs.models import AgentSpec
 
 
+_SHOWN_FAILURES = 3
+
+
 @click.command(short_help="Run an agent over many inputs, each once.")
 @click.argument("spec")
 @click.argument("inputs", metavar="INPUTS")
@@ -50,6 +53,11 @@ if TYPE_CHECKING:
 )
 @click.option("--llm", metavar="NAME", help="Use this entry of `llms` instead of the handler's.")
 @click.option("--model", metavar="NAME", help="Use this model instead of the agent's.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Run inputs again that changed, or whose agent changed, and those without an answer.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print no progress and no report.")
 @durability_option
@@ -64,6 +72,7 @@ def command(
     per_minute: float | None,
     llm: str | None,
     model: str | None,
+    again: bool,
     as_json: bool,
     quiet: bool,
     durability: str | None,
@@ -73,9 +82,10 @@ def command(
 
     A line is a message, or an object with `message` and, if wanted, `key`, `variables` and `handler`. The
     columns of a CSV file are the same, and every other column is a variable. Each input has a conversation of
-    its own and one line in the results file. After a kill or Ctrl-C the same command goes on:
-    finished inputs are not run again, and a turn that was open goes on. Exits with 1 if an input failed or
-    waits for a person.
+    its own and one line in the results file. The same command goes on after a kill or Ctrl-C: answers are
+    read, open turns go on, and failed ones are tried again. An input whose key had another message before, or
+    another agent (prompt, model, tools, chart), is an error; --again runs it again. Exits with 1 if an input
+    failed or waits for a person.
 
     \b
     Example:  toolchart batch agent.yaml questions.jsonl -j 4
@@ -104,6 +114,7 @@ def command(
                 per_minute=per_minute,
                 llm=llm,
                 model=model,
+                again=again,
                 on_progress=progress,
             )
             return batch.report, await _run(batch, rows, engine if economy else None)
@@ -180,9 +191,11 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
         "inputs": report.inputs,
         "answered": report.answered,
         "failed": report.failed,
+        "changed": report.changed,
         "waiting": report.waiting,
         "left": remaining_count,
         "earlier": report.earlier,
+        "failures": report.failures,
         "usage": encode(report.usage),
         "results": str(path),
     }
@@ -191,10 +204,18 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
     elif not quiet:
         tokens = f"; {report.usage.total} tokens" if report.usage.total else ""
         cost = f"; cost {report.usage.cost:.4f}" if report.usage.cost is not None else ""
+        changed = f" ({report.changed} changed)" if report.changed else ""
         print_notice(
-            f"{report.answered} of {report.inputs} answered, {report.failed} failed, {report.waiting} "
-            f"waiting, {remaining_count} left, {report.earlier} from earlier{tokens}{cost}; results: {path}"
+            f"{report.answered} of {report.inputs} answered, {report.failed} failed{changed}, "
+            f"{report.waiting} waiting, {remaining_count} left, {report.earlier} from earlier"
+            f"{tokens}{cost}; results: {path}"
         )
+        for key, failure in [*report.failures.items()][:_SHOWN_FAILURES]:
+            print_notice(f"  {key}: {failure}")
+        if report.failed > _SHOWN_FAILURES:
+            print_notice(f"  and {report.failed - _SHOWN_FAILURES} more: see {path}")
+        if report.changed:
+            print_notice("  --again runs changed inputs again; --name NAME begins another batch")
     if is_stopped and remaining_count:
         return CANCELLED
     return SUCCESS if report.answered == report.inputs else NEGATIVE

@@ -1,0 +1,238 @@
+"""What a turn that is run once answers: its input, and the agent that answers it.
+
+Two requests are for one turn where the model is asked the same in the same flow: message, history,
+attachments and variables, the filled prompt, model, options and tools, the chart and its effects. What only
+carries the question is no part of it: hosts, keys, limits, prices, and what the code of a tool does inside.
+
+The log has all of this already, in the records of the turn's beginning. So nothing more is recorded, and a
+conversation that was begun in another way is compared as well. Where models or searches found a part of the
+prompt, that part is left out: finding it again would ask them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from toolchart.engine.log.redaction import MARK_PATTERN
+from toolchart.engine.runtime.agent import CONTEXT_MARK, Agent
+from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.parts import TurnOptions
+from toolchart.states.canonical_json import (
+    ABSENT,
+    encode_canonical,
+    encode_canonical_text,
+    find_json_differences,
+)
+from toolchart.states.core.encoding import make_plain_event, read_json
+from toolchart.states.events import CONFIGURATION_TYPES, Event, Forked, TurnStarted
+from toolchart.states.ports import Store
+from toolchart.states.visible_text import make_visible_line
+
+_INPUT_PARTS = ("message", "history", "attachments", "variables")
+"""The parts of an identity that the caller gives; the others are the agent's."""
+
+_CARRYING_OPTIONS = ("batch", "cache_key", "cache_ttl", "metadata", "service_tier")
+"""Options that say how a question travels, not what is asked."""
+
+_CONTEXT_SECTIONS = ("intent", "topic", "rag_services")
+"""Sections of a spec that find the context of a turn."""
+
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+
+class TurnDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """The most telling difference between a turn of the log and what it is asked for now."""
+
+    part: str
+    """`message`, `prompt`, `model`, `options.temperature`, `tools.add.description`, `chart`, ..."""
+    before: Any
+    """The value in the log; `ABSENT` where it has none."""
+    now: Any
+
+    @property
+    def is_input(self) -> bool:
+        """Whether the caller gave another input; else the agent is another one."""
+        return self.part.partition(".")[0] in _INPUT_PARTS
+
+    def __str__(self) -> str:
+        before, now = _show_both(self.before, self.now)
+        return f"another {self.part}: {before} then, {now} now"
+
+
+class TurnIdentities:
+    """Compares requests for turns with what the log has of them."""
+
+    def __init__(self, agent: Agent, store: Store) -> None:
+        self._agent = agent
+        self._store = store
+        self._configured: Mapping[str, Any] | None = None
+
+    async def find_difference(
+        self, conversation: str, message: str, options: TurnOptions, form: AnswerType | None
+    ) -> TurnDifference | None:
+        """What differs between the first turn of a conversation and a request; None where nothing does, and
+        where the conversation has no turn.
+
+        Of a log that is redacted, everything but the secrets is compared.
+
+        Raises:
+            SpecError: there is no handler, prompt or model for the request.
+        """
+        configured, started = _read_beginning(self._store, conversation)
+        if not started:
+            return None
+        difference = TurnDifference(part="handler", before=started.get("handler", ""), now=ABSENT)
+        recorded = self._hide_marks(_describe(configured, started))
+        for current in await self._describe_request(message, options, form, started.get("handler", "")):
+            _take_found_context(current, recorded)
+            places = find_json_differences(recorded, current, splits_lists=False)
+            place = next(places, None)
+            if place is None:
+                return None
+            pointer, before, now = place
+            names = [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
+            difference = TurnDifference(part=".".join(names), before=before, now=now)
+        return difference
+
+    async def digest_request(self, message: str, options: TurnOptions, form: AnswerType | None) -> str:
+        """The digest of what a request asks, of which agent: equal requests have equal digests.
+
+        Raises:
+            SpecError: there is no handler, prompt or model for the request.
+        """
+        identities = await self._describe_request(message, options, form, None)
+        return hashlib.sha256(encode_canonical(identities)).hexdigest()[:16]
+
+    async def _describe_request(
+        self, message: str, options: TurnOptions, form: AnswerType | None, handler: str | None
+    ) -> list[dict[str, Any]]:
+        """The identity of a request under each handler that it may have."""
+        if self._configured is None:
+            self._configured = _make_plain(self._agent.conversations.build_configured_event(""))
+        plans = await self._agent.outline_turns(message, options, form, handler)
+        redact = self._agent.conversations.redact_event
+        started = [redact(_make_plain(plan)) for plan in plans]
+        return [self._hide_marks(_describe(self._configured, event)) for event in started]
+
+    def _hide_marks(self, identity: Any) -> Any:
+        """The identity without the marks of secrets, which each process makes anew."""
+        return identity if self._agent.spec.redact is None else _mask(identity)
+
+
+def _mask(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _mask(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_mask(item) for item in value]
+    return MARK_PATTERN.sub("[redacted]", value) if isinstance(value, str) else value
+
+
+def _make_plain(event: Event) -> dict[str, Any]:
+    """An event as the log has it."""
+    data: dict[str, Any] = read_json(make_plain_event(event)[1])
+    return data
+
+
+def _read_beginning(store: Store, conversation: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The configuration of a conversation, or of the one that it was forked from, and the event that began
+    its first turn; empty where there is none."""
+    configured: Mapping[str, Any] = {}
+    for event in _iterate_events(store, conversation):
+        if event["type"] in CONFIGURATION_TYPES:
+            configured = event
+        elif event["type"] == TurnStarted.TYPE:
+            return configured, event
+    return configured, {}
+
+
+def _iterate_events(store: Store, conversation: str) -> Iterator[Mapping[str, Any]]:
+    """The events of a conversation; those of the parent first, where it is a fork."""
+    for line in store.read_lines(conversation):
+        event = read_json(line)["event"]
+        if event["type"] == Forked.TYPE:
+            yield from _iterate_events(store, event["parent"])
+            return
+        yield event
+
+
+def _describe(configured: Mapping[str, Any], started: Mapping[str, Any]) -> dict[str, Any]:
+    """The identity of a turn, from the events of its beginning as JSON data."""
+    settings, spec, effects = started["settings"], configured["spec"], configured.get("effects") or {}
+    has_children = any("run_agent" in declared for declared in effects.values())
+    tools = {tool["name"]: tool for tool in configured.get("tools") or ()}
+    identity = {
+        "message": started["message"],
+        "history": started.get("history"),
+        "attachments": [part for part in started.get("parts") or () if part.get("type") != "text"],
+        "variables": started.get("variables") or {},
+        "prompt": started.get("system"),
+        "model": settings["model"],
+        "options": _drop(settings.get("options") or {}, _CARRYING_OPTIONS),
+        "tools": tools if has_children else {name: tools.get(name) for name in settings.get("tools") or ()},
+        "chart": configured["chart"],
+        "effects": effects,
+        "spec": {name: spec[name] for name in _CONTEXT_SECTIONS if name in spec},
+        # A child of the same spec may have any of its handlers.
+        "responses": spec.get("responses") if has_children else None,
+    }
+    return {name: value for name, value in identity.items() if value is not None and value != []}
+
+
+def _drop(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _take_found_context(current: dict[str, Any], recorded: Mapping[str, Any]) -> None:
+    """Let what models and searches find for a turn be as it is in the log."""
+    pieces, prompt = current.get("prompt", "").split(CONTEXT_MARK), recorded.get("prompt", "")
+    if len(pieces) > 1 and _fits(pieces, prompt):
+        current["prompt"] = prompt
+    variables, found = current.get("variables", {}), recorded.get("variables", {})
+    found_names = [name for name, value in variables.items() if value == CONTEXT_MARK]
+    if found_names:
+        kept = {name: value for name, value in variables.items() if name not in found_names}
+        kept |= {name: found[name] for name in found_names if name in found}
+        current["variables"] = kept
+
+
+def _fits(pieces: list[str], text: str) -> bool:
+    """Whether a text is made of pieces in this order, with anything between two of them."""
+    first, *middle, last = pieces
+    if not (text.startswith(first) and text.endswith(last) and len(text) >= len(first) + len(last)):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for piece in middle:
+        position = text.find(piece, position, end)
+        if position < 0:
+            return False
+        position += len(piece)
+    return True
+
+
+def _show_both(before: Any, now: Any) -> tuple[str, str]:
+    """Both values, each on one line; of long ones the part that begins a little before their difference."""
+    texts = [_write(value) for value in (before, now)]
+    start = next((at for at, (left, right) in enumerate(zip(*texts, strict=False)) if left != right), 0)
+    start = max(0, start - _SHOWN // 3) if max(map(len, texts)) > _SHOWN else 0
+    left, right = (
+        f"'{_cut(text, start)}'" if isinstance(value, str) else _cut(text, start)
+        for text, value in zip(texts, (before, now), strict=True)
+    )
+    return left, right
+
+
+def _write(value: Any) -> str:
+    if value is ABSENT:
+        return "nothing"
+    text = value if isinstance(value, str) else encode_canonical_text(value)
+    return make_visible_line(text.replace(CONTEXT_MARK, "…"))
+
+
+def _cut(text: str, start: int) -> str:
+    shown = text[start : start + _SHOWN]
+    return f"{'…' if start else ''}{shown}{'…' if len(text) > start + _SHOWN else ''}"
