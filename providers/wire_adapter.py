@@ -6,6 +6,7 @@ and when `replay` decodes a kept answer again (`decode_raw`).
 
 from __future__ import annotations
 
+import codecs
 import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -76,6 +77,8 @@ class StreamDecoder:
         self._head += data
         if self._is_stream is None:
             self._is_stream = is_stream(self._head, self._reader)
+            # HTML standard, 9.2.5: one byte order mark at the beginning is left out. JSON lines have it too.
+            self._head = self._head.removeprefix(codecs.BOM_UTF8)
         if not self._is_stream:
             return iter(())
         data, self._head = bytes(self._head), bytearray()
@@ -130,7 +133,9 @@ def is_stream(head: bytes | bytearray, reader: FrameReader) -> bool | None:
     >>> is_stream(b'{"done":', LineFrameReader()), is_stream(b'{"done":true}\\n', LineFrameReader())
     (None, True)
     """
-    start = head.lstrip()
+    if len(head) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(head):
+        return None
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip()
     if not start:
         return None
     if start[:1] not in (b"{", b"["):

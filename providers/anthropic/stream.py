@@ -9,25 +9,71 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import collect_block, decode_usage
+from toolchart.providers.anthropic.wire import TEXT_BLOCK, collect_block, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import PartCollector, decode_streamed_input, join_text
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta, Usage
+from toolchart.providers.shared.replies import (
+    PartCollector,
+    join_pieces,
+    merge_counts,
+    read_blocks,
+    read_index,
+    read_string,
+    read_text,
+)
+from toolchart.providers.shared.streamed_calls import (
+    StreamedCall,
+    StreamedCalls,
+    build_input,
+    choose_arguments,
+)
+from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
 
 _DELTA_KEYS = {
-    "text_delta": ("text", "text"),
-    "thinking_delta": ("thinking", "thinking"),
-    "signature_delta": ("signature", "signature"),
-    "input_json_delta": ("partial_json", "input"),
+    "text_delta": ("text", "text", "text"),
+    "thinking_delta": ("thinking", "thinking", "thinking"),
+    "signature_delta": ("signature", "signature", "thinking"),
+    "input_json_delta": ("partial_json", "input", "tool_use"),
 }
-"""By type of delta: the key that holds its text, and the key of the block that the text extends."""
+"""By type of delta: the key that holds its text, the key of the block that the text extends, and the type of
+the block that it begins where there is none."""
+
+_CALL_KINDS = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+class _Block:
+    """One content block as it grows."""
+
+    __slots__ = ("call", "index", "pieces", "start")
+
+    def __init__(self, index: int, start: Mapping[str, Any], call: StreamedCall | None = None) -> None:
+        self.index = index
+        self.start = dict(start)
+        self.pieces: dict[str, list[Any]] = {}
+        self.call = call
+        """The call of the block; None for a block of another kind, and for a call that the host runs."""
+
+    def build(self) -> dict[str, Any]:
+        """The block of an answer that was not streamed."""
+        block = dict(self.start)
+        for key, pieces in self.pieces.items():
+            if key == "input":
+                block[key] = build_input(choose_arguments(pieces, [block.get(key)]))
+            else:
+                start = block.get(key)
+                block[key] = join_pieces([start, *pieces] if isinstance(start, str) else pieces)
+        if self.call is not None:
+            block |= {"id": self.call.id, "name": self.call.name}
+            block["input"] = build_input(self.call.build_arguments())
+        return block
 
 
 class AnthropicAccumulator:
     """Accumulates one streamed answer of `/v1/messages`.
 
     Deltas extend blocks by index. The input of a call arrives as pieces of JSON text. `message_delta` has
-    the stop reason and the tokens so far; `message_stop` ends the message. Unknown events are ignored.
+    the stop reason and the tokens so far; `message_stop` ends the message. Unknown events are ignored. A
+    block that begins with the index of another one, or without an index, is a block of its own, and a delta
+    that no block fits begins one.
 
     Source: platform.claude.com, `Streaming messages`.
     """
@@ -35,9 +81,9 @@ class AnthropicAccumulator:
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._pieces: dict[int, dict[str, list[str]]] = {}
-        self._call_indexes: dict[int, int] = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[int, _Block] = {}
+        self._calls = StreamedCalls()
         self._is_stopped = False
         self._parts = PartCollector()
 
@@ -48,71 +94,84 @@ class AnthropicAccumulator:
             ProviderError: the event is an error, or no object.
         """
         check_object(event, "the stream has a piece that is not an object")
+        index = read_index(event.get("index"))
         match event.get("type"):
             case "message_start" if isinstance(event.get("message"), Mapping):
                 self._message = dict(event["message"])
-                self._add_usage(self._message.get("usage"))
-            case "content_block_start":
-                return self._start_block(_read_index(event), event.get("content_block"))
-            case "content_block_delta":
-                return self._extend_block(_read_index(event), event.get("delta"))
-            case "content_block_stop" if (index := _read_index(event)) in self._blocks:
-                # A source needs the whole of its text, and a call the whole of its input.
-                collect_block(self._parts, self._build_block(index))
+                self._usage = merge_counts(self._usage, self._message.get("usage"))
+            case "content_block_start" if isinstance(event.get("content_block"), Mapping):
+                return self._start_block(index, event["content_block"])
+            case "content_block_delta" if isinstance(event.get("delta"), Mapping):
+                return self._extend_block(index, event["delta"])
+            case "content_block_stop":
+                block = self._find_block(index)
+                if block is not None:
+                    # A source needs the whole of its text, and a call the whole of its input.
+                    for built in read_blocks(block.build(), TEXT_BLOCK)[0]:
+                        collect_block(self._parts, built)
                 return self._parts.take_deltas()
             case "message_delta":
                 if isinstance(event.get("delta"), Mapping):
-                    self._message |= event["delta"]
-                self._add_usage(event.get("usage"))
+                    self._message |= {
+                        key: value for key, value in event["delta"].items() if value is not None
+                    }
+                self._usage = merge_counts(self._usage, event.get("usage"))
             case "message_stop":
                 self._is_stopped = True
             case _:
                 pass
         return []
 
-    def _add_usage(self, usage: Any) -> None:
-        if isinstance(usage, Mapping):
-            self._usage |= {key: value for key, value in usage.items() if value is not None}
+    def _find_block(self, index: int | None) -> _Block | None:
+        if index is None:
+            return self._blocks[-1] if self._blocks else None
+        return self._by_index.get(index)
 
-    def _start_block(self, index: int, block: Any) -> list[Delta]:
-        if not isinstance(block, Mapping) or index in self._blocks:
-            return []
-        self._blocks[index] = dict(block)
-        if block.get("type") == "tool_use":
-            self._call_indexes[index] = len(self._call_indexes)
-            name = str(block.get("name") or "")
-            return [CallStarted(index=self._call_indexes[index], name=name)]
-        text = block.get(str(block.get("type")))
-        if not isinstance(text, str):
-            return []
-        return self._build_deltas(index, str(block.get("type")), text)
+    def _add_block(
+        self, index: int | None, start: Mapping[str, Any], call: StreamedCall | None = None
+    ) -> _Block:
+        block = _Block(len(self._blocks) if index is None else index, start, call)
+        self._blocks.append(block)
+        self._by_index[block.index] = block
+        return block
 
-    def _extend_block(self, index: int, delta: Any) -> list[Delta]:
-        if index not in self._blocks or not isinstance(delta, Mapping):
-            return []
-        kind = delta.get("type")
-        source, key = _DELTA_KEYS.get(kind, ("", "")) if isinstance(kind, str) else ("", "")
+    def _start_block(self, index: int | None, start: Mapping[str, Any]) -> list[Delta]:
+        kind = str(start.get("type"))
+        if kind == "tool_use":
+            name, call_id = str(start.get("name") or ""), read_string(start.get("id")) or ""
+            call, deltas = self._calls.add_piece(
+                index=index, call_id=call_id, name=name, arguments=start.get("input") or None, is_start=True
+            )
+            if all(block.call is not call for block in self._blocks):
+                self._add_block(index, start, call)
+            return [*deltas]
+        block = self._add_block(index, start)
+        text = start.get(kind)
+        return _build_deltas(block, kind, text)
+
+    def _extend_block(self, index: int | None, delta: Mapping[str, Any]) -> list[Delta]:
+        block, kind = self._find_block(index), delta.get("type")
+        if kind == "citations_delta" and block is not None and isinstance(delta.get("citation"), Mapping):
+            citations = block.start.get("citations")
+            block.start["citations"] = [
+                *(citations if isinstance(citations, list) else ()),
+                delta["citation"],
+            ]
+        source, key, block_kind = (
+            _DELTA_KEYS.get(kind, ("", "", "")) if isinstance(kind, str) else ("", "", "")
+        )
         text = delta.get(source)
-        if isinstance(text, str):
-            self._pieces.setdefault(index, {}).setdefault(key, []).append(text)
-            return self._build_deltas(index, key, text)
-        if kind == "citations_delta" and isinstance(delta.get("citation"), Mapping):
-            citations = self._blocks[index].get("citations")
-            citations = list(citations) if isinstance(citations, list) else []
-            self._blocks[index]["citations"] = [*citations, delta["citation"]]
-        return []
-
-    def _build_deltas(self, index: int, key: str, text: str) -> list[Delta]:
-        kind = self._blocks[index].get("type")
-        if not text:
+        if text is None:
             return []
-        if key == "text" and kind == "text":
-            return [TextDelta(text=text)]
-        if key == "thinking" and kind == "thinking":
-            return [ReasoningDelta(text=text)]
-        if key == "input" and index in self._call_indexes:
-            return [CallArguments(index=self._call_indexes[index], text=text)]
-        return []
+        if key == "input" and (block is None or block.start.get("type") not in _CALL_KINDS[1:]):
+            call, deltas = self._calls.add_piece(index=index, arguments=text)
+            if all(block.call is not call for block in self._blocks):
+                self._add_block(index, {"type": "tool_use"}, call)
+            return [*deltas]
+        if block is None or (key != "input" and block.start.get("type") in _CALL_KINDS):
+            block = self._add_block(index, {"type": block_kind})
+        block.pieces.setdefault(key, []).append(text)
+        return _build_deltas(block, key, text)
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""
@@ -129,21 +188,16 @@ class AnthropicAccumulator:
         """
         if not self._is_stopped:
             raise build_bad_response_error("the stream ends before the message does")
-        content = [self._build_block(index) for index in sorted(self._blocks)]
+        content = [block.build() for block in sorted(self._blocks, key=lambda block: block.index)]
+        content = content or self._message.get("content") or []
         return {**self._message, "content": content, "usage": self._usage or None}
 
-    def _build_block(self, index: int) -> dict[str, Any]:
-        block = dict(self._blocks[index])
-        for key, pieces in self._pieces.get(index, {}).items():
-            text = join_text(pieces)
-            if key == "input":
-                block[key] = decode_streamed_input(text) if text.strip() else block.get(key)
-            else:
-                start = block.get(key)
-                block[key] = (start if isinstance(start, str) else "") + text
-        return block
 
-
-def _read_index(event: Mapping[str, Any]) -> int:
-    index = event.get("index")
-    return index if isinstance(index, int) else 0
+def _build_deltas(block: _Block, key: str, text: Any) -> list[Delta]:
+    """What a reader is shown of a text that a block begins with, or grows by."""
+    text, kind = read_text(text), block.start.get("type")
+    if not text or key != kind:
+        return []
+    if kind == "text":
+        return [TextDelta(text=text)]
+    return [ReasoningDelta(text=text)] if kind == "thinking" else []

@@ -17,6 +17,9 @@ from toolchart.providers.shared.replies import (
     PartCollector,
     add_extra_body,
     decode_call,
+    find_missing_word,
+    read_blocks,
+    read_call_input,
     read_mappings,
     read_string,
     read_token_count,
@@ -129,8 +132,7 @@ def collect_block(collector: PartCollector, block: Mapping[str, Any]) -> None:
             collector.add_part(_decode_citation(source, start, collector.length))
     elif kind in ("server_tool_use", "mcp_tool_use"):
         name = str(block.get("name") or "")
-        call_input = block.get("input")
-        call_input = dict(call_input) if isinstance(call_input, Mapping) else {}
+        call_input = read_call_input(block.get("input"))
         if kind == "mcp_tool_use":
             call_input = {"server": block.get("server_name"), "name": name, "arguments": call_input}
         elif "command" in call_input:
@@ -463,17 +465,23 @@ def decode_reply(body: Any) -> Reply:
         ProviderError: an error body inside a success, or a body that is no message.
     """
     check_object(body, "the answer is not a message")
-    content = body.get("content")
-    if not isinstance(content, list):
+    if body.get("content") is None:
         raise build_bad_response_error("the answer has no content")
-    blocks = [block for block in content if isinstance(block, Mapping)]
+    blocks, warnings = read_blocks(body["content"], TEXT_BLOCK)
     calls = tuple(_decode_tool_call(block) for block in blocks if block.get("type") == "tool_use")
-    word = read_string(body.get("stop_reason"))
+    word, content, parts = (
+        read_string(body.get("stop_reason")),
+        _join_texts(blocks, "text"),
+        decode_parts(blocks),
+    )
+    reason = resolve_finish_reason(
+        word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or parts)
+    )
     return Reply(
-        content=_join_texts(blocks, "text"),
-        parts=decode_parts(blocks),
+        content=content,
+        parts=parts,
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls)),
+        finish_reason=reason,
         native_reason=word,
         usage=decode_usage(body.get("usage")),
         reasoning=_join_texts(blocks, "thinking"),
@@ -482,7 +490,12 @@ def decode_reply(body: Any) -> Reply:
         provider_data=_build_provider_data(blocks, body.get("container")),
         details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
         or None,
+        warnings=(*find_missing_word(word, reason), *warnings),
     )
+
+
+TEXT_BLOCK: Mapping[str, Any] = {"type": "text"}
+"""A block of text without its text."""
 
 
 def _join_texts(blocks: Sequence[Mapping[str, Any]], kind: str) -> str | None:
@@ -492,7 +505,7 @@ def _join_texts(blocks: Sequence[Mapping[str, Any]], kind: str) -> str | None:
 
 
 def _decode_tool_call(block: Mapping[str, Any]) -> ToolCall:
-    return decode_call(read_string(block.get("id")) or "", str(block.get("name") or ""), block.get("input"))
+    return decode_call(read_string(block.get("id")) or "", block.get("name"), block.get("input"))
 
 
 def _build_provider_data(blocks: Sequence[Mapping[str, Any]], container: Any) -> dict[str, Any] | None:

@@ -12,9 +12,23 @@ from typing import Any
 
 from toolchart.providers.bedrock.wire import classify_stream_error, collect_block, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import PartCollector, decode_streamed_input, join_text
+from toolchart.providers.shared.replies import (
+    PartCollector,
+    join_pieces,
+    merge_counts,
+    read_blocks,
+    read_index,
+    read_string,
+    read_text,
+)
+from toolchart.providers.shared.streamed_calls import (
+    StreamedCall,
+    StreamedCalls,
+    build_input,
+    choose_arguments,
+)
 from toolchart.states.errors import ProviderError, format_install
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta, Usage
+from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
 
 
 class EventStreamReader:
@@ -82,24 +96,28 @@ def _read_event(headers: Mapping[str, Any], payload: bytes) -> dict[str, Any]:
 class _Block:
     """One content block as it grows."""
 
-    __slots__ = ("call_index", "citations", "picture", "pieces", "results", "start")
+    __slots__ = ("call", "citations", "index", "picture", "pieces", "results", "start")
 
-    def __init__(self, start: Mapping[str, Any]) -> None:
+    def __init__(self, index: int, start: Mapping[str, Any], call: StreamedCall | None = None) -> None:
+        self.index = index
         self.start = dict(start)
-        self.pieces: dict[str, list[str]] = {}
+        self.pieces: dict[str, list[Any]] = {}
         self.citations: list[Mapping[str, Any]] = []
         self.picture: dict[str, Any] = {}
         self.results: list[Any] = []
         """The content of a result of the host's own tool."""
-        self.call_index = 0
+        self.call = call
+        """The call of the block; None for a block of another kind, and for a call that the host runs."""
 
     def build(self) -> dict[str, Any]:
         """The block of an answer that was not streamed."""
-        texts = {key: join_text(pieces) for key, pieces in self.pieces.items()}
-        if "toolUse" in self.start:
-            text = texts.get("input", "")
-            call_input = decode_streamed_input(text) if text.strip() else {}
-            return {"toolUse": {**self.start["toolUse"], "input": call_input}}
+        if self.call is not None:
+            use = {**self.start["toolUse"], "toolUseId": self.call.id, "name": self.call.name}
+            return {"toolUse": {**use, "input": build_input(self.call.build_arguments())}}
+        if isinstance(self.start.get("toolUse"), Mapping):
+            use, pieces = self.start["toolUse"], self.pieces.get("input", ())
+            return {"toolUse": {**use, "input": build_input(choose_arguments(pieces, [use.get("input")]))}}
+        texts = {key: join_pieces(pieces) for key, pieces in self.pieces.items()}
         if "toolResult" in self.start:
             return {"toolResult": {**self.start["toolResult"], "content": self.results}}
         if self.picture or "image" in self.start:
@@ -119,13 +137,16 @@ class ConverseAccumulator:
     """Accumulates one streamed answer of `ConverseStream`.
 
     Deltas extend blocks by index; only the blocks of calls have a start. `messageStop` ends the message, and
-    `metadata` with the tokens comes after it. Unknown events are ignored.
+    `metadata` with the tokens comes after it. Unknown events are ignored. A block that begins with the index
+    of another one, or without an index, is a block of its own.
     """
 
     def __init__(self) -> None:
         self._body: dict[str, Any] = {}
-        self._blocks: dict[int, _Block] = {}
-        self._call_count = 0
+        self._blocks: list[_Block] = []
+        self._by_index: dict[int, _Block] = {}
+        self._calls = StreamedCalls()
+        self._is_stopped = False
         self._parts = PartCollector()
 
     def add_frame(self, event: Any) -> list[Delta]:
@@ -143,32 +164,67 @@ class ConverseAccumulator:
         return []
 
     def _add_event(self, name: str, value: Mapping[str, Any]) -> list[Delta]:
+        index = read_index(value.get("contentBlockIndex"))
         match name:
             case "contentBlockStart" if isinstance(value.get("start"), Mapping):
-                return self._start_block(_read_index(value), value["start"])
+                return self._start_block(index, value["start"])
             case "contentBlockDelta" if isinstance(value.get("delta"), Mapping):
-                index = _read_index(value)
-                block = self._blocks.setdefault(index, _Block({}))
-                return _extend_block(block, value["delta"])
-            case "contentBlockStop" if _read_index(value) in self._blocks:
-                collect_block(self._parts, self._blocks[_read_index(value)].build())
+                return self._extend_block(index, value["delta"])
+            case "contentBlockStop":
+                block = self._find_block(index)
+                if block is not None:
+                    for built in read_blocks(block.build(), {})[0]:
+                        collect_block(self._parts, built)
                 return self._parts.take_deltas()
             case "messageStop" | "metadata":
-                self._body |= value
+                self._is_stopped = self._is_stopped or name == "messageStop"
+                self._body = merge_counts(self._body, value)
             case _:
                 pass
         return []
 
-    def _start_block(self, index: int, start: Mapping[str, Any]) -> list[Delta]:
-        if index in self._blocks:
-            return []
-        block = self._blocks[index] = _Block(start)
-        call = start.get("toolUse")
-        if not isinstance(call, Mapping) or call.get("type"):
-            return []
-        block.call_index = self._call_count
-        self._call_count += 1
-        return [CallStarted(index=block.call_index, name=str(call.get("name") or ""))]
+    def _find_block(self, index: int | None) -> _Block | None:
+        if index is None:
+            return self._blocks[-1] if self._blocks else None
+        return self._by_index.get(index)
+
+    def _add_block(
+        self, index: int | None, start: Mapping[str, Any], call: StreamedCall | None = None
+    ) -> _Block:
+        block = _Block(len(self._blocks) if index is None else index, start, call)
+        self._blocks.append(block)
+        self._by_index[block.index] = block
+        return block
+
+    def _start_block(self, index: int | None, start: Mapping[str, Any]) -> list[Delta]:
+        use = start.get("toolUse")
+        if isinstance(use, Mapping) and not use.get("type"):
+            name, call_id = str(use.get("name") or ""), read_string(use.get("toolUseId")) or ""
+            piece = {"call_id": call_id, "name": name, "arguments": use.get("input") or None}
+            return self._add_call(index, use, **piece, is_start=True)
+        block = self._add_block(index, start)
+        if start.get("text"):
+            block.pieces["text"] = [start["text"]]
+            return [TextDelta(text=read_text(start["text"]))]
+        return []
+
+    def _add_call(self, index: int | None, use: Mapping[str, Any], **piece: Any) -> list[Delta]:
+        """Add a piece of a call, whose block begins with it where it has none."""
+        call, deltas = self._calls.add_piece(index=index, **piece)
+        if all(block.call is not call for block in self._blocks):
+            self._add_block(index, {"toolUse": use}, call)
+        return [*deltas]
+
+    def _extend_block(self, index: int | None, delta: Mapping[str, Any]) -> list[Delta]:
+        """Add a delta to the block that it fits; what a reader is shown of it."""
+        block, texts = self._find_block(index), [*_iterate_texts(delta)]
+        host_use = block.start.get("toolUse") if block is not None and block.call is None else None
+        for key, value in texts:
+            if key == "input" and not isinstance(host_use, Mapping):
+                return self._add_call(index, {}, arguments=value)
+        if block is None or (block.call is not None and texts):
+            block = self._add_block(index, {})
+        return _extend_block(block, texts, delta)
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""
@@ -183,52 +239,43 @@ class ConverseAccumulator:
         Raises:
             ProviderError: the stream was cut: no `messageStop`.
         """
-        if "stopReason" not in self._body:
+        if not self._is_stopped:
             raise build_bad_response_error("the stream ends before the message does")
-        content = [self._blocks[index].build() for index in sorted(self._blocks)]
+        content = [block.build() for block in sorted(self._blocks, key=lambda block: block.index)]
         others = {key: value for key, value in self._body.items() if key != "p"}  # padding of the frames
         return {"output": {"message": {"role": "assistant", "content": content}}, **others}
 
 
-def _extend_block(block: _Block, delta: Mapping[str, Any]) -> list[Delta]:
+def _extend_block(block: _Block, texts: list[tuple[str, Any]], delta: Mapping[str, Any]) -> list[Delta]:
     """Add a delta to a block; what a reader is shown of it."""
-    for key, value in _iterate_texts(delta):
+    deltas: list[Delta] = []
+    for key, value in texts:
         block.pieces.setdefault(key, []).append(value)
-        if not value:
-            continue
-        if key == "text":
-            return [TextDelta(text=value)]
-        if key == "reasoning":
-            return [ReasoningDelta(text=value)]
-        call = block.start.get("toolUse")
-        if key == "input" and isinstance(call, Mapping) and not call.get("type"):
-            return [CallArguments(index=block.call_index, text=value)]
+        text = read_text(value)
+        if text and key == "text":
+            deltas.append(TextDelta(text=text))
+        elif text and key == "reasoning":
+            deltas.append(ReasoningDelta(text=text))
     if isinstance(delta.get("image"), Mapping):
         block.picture |= delta["image"]
     if isinstance(delta.get("toolResult"), list):
         block.results += delta["toolResult"]
     if isinstance(delta.get("citation"), Mapping):
         block.citations.append(delta["citation"])
-    return []
+    return deltas
 
 
-def _iterate_texts(delta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _iterate_texts(delta: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The texts of a delta under our names for them."""
-    if isinstance(delta.get("text"), str):
+    if delta.get("text") is not None:
         yield "text", delta["text"]
     for outer, names in _INNER_TEXTS.items():
         inner = delta.get(outer)
         if isinstance(inner, Mapping):
-            field_values = ((own, inner.get(name)) for name, own in names.items())
-            yield from ((own, text) for own, text in field_values if isinstance(text, str))
+            yield from ((own, inner[name]) for name, own in names.items() if inner.get(name) is not None)
 
 
 _INNER_TEXTS = {
     "toolUse": {"input": "input"},
     "reasoningContent": {"text": "reasoning", "signature": "signature", "redactedContent": "redactedContent"},
 }
-
-
-def _read_index(event: Mapping[str, Any]) -> int:
-    index = event.get("contentBlockIndex")
-    return index if isinstance(index, int) else 0

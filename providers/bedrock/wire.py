@@ -17,9 +17,13 @@ from toolchart.providers.shared.replies import (
     PartCollector,
     add_extra_body,
     decode_call,
+    find_missing_word,
+    read_blocks,
+    read_call_input,
     read_mappings,
     read_string,
     read_token_count,
+    refuse_call,
     resolve_finish_reason,
     select_other_counts,
     select_others,
@@ -163,12 +167,12 @@ def _collect_host_call(collector: PartCollector, block: Mapping[str, Any]) -> No
     """Add the call of a tool that the host ran, or what became of it."""
     use, result = block.get("toolUse"), block.get("toolResult")
     if isinstance(use, Mapping) and use.get("type"):
-        name, call_input = str(use.get("name") or ""), use.get("input")
+        name = str(use.get("name") or "")
         collector.add_call(
             HostCallPart(
                 tool=_HOST_TOOLS.get(name, name),
                 id=str(use.get("toolUseId") or ""),
-                input=dict(call_input) if isinstance(call_input, Mapping) else {},
+                input=read_call_input(use.get("input")),
                 units=1,
             )
         )
@@ -464,34 +468,38 @@ def decode_reply(body: Any) -> Reply:
     output = body.get("output")
     message = output.get("message") if isinstance(output, Mapping) else None
     content = message.get("content") if isinstance(message, Mapping) else None
-    if not isinstance(content, list):
+    if content is None:
         raise build_bad_response_error("the answer has no content")
-    blocks = [block for block in content if isinstance(block, Mapping)]
+    blocks, warnings = read_blocks(content, {})
     calls = tuple(_decode_tool_call(use) for use in map(_read_call, blocks) if use is not None)
     word = read_string(body.get("stopReason"))
-    texts = [text for text in map(read_block_text, blocks) if text]
+    text, parts = "".join(text for text in map(read_block_text, blocks) if text), decode_parts(blocks)
+    reason = resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls), has_answer=bool(text or parts))
     return Reply(
-        content="".join(texts) or None,
-        parts=decode_parts(blocks),
+        content=text or None,
+        parts=parts,
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls)),
+        finish_reason=reason,
         native_reason=word,
         usage=decode_usage(body.get("usage")),
         reasoning="".join(map(_read_reasoning, blocks)) or None,
         provider_data=_build_provider_data(blocks),
         details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
         or None,
+        warnings=(*find_missing_word(word, reason), *warnings),
     )
 
 
-def _read_call(block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _read_call(block: Mapping[str, Any]) -> Any:
     """The call of a block; None for other blocks, and for tools that the host runs itself."""
     use = block.get("toolUse")
-    return use if isinstance(use, Mapping) and not use.get("type") else None
+    return None if isinstance(use, Mapping) and use.get("type") else use
 
 
-def _decode_tool_call(use: Mapping[str, Any]) -> ToolCall:
-    return decode_call(read_string(use.get("toolUseId")) or "", str(use.get("name") or ""), use.get("input"))
+def _decode_tool_call(use: Any) -> ToolCall:
+    if not isinstance(use, Mapping):
+        return refuse_call(use)
+    return decode_call(read_string(use.get("toolUseId")) or "", use.get("name"), use.get("input"))
 
 
 def _read_reasoning(block: Mapping[str, Any]) -> str:

@@ -6,14 +6,26 @@ that `generateContent` would have sent; `wire.decode_reply` then reads either ki
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.gemini.wire import collect_notes, collect_part, decode_usage
+from toolchart.providers.gemini.wire import (
+    collect_notes,
+    collect_part,
+    decode_usage,
+    list_parts,
+    read_finish_word,
+)
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import PartCollector
-from toolchart.states.messages import CallArguments, CallStarted, Delta, ReasoningDelta, TextDelta, Usage
+from toolchart.providers.shared.replies import (
+    PartCollector,
+    merge_counts,
+    read_blocks,
+    read_index,
+    read_string,
+)
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls, build_input
+from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
 
 
 class _CandidateBuilder:
@@ -23,37 +35,59 @@ class _CandidateBuilder:
         self.values: dict[str, Any] = {}
         self._content: dict[str, Any] = {}
         self._parts: list[Any] = []
-        self._call_count = 0
+        self._calls = StreamedCalls()
         self._collector = PartCollector()
         self._has_notes = False
 
     def add_candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
-        self.values |= _drop_nulls(candidate)
+        values = _drop_nulls(candidate)
+        if read_finish_word(values.get("finishReason")) is None:
+            values.pop("finishReason", None)
+        self.values |= values
         content = candidate.get("content")
-        content = content if isinstance(content, Mapping) else {}
-        self._content |= _drop_nulls(content)
-        parts = content.get("parts")
-        new_parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
-        self._parts += new_parts
-        for part in new_parts:
-            yield from self._iterate_deltas(part)
-        if candidate.get("finishReason") and not self._has_notes:
+        self._content |= _drop_nulls(content) if isinstance(content, Mapping) else {}
+        parts = list_parts(candidate)
+        for part in parts if isinstance(parts, list) else [parts]:
+            if part is not None:
+                yield from self._add_part(part)
+        if self.values.get("finishReason") and not self._has_notes:
             # The sources refer to the whole answer, so they are read when it is there.
             self._has_notes = True
-            collect_notes(self._collector, self._parts, self.values)
+            collect_notes(self._collector, read_blocks(self._parts, {})[0], self.values)
         yield from self._collector.take_deltas()
 
-    def _iterate_deltas(self, part: Mapping[str, Any]) -> Iterator[Delta]:
-        text, call = part.get("text"), part.get("functionCall")
-        collect_part(self._collector, part)
-        if isinstance(text, str) and text:
-            yield ReasoningDelta(text=text) if part.get("thought") else TextDelta(text=text)
+    def _add_part(self, part: Any) -> Iterator[Delta]:
+        call = part.get("functionCall") if isinstance(part, Mapping) else None
         if isinstance(call, Mapping):
-            index, self._call_count = self._call_count, self._call_count + 1
-            yield CallStarted(index=index, name=str(call.get("name") or ""))
-            if isinstance(call.get("args"), Mapping):
-                yield CallArguments(index=index, text=json.dumps(call["args"], ensure_ascii=False))
+            # Each part is a whole call; one with the id and name of another one is that call again.
+            count = len(self._calls.calls)
+            call_id, name = read_string(call.get("id")) or "", str(call.get("name") or "")
+            streamed, deltas = self._calls.add_piece(
+                call_id=call_id, name=name, arguments=call.get("args"), is_start=True
+            )
+            yield from deltas
+            if streamed.index < count:
+                self._repeat_call(streamed)
+                return
+        self._parts.append(part)
+        for block in read_blocks(part, {})[0]:
+            collect_part(self._collector, block)
+            text = block.get("text")
+            if text:
+                yield ReasoningDelta(text=text) if block.get("thought") else TextDelta(text=text)
+
+    def _repeat_call(self, streamed: StreamedCall) -> None:
+        """Put what a call means after all its parts into the first of them."""
+        for position, part in enumerate(self._parts):
+            call = part.get("functionCall") if isinstance(part, Mapping) else None
+            if (
+                isinstance(call, Mapping)
+                and call.get("id") == streamed.id
+                and call.get("name") == streamed.name
+            ):
+                function = {**call, "args": build_input(streamed.build_arguments())}
+                self._parts[position] = {**part, "functionCall": function}
 
     def build_candidate(self) -> dict[str, Any]:
         """The candidate as an unstreamed answer has it."""
@@ -85,7 +119,10 @@ class GeminiAccumulator:
 
     def _add_chunk(self, chunk: Any) -> list[Delta]:
         check_object(chunk, "the stream has a piece that is not an object")
+        usage = self._body.get("usageMetadata") or {}
         self._body |= _drop_nulls(chunk)
+        if chunk.get("usageMetadata"):
+            self._body["usageMetadata"] = merge_counts(usage, chunk["usageMetadata"])
         candidates = chunk.get("candidates")
         return [
             delta
@@ -96,7 +133,7 @@ class GeminiAccumulator:
 
     def _add_candidate(self, candidate: Mapping[str, Any]) -> list[Delta]:
         """The deltas of a piece of a candidate; none for those that are not the reply."""
-        index = candidate["index"] if isinstance(candidate.get("index"), int) else 0
+        index = read_index(candidate.get("index")) or 0
         is_reply = not self._candidates or index == next(iter(self._candidates))
         deltas = list(self._candidates.setdefault(index, _CandidateBuilder()).add_candidate(candidate))
         return deltas if is_reply else []
@@ -117,7 +154,7 @@ class GeminiAccumulator:
         feedback = self._body.get("promptFeedback")
         is_blocked = isinstance(feedback, Mapping) and feedback.get("blockReason")
         builders = list(self._candidates.values())
-        if not (builders and builders[0].values.get("finishReason")) and not is_blocked:
+        if not any(builder.values.get("finishReason") for builder in builders) and not is_blocked:
             raise build_bad_response_error("the stream ends without a finish reason")
         body = {key: value for key, value in self._body.items() if key != "candidates"}
         candidates = [builder.build_candidate() for builder in builders]

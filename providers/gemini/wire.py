@@ -19,10 +19,15 @@ from toolchart.providers.shared.replies import (
     PartCollector,
     add_extra_body,
     decode_call,
+    find_missing_word,
+    is_finish_word,
     join_text,
+    read_blocks,
+    read_call_input,
     read_mappings,
     read_string,
     read_token_count,
+    refuse_call,
     resolve_finish_reason,
     select_other_counts,
     select_others,
@@ -116,7 +121,7 @@ def collect_part(collector: PartCollector, part: Mapping[str, Any]) -> None:
             HostCallPart(tool="code_execution", id=id_, output=output, error=error), id_ or "code"
         )
     elif isinstance(call, Mapping):
-        collector.add_call(_decode_host_call(call, input=_read_mapping(call.get("args"))))
+        collector.add_call(_decode_host_call(call, input=read_call_input(call.get("args"))))
     elif isinstance(response, Mapping):
         output = json.dumps(_read_mapping(response.get("response")), ensure_ascii=False)
         collector.add_call(_decode_host_call(response, output=output))
@@ -485,33 +490,71 @@ def decode_reply(body: Any) -> Reply:
     candidates = body.get("candidates")
     if not isinstance(candidates, list) or not candidates:
         return _decode_blocked_reply(body)
-    candidate = candidates[0] if isinstance(candidates[0], Mapping) else {}
-    content = candidate.get("content")
-    content = content if isinstance(content, Mapping) else {}
-    parts = content.get("parts")
-    parts = [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
-    calls = tuple(
-        _decode_tool_call(part["functionCall"])
-        for part in parts
-        if isinstance(part.get("functionCall"), Mapping)
+    candidates, join_warnings = _join_candidates(candidates)
+    candidate = _read_mapping(candidates[0])
+    parts, text_warnings = read_blocks(list_parts(candidate), {})
+    calls = tuple(_decode_tool_call(part["functionCall"]) for part in parts if part.get("functionCall"))
+    word = read_finish_word(candidate.get("finishReason"))
+    content, content_parts = _join_texts(parts, is_thought=False), decode_parts(parts, candidate)
+    reason = resolve_finish_reason(
+        _VERTEX_NUMBERS.get(word or "", word),
+        FINISH_WORDS,
+        call_count=len(calls),
+        has_answer=bool(content or content_parts),
     )
-    word = _read_finish_word(candidate.get("finishReason"))
     return Reply(
-        content=_join_texts(parts, is_thought=False),
-        parts=decode_parts(parts, candidate),
+        content=content,
+        parts=content_parts,
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(
-            _VERTEX_NUMBERS.get(word or "", word), FINISH_WORDS, call_count=len(calls)
-        ),
+        finish_reason=reason,
         native_reason=word,
         usage=decode_usage(body.get("usageMetadata")),
         reasoning=_join_texts(parts, is_thought=True),
         model=read_string(body.get("modelVersion")),
         response_id=read_string(body.get("responseId")),
-        provider_data=_build_provider_data(content, parts),
+        provider_data=_build_provider_data(parts),
         details=_collect_details(body, candidates) or None,
-        warnings=_collect_warnings(candidates),
+        warnings=(
+            *_collect_warnings(candidates),
+            *find_missing_word(word, reason),
+            *text_warnings,
+            *join_warnings,
+        ),
     )
+
+
+def list_parts(candidate: Mapping[str, Any]) -> Any:
+    """The parts of a candidate; a text or a part may stand in the place of the list, or of the content."""
+    content = candidate.get("content")
+    if not isinstance(content, Mapping) or "text" in content:
+        return content
+    return content.get("parts")
+
+
+def _join_candidates(candidates: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """The candidates, of which the first is the reply, and a warning if there are several.
+
+    Nobody asks for several, so a host that sends them has split one reply where at most one of them has text,
+    and one calls. Two of a kind are alternatives.
+    """
+    count = len(candidates)
+    if count < 2:
+        return candidates, ()
+    lists = [read_blocks(list_parts(_read_mapping(candidate)), {})[0] for candidate in candidates]
+    callers = [parts for parts in lists if any(part.get("functionCall") for part in parts)]
+    others = [parts for parts in lists if any(not part.get("functionCall") for part in parts)]
+    if len(callers) > 1 or len(others) > 1:
+        return candidates, (f"the host sent {count} candidates; the first is the reply",)
+    word = next(
+        filter(None, (read_finish_word(_read_mapping(c).get("finishReason")) for c in candidates)), None
+    )
+    parts = [part for parts in lists for part in parts]
+    joined = {
+        **_read_mapping(candidates[0]),
+        "content": {"role": "model", "parts": parts},
+        "finishReason": word,
+    }
+    return [joined], (f"the host sent its reply in {count} candidates; they are joined",)
 
 
 _KNOWN_KEYS = {
@@ -537,11 +580,9 @@ def _collect_details(body: Mapping[str, Any], candidates: list[Any]) -> dict[str
 
 
 def _collect_warnings(candidates: list[Any]) -> tuple[str, ...]:
-    """The message of the first candidate, and that there are others."""
+    """The message of the first candidate."""
     message = candidates[0].get("finishMessage") if isinstance(candidates[0], Mapping) else None
-    count = len(candidates)
-    others = (f"the host sent {count} candidates; the first is the reply",) if count > 1 else ()
-    return (*((str(message),) if message else ()), *others)
+    return (str(message),) if message else ()
 
 
 _VERTEX_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATION", "5": "OTHER"}
@@ -549,9 +590,15 @@ _VERTEX_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATI
 Source: Vertex's `content.proto`."""
 
 
-def _read_finish_word(value: Any) -> str | None:
+_NO_WORD = "FINISH_REASON_UNSPECIFIED"
+"""The default of the field, which says nothing."""
+
+
+def read_finish_word(value: Any) -> str | None:
+    """Why a candidate ended; None where nothing says so."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if is_number else read_string(value)
+    word = str(value) if is_number else read_string(value)
+    return word if is_finish_word(word) and word not in (_NO_WORD, "0") else None
 
 
 def _decode_blocked_reply(body: Mapping[str, Any]) -> Reply:
@@ -579,9 +626,10 @@ def _join_texts(parts: Sequence[Mapping[str, Any]], *, is_thought: bool) -> str 
     return join_text(texts) or None
 
 
-def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
+def _decode_tool_call(wire: Any) -> ToolCall:
+    if not isinstance(wire, Mapping):
+        return refuse_call(wire)
     native_id = read_string(wire.get("id"))
-    arguments = wire.get("args")
     if wire.get("willContinue") or "partialArgs" in wire:
         # Only Vertex does so, and only on request. We request whole calls and never run a partial one.
         return ToolCall(
@@ -591,19 +639,15 @@ def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
             native_id=native_id,
             problem="the call came in pieces (partialArgs), which are not read",
         )
-    arguments = arguments if isinstance(arguments, Mapping) else {}
-    call = decode_call(native_id or "", str(wire.get("name") or ""), arguments)
-    return replace(call, native_id=native_id)
+    return replace(decode_call(native_id or "", wire.get("name"), wire.get("args")), native_id=native_id)
 
 
-def _build_provider_data(
-    content: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]
-) -> dict[str, Any] | None:
+def _build_provider_data(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The content itself, if text and calls alone would not reproduce it."""
     is_plain = all(set(part) in ({"text"}, {"functionCall"}) for part in parts)
     if is_plain or not parts:
         return None
-    return {"provider": NAME, "content": {"parts": list(content.get("parts") or ())}}
+    return {"provider": NAME, "content": {"parts": [dict(part) for part in parts]}}
 
 
 def decode_usage(wire: Any) -> Usage | None:

@@ -6,29 +6,29 @@ reads either kind.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.ollama.wire import decode_pictures, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import join_text
-from toolchart.states.messages import (
-    CallArguments,
-    CallStarted,
-    Delta,
-    PartDelta,
-    ReasoningDelta,
-    TextDelta,
-    Usage,
+from toolchart.providers.shared.replies import (
+    join_pieces,
+    list_call_entries,
+    merge_counts,
+    read_function,
+    read_index,
+    read_string,
+    read_text,
 )
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
+from toolchart.states.messages import Delta, PartDelta, ReasoningDelta, TextDelta, Usage
 
 
 class OllamaAccumulator:
     """Accumulates one streamed answer of `/api/chat`.
 
-    Texts come in pieces, each call comes whole, and the line with `done: true` ends the answer and has the
-    token counts.
+    Texts come in pieces, each call comes whole (gateways send pieces), and the line with `done: true` ends
+    the answer and has the token counts.
 
     Source: the server's `server/routes.go` of August 2026; recorded traffic.
     """
@@ -36,8 +36,10 @@ class OllamaAccumulator:
     def __init__(self) -> None:
         self._body: dict[str, Any] = {}
         self._message: dict[str, Any] = {}
-        self._texts: dict[str, list[str]] = {"content": [], "thinking": []}
-        self._calls: list[Any] = []
+        self._texts: dict[str, list[Any]] = {"content": [], "thinking": []}
+        self._calls = StreamedCalls()
+        self._entries: list[Any] = []
+        """The entries as they came, of calls the first piece."""
         self._images: list[Any] = []
 
     def add_frame(self, line: Any) -> list[Delta]:
@@ -47,7 +49,7 @@ class OllamaAccumulator:
             ProviderError: the line is an error, or no object.
         """
         check_object(line, "the stream has a line that is not an object")
-        self._body |= line
+        self._body = merge_counts(self._body, line)
         message = line.get("message")
         return list(self._iterate_deltas(message)) if isinstance(message, Mapping) else []
 
@@ -55,28 +57,29 @@ class OllamaAccumulator:
         self._message |= message
         for key, delta_type in (("thinking", ReasoningDelta), ("content", TextDelta)):
             text = message.get(key)
-            if isinstance(text, str) and text:
+            if text is not None and text != "":
                 self._texts[key].append(text)
-                yield delta_type(text=text)
+                yield delta_type(text=read_text(text))
         for picture in decode_pictures(message):
             yield PartDelta(index=len(self._images), part=picture)
             self._images.append(picture.data)
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, Mapping):
-                yield from self._add_call(call)
+        for entry in list_call_entries(message.get("tool_calls")):
+            if isinstance(entry, Mapping):
+                yield from self._add_call(entry)
+            else:
+                self._entries.append(entry)
 
-    def _add_call(self, call: Mapping[str, Any]) -> Iterator[Delta]:
-        index = len(self._calls)
-        self._calls.append(call)
-        function = call.get("function")
-        if isinstance(function, Mapping):
-            arguments = function.get("arguments")
-            yield CallStarted(index=index, name=str(function.get("name") or ""))
-            if arguments is not None:
-                is_text = isinstance(arguments, str)
-                text = arguments if is_text else json.dumps(arguments, ensure_ascii=False)
-                yield CallArguments(index=index, text=text)
+    def _add_call(self, entry: Mapping[str, Any]) -> Iterator[Delta]:
+        function, count = read_function(entry), len(self._calls.calls)
+        call, deltas = self._calls.add_piece(
+            index=read_index(function.get("index")),
+            call_id=read_string(entry.get("id")) or "",
+            name=str(function.get("name") or ""),
+            arguments=function.get("arguments"),
+        )
+        if call.index == count:
+            self._entries.append((call, entry, function))
+        return deltas
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""
@@ -93,6 +96,13 @@ class OllamaAccumulator:
         """
         if self._body.get("done") is not True:
             raise build_bad_response_error("the stream ends before it is done")
-        texts = {key: join_text(pieces) for key, pieces in self._texts.items()}
-        message = {**self._message, **texts, "tool_calls": self._calls, "images": self._images}
+        texts = {key: join_pieces(pieces) for key, pieces in self._texts.items()}
+        calls = [_build_call(*entry) if isinstance(entry, tuple) else entry for entry in self._entries]
+        message = {**self._message, **texts, "tool_calls": calls, "images": self._images}
         return {**self._body, "message": message}
+
+
+def _build_call(call: StreamedCall, entry: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
+    """The call as an unstreamed answer has it."""
+    arguments = {"name": call.name, "arguments": call.build_arguments()}
+    return {**entry, "id": call.id, "function": {**function, **arguments}}

@@ -18,8 +18,14 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
     decode_call,
+    find_missing_word,
+    join_text,
+    list_call_entries,
+    read_blocks,
+    read_function,
     read_string,
     read_token_count,
+    refuse_call,
     resolve_finish_reason,
     select_others,
 )
@@ -203,18 +209,25 @@ def decode_reply(body: Any) -> Reply:
         raise build_bad_response_error("the answer ends before it is done")
     calls = _decode_tool_calls(message)
     word = read_string(body.get("done_reason"))
-    thinking, content = read_string(message.get("thinking")), read_string(message.get("content"))
+    thinking = read_string(message.get("thinking"))
+    blocks, warnings = read_blocks(message.get("content"), {})
+    content = join_text(block.get("text") or "" for block in blocks) or None
+    pictures = decode_pictures(message)
+    reason = resolve_finish_reason(
+        word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or pictures)
+    )
     return Reply(
         content=content,
-        parts=add_text(content, decode_pictures(message)),
+        parts=add_text(content, pictures),
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls)),
+        finish_reason=reason,
         native_reason=word,
         usage=decode_usage(body),
         reasoning=thinking,
         model=read_string(body.get("model")),
         provider_data=build_provider_data(thinking, calls),
         details={**select_others(body, _KNOWN_KEYS), **select_others(message, _KNOWN_MESSAGE_KEYS)} or None,
+        warnings=(*find_missing_word(word, reason), *warnings),
     )
 
 
@@ -233,15 +246,14 @@ def decode_pictures(message: Mapping[str, Any]) -> list[ImagePart]:
 
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    calls = message.get("tool_calls")
-    calls = calls if isinstance(calls, list) else []
-    return tuple(_decode_tool_call(call) for call in calls if isinstance(call, Mapping))
+    return tuple(map(_decode_tool_call, list_call_entries(message.get("tool_calls"))))
 
 
-def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
-    function = wire.get("function")
-    function = function if isinstance(function, Mapping) else {}
-    return decode_call(str(wire.get("id") or ""), str(function.get("name") or ""), function.get("arguments"))
+def _decode_tool_call(wire: Any) -> ToolCall:
+    if not isinstance(wire, Mapping):
+        return refuse_call(wire)
+    function = read_function(wire)
+    return decode_call(read_string(wire.get("id")) or "", function.get("name"), function.get("arguments"))
 
 
 def decode_usage(body: Mapping[str, Any]) -> Usage | None:

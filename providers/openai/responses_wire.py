@@ -9,6 +9,7 @@ Source: openai 3.52.0, `types/responses/`, and recorded traffic.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,9 +20,18 @@ from toolchart.providers.shared.failures import build_bad_response_error, check_
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
-    parse_arguments,
+    decode_call,
+    decode_text_call,
+    find_missing_word,
+    join_pieces,
+    join_text,
+    merge_counts,
+    read_blocks,
+    read_call_input,
+    read_index,
     read_mappings,
     read_string,
+    read_text,
     read_token_count,
     resolve_finish_reason,
     select_other_counts,
@@ -36,6 +46,7 @@ from toolchart.providers.shared.requests import (
     find_call_ids,
     read_tool_choice,
 )
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.content import (
     CitationPart,
@@ -257,20 +268,22 @@ def decode_reply(body: Any) -> Reply:
     check_object(body, "the answer is not a response")
     if body.get("status") == "failed":
         raise classify_error_body(body)
-    output = body.get("output")
-    if not isinstance(output, list):
-        raise build_bad_response_error("the answer has no output")
-    items = [item for item in output if isinstance(item, Mapping)]
+    items, warnings = _read_items(body)
     calls = tuple(_decode_tool_calls(items))
-    refusal = "".join(_list_texts(items, "message", "refusal", "refusal")) or None
+    refusal = "".join(_list_texts(items, "message", ("refusal",), "refusal")) or None
     word = _read_finish_word(body)
+    content, parts = (
+        "".join(_list_texts(items, "message", _ANSWER_TYPES, "text")) or None,
+        _decode_parts(items),
+    )
+    reason = resolve_finish_reason(
+        word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or parts), is_refusal=bool(refusal)
+    )
     return Reply(
-        content="".join(_list_texts(items, "message", "output_text", "text")) or None,
-        parts=_decode_parts(items),
+        content=content,
+        parts=parts,
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(
-            word, FINISH_WORDS, call_count=len(calls), is_refusal=bool(refusal)
-        ),
+        finish_reason=reason,
         native_reason=word,
         usage=_decode_usage(body.get("usage")),
         reasoning=_decode_reasoning(items),
@@ -279,7 +292,47 @@ def decode_reply(body: Any) -> Reply:
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(items),
         details=_collect_details(body, items) or None,
-        warnings=_find_approval_requests(items),
+        warnings=(*find_missing_word(word, reason), *warnings, *_find_approval_requests(items)),
+    )
+
+
+_ANSWER_TYPES = ("output_text", "text")
+"""Types of the parts of an answer; the second is that of chat completions."""
+
+
+def _read_items(body: Item) -> tuple[list[Item], tuple[str, ...]]:
+    """The items of a response, in whose messages texts are texts, and a warning if one was not.
+
+    Raises:
+        ProviderError: there is no output.
+    """
+    output = body.get("output")
+    output = [output] if isinstance(output, str | Mapping) and output else output
+    if not isinstance(output, list):
+        raise build_bad_response_error("the answer has no output")
+    items: list[Item] = []
+    warnings: dict[str, None] = {}
+    for item in output:
+        if isinstance(item, str | int | float):
+            item = {"type": "message", "role": "assistant", "content": item}
+        if not isinstance(item, Mapping):
+            continue
+        kind = item.get("type") or ("message" if "content" in item else None)
+        if kind == "message" and not _has_plain_texts(item.get("content")):
+            parts, odd_texts = read_blocks(item.get("content"), {"type": "output_text"})
+            warnings |= dict.fromkeys(odd_texts)
+            item = {**item, "type": kind, "content": parts}
+        items.append(item)
+    answer = body.get("output_text")
+    if not items and isinstance(answer, str) and answer:  # the SDKs' short form alone
+        items.append({"type": "message", "content": [{"type": "output_text", "text": answer}]})
+    return items, tuple(warnings)
+
+
+def _has_plain_texts(content: Any) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(part, Mapping) and "type" in part and isinstance(part.get("text", ""), str)
+        for part in content
     )
 
 
@@ -331,7 +384,7 @@ def _decode_parts(items: list[Item]) -> tuple[ContentPart, ...]:
                 continue
             parts.append(TextPart(text=part["text"]))
             parts += [decode_annotation(note, length) for note in read_mappings(part.get("annotations"))]
-            length += len(part["text"]) if part.get("type") == "output_text" else 0
+            length += len(part["text"]) if part.get("type") in _ANSWER_TYPES else 0
     return merge_texts(parts)
 
 
@@ -375,7 +428,7 @@ def decode_host_item(item: Item) -> list[ContentPart]:
         if action.get(name, item.get(name))
     }
     if item.get("server_label"):
-        arguments, _ = parse_arguments(str(item.get("arguments") or ""))
+        arguments = read_call_input(item.get("arguments"))
         name = "list_tools" if kind == "mcp_list_tools" else str(item.get("name") or "")
         call_input |= {"server": item["server_label"], "name": name}
         call_input |= {"arguments": arguments} if arguments else {}
@@ -438,26 +491,23 @@ def _read_finish_word(body: Item) -> str | None:
 
 def _decode_tool_calls(items: list[Item]) -> Iterator[ToolCall]:
     for item in items:
-        name, call_id = str(item.get("name") or ""), str(item.get("call_id") or "")
+        call_id = read_string(item.get("call_id")) or ""
         if item.get("type") == "function_call":
-            raw = item.get("arguments")
-            raw = raw if isinstance(raw, str) else ""
-            arguments, problem = parse_arguments(raw)
-            yield ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
+            yield decode_call(call_id, item.get("name"), item.get("arguments"))
         elif item.get("type") == "custom_tool_call":  # free-text input
-            yield ToolCall(id=call_id, name=name, arguments={"input": item.get("input")})
+            yield decode_text_call(call_id, item.get("name"), item.get("input"))
 
 
 def _list_texts(
-    items: list[Item], kind: str, part_kind: str, key: str, parts_key: str = "content"
+    items: list[Item], kind: str, part_kinds: tuple[str, ...], key: str, parts_key: str = "content"
 ) -> list[str]:
-    """The texts of the parts of one kind in the items of one kind."""
+    """The texts of the parts of some kinds in the items of one kind."""
     return [
         part[key]
         for item in items
         if item.get("type") == kind
         for part in _read_list(item.get(parts_key))
-        if isinstance(part, Mapping) and part.get("type") == part_kind
+        if isinstance(part, Mapping) and part.get("type") in part_kinds
         if isinstance(part.get(key), str)
     ]
 
@@ -468,8 +518,8 @@ def _read_list(value: Any) -> list[Any]:
 
 def _decode_reasoning(items: list[Item]) -> str | None:
     """The reasoning itself if the host sends it, else its summaries."""
-    texts = _list_texts(items, "reasoning", "reasoning_text", "text")
-    summaries = _list_texts(items, "reasoning", "summary_text", "text", parts_key="summary")
+    texts = _list_texts(items, "reasoning", ("reasoning_text",), "text")
+    summaries = _list_texts(items, "reasoning", ("summary_text",), "text", parts_key="summary")
     return "".join(texts) or "\n\n".join(summaries) or None
 
 
@@ -502,26 +552,165 @@ def _decode_usage(wire: Any) -> Usage | None:
 
 
 # -- streams ---------------------------------------------------------------------------------------
-# The last event holds the whole response, so nothing has to be joined. Some hosts leave its `output` empty;
-# then the items of the `response.output_item.done` events are the output.
+# Events say everything twice or more: pieces, the end of a text, of a part, of an item, and last the whole
+# response. Some hosts leave out one or the other, so the output is built of all of them: what is later and
+# whole counts, what is missing, null or empty erases nothing.
 
 
-_TERMINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+_TERMINAL_EVENTS = {
+    "response.completed": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+}
+"""The events that end a response, and the status that they give it."""
+
+_UNFINISHED = (None, "", "null", "queued", "in_progress")
+
+_TEXT_EVENTS = {
+    "response.output_text": ("content", "output_text", "message"),
+    "response.refusal": ("content", "refusal", "message"),
+    "response.reasoning_text": ("content", "reasoning_text", "reasoning"),
+    "response.reasoning_summary_text": ("summary", "summary_text", "reasoning"),
+}
+"""By the beginning of their names: the list in which the text stands, the types of its part and item."""
+
+_PART_EVENTS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
+
+_FIELD_EVENTS = {
+    "response.function_call_arguments": ("arguments", "function_call"),
+    "response.custom_tool_call_input": ("input", "custom_tool_call"),
+    "response.mcp_call_arguments": ("arguments", "mcp_call"),
+    "response.code_interpreter_call_code": ("code", "code_interpreter_call"),
+}
+"""By the beginning of their names: the field of an item that comes in pieces, and the type of the item."""
+
+_LISTS = ("content", "summary")
+
+
+def _fill(older: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
+    """The newer form of an object. What is missing, null or empty there is that of the older one."""
+    missing = {
+        key: value
+        for key, value in older.items()
+        if value not in (None, "", [], {}) and newer.get(key) in (None, "", [], {}) and key != "status"
+    }
+    return {**newer, **missing}
+
+
+class _Part:
+    """One part of a message or of reasoning, as its text grows."""
+
+    __slots__ = ("data", "pieces")
+
+    def __init__(self, kind: str) -> None:
+        self.data: dict[str, Any] = {"type": kind}
+        self.pieces: list[Any] = []
+
+    def get_key(self) -> str:
+        """The name of the part's text."""
+        return "refusal" if self.data.get("type") == "refusal" else "text"
+
+    def add_whole(self, part: Mapping[str, Any]) -> str:
+        """Add a whole form of the part; the text that no piece had."""
+        self.data = _fill(self.data, part)
+        text, shown = self.data.pop(self.get_key(), None), join_pieces(self.pieces)
+        if text is None or text == "" or text == shown:
+            return ""
+        self.pieces = [text]
+        is_longer = isinstance(text, str) and isinstance(shown, str) and text.startswith(shown)
+        return text[len(shown) :] if is_longer else read_text(text) if not shown else ""
+
+    def build(self) -> dict[str, Any]:
+        """The part of a whole response."""
+        key = self.get_key()
+        has_text = bool(self.pieces) or self.data.get("type") in _TEXT_TYPES
+        return {**self.data, key: join_pieces(self.pieces)} if has_text else self.data
+
+
+_TEXT_TYPES = tuple(kind for _, kind, _ in _TEXT_EVENTS.values())
+
+
+class _Item:
+    """One item of the output as it grows."""
+
+    def __init__(self, position: int, kind: Any) -> None:
+        self.position = position
+        self.data: dict[str, Any] = {"type": kind}
+        self.parts: dict[str, dict[int, _Part]] = {name: {} for name in _LISTS}
+        self.fields: dict[str, list[str]] = {}
+        """Pieces of fields of a call that the host runs itself."""
+        self.call: StreamedCall | None = None
+        """The call, if it is one that we answer."""
+
+    def get_part(self, name: str, number: Any, kind: str) -> _Part:
+        """A part of a list; a new one where there is none."""
+        return self.parts[name].setdefault(read_index(number) or 0, _Part(kind))
+
+    def add_form(self, form: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Add a whole form of the item; yields the type and text of its parts that no piece had."""
+        self.data = _fill(self.data, {key: value for key, value in form.items() if key not in _LISTS})
+        for name in _LISTS:
+            value = form.get(name)
+            entries = value if isinstance(value, list) else [] if value is None else [value]
+            parts = [
+                entry if isinstance(entry, Mapping) else {"type": "output_text", "text": entry}
+                for entry in entries
+            ]
+            for number, part in enumerate(parts):
+                known = self.get_part(name, number, str(part.get("type")))
+                text = known.add_whole(part)
+                if text:
+                    yield str(known.data.get("type")), text
+            if any(self.parts[name][number].pieces for number in range(len(entries))):
+                self.parts[name] = {number: self.parts[name][number] for number in range(len(entries))}
+            elif isinstance(value, list) and not self.parts[name]:
+                self.data[name] = value
+
+    def build(self) -> dict[str, Any]:
+        """The item of a whole response."""
+        item = dict(self.data)
+        for name, pieces in self.fields.items():
+            item[name] = item.get(name) or join_text(pieces)
+        if self.call is not None:
+            item["name"] = self.call.name
+            if item.get("type") == "custom_tool_call":
+                item["input"] = _choose_input(self.call)
+            else:
+                item["arguments"] = self.call.build_arguments()
+        for name, parts in self.parts.items():
+            if parts:
+                item[name] = [parts[number].build() for number in sorted(parts)]
+        return item
+
+    def is_empty(self) -> bool:
+        """Whether the item began, and nothing came."""
+        return self.data.get("type") in ("message", "reasoning") and not (
+            any(part.pieces for parts in self.parts.values() for part in parts.values())
+            or self.data.get("encrypted_content")
+        )
+
+
+def _choose_input(call: StreamedCall) -> Any:
+    """The free text of a call. Whole forms that differ stay a list, which `decode_text_call` refuses."""
+    forms = [form for form in dict.fromkeys(map(read_text, call.whole_forms)) if form]
+    return forms[0] if len(forms) == 1 else forms or join_text(call.pieces)
 
 
 class ResponsesAccumulator:
     """Accumulates one streamed response.
 
-    Source: openai 3.52.0, `types/responses/response_stream_event.py`.
+    Source: openai 3.52.0, `types/responses/response_stream_event.py`. Hosts that leave out a form: open-webui
+    #27789 (`output` is empty), BerriAI/litellm#27144 (arguments in their last event alone), Wei-Shaw/sub2api
+    #6629 (the last item has no arguments).
     """
 
     def __init__(self) -> None:
-        self._response: Any = None
-        self._call_indexes: dict[int, int] = {}
-        self._items: dict[int, Any] = {}
+        self._response: dict[str, Any] | None = None
+        self._usage: dict[str, Any] = {}
+        self._items: list[_Item] = []
+        self._calls = StreamedCalls()
         self._part_indexes: dict[Any, int] = {}
-        self._lengths: dict[tuple[int, Any], int] = {}
-        """Characters of the texts so far, by place."""
+        self._shown_parts: dict[tuple[int, int], ContentPart] = {}
 
     def add_frame(self, event: Any) -> list[Delta]:
         """The deltas of one event: text, reasoning and the arguments of calls.
@@ -533,50 +722,194 @@ class ResponsesAccumulator:
         return list(self._iterate_deltas(event))
 
     def _iterate_deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:
-        kind, text = event.get("type"), event.get("delta")
+        kind, response = str(event.get("type")), event.get("response")
+        stem, _, end = kind.rpartition(".")
+        if isinstance(response, Mapping):
+            self._usage = merge_counts(self._usage, response.get("usage"))
         if kind in _TERMINAL_EVENTS:
-            self._response = event.get("response") or {}
-        item = event.get("item")
-        item = item if isinstance(item, Mapping) else {}
-        position = event.get("output_index")
-        position = position if isinstance(position, int) else len(self._items)
-        if kind == "response.output_item.done" and item:
-            self._items[position] = item
-        if kind == "response.output_item.added" and item.get("type") == "function_call":
-            index = self._call_indexes[position] = len(self._call_indexes)
-            yield CallStarted(index=index, name=str(item.get("name") or ""))
-        elif kind in ("response.output_item.added", "response.output_item.done") and is_host_item(item):
-            for number, part in enumerate(decode_host_item(item)):
-                yield self._build_part_delta((position, number), part)
-        picture, note = event.get("partial_image_b64"), event.get("annotation")
-        if isinstance(picture, str):  # a draft; the item has the picture itself
+            yield from self._end_response(_TERMINAL_EVENTS[kind], response)
+        elif stem == "response.output_item" and isinstance(event.get("item"), Mapping):
+            yield from self._add_item(event, event["item"])
+        elif stem in _TEXT_EVENTS:
+            yield from self._add_text(event, end, *_TEXT_EVENTS[stem])
+        elif stem in _FIELD_EVENTS:
+            yield from self._add_field(event, end, *_FIELD_EVENTS[stem])
+        elif stem in _PART_EVENTS and isinstance(event.get("part"), Mapping):
+            part, name = event["part"], _PART_EVENTS[stem]
+            owner = "reasoning" if part.get("type") in ("reasoning_text", "summary_text") else "message"
+            number = event.get(f"{name}_index")
+            known = self._find_item(event, owner).get_part(name, number, str(part.get("type")))
+            yield from _build_text_deltas(str(part.get("type")), known.add_whole(part))
+        elif isinstance(event.get("partial_image_b64"), str):  # a draft; the item has the picture itself
+            item = self._find_item(event, "image_generation_call")
             media_type = f"image/{read_string(event.get('output_format')) or 'png'}"
-            yield self._build_part_delta((position, 1), ImagePart(data=picture, media_type=media_type))
-        place = (position, event.get("content_index") or 0)
-        if isinstance(note, Mapping):
-            offset = sum(length for key, length in self._lengths.items() if key < place)
-            name = (*place, event.get("annotation_index"))
-            yield self._build_part_delta(name, decode_annotation(note, offset))
-        if not isinstance(text, str) or not text:
+            picture = ImagePart(data=event["partial_image_b64"], media_type=media_type)
+            yield self._build_part_delta((item.position, 1), picture)
+        elif isinstance(event.get("annotation"), Mapping):
+            yield self._add_annotation(event, event["annotation"])
+
+    def _find_item(self, event: Mapping[str, Any], kind: str) -> _Item:
+        """The item that an event belongs to, by its id, by its index, or else the newest of its type."""
+        fitting = [item for item in self._items if item.data.get("type") == kind]
+        item_id, position = read_string(event.get("item_id")), read_index(event.get("output_index"))
+        of_id = [item for item in fitting if item_id and item.data.get("id") == item_id]
+        of_index = [item for item in fitting if item.position == position]
+        for items in (of_id, of_index) if position is not None else (of_id, fitting):
+            if items:
+                return items[-1]
+        return self._begin_item(position, {"type": kind, **({"id": item_id} if item_id else {})})
+
+    def _begin_item(self, position: int | None, data: Mapping[str, Any]) -> _Item:
+        item = _Item(len(self._items) if position is None else position, data.get("type"))
+        item.data |= {key: value for key, value in data.items() if key not in _LISTS}
+        self._items.append(item)
+        return item
+
+    def _match_item(self, form: Mapping[str, Any], position: int | None, known: list[_Item]) -> _Item | None:
+        """The item that a whole form is of: by its id, the id of its call, or its place; of calls by name."""
+        fitting = [item for item in known if item.data.get("type") == form.get("type")]
+        for key in ("id", "call_id"):
+            value = read_string(form.get(key))
+            same = [item for item in fitting if value and item.data.get(key) == value]
+            if same:
+                return same[-1]
+        names = (read_string(form.get("name")), None)
+        here = [item for item in fitting if item.position == position or position is None]
+        for item in reversed(here):
+            if item.call is None or not item.call.name or item.call.name in names or not names[0]:
+                return item
+        return None
+
+    def _add_item(self, event: Mapping[str, Any], form: Mapping[str, Any]) -> Iterator[Delta]:
+        position = read_index(event.get("output_index"))
+        is_end = str(event.get("type")).endswith("done")
+        known = self._items if is_end or form.get("id") or form.get("call_id") else []
+        item = self._match_item(form, position if is_end else -1, known)
+        yield from self._add_form(item or self._begin_item(position, {"type": form.get("type")}), form)
+
+    def _add_form(self, item: _Item, form: Mapping[str, Any]) -> Iterator[Delta]:
+        """Add a whole form of an item."""
+        if form.get("type") in _OWN_CALL_TYPES:
+            yield from self._add_call(item, form)
+        for kind, text in item.add_form(form):
+            yield from _build_text_deltas(kind, text)
+        if is_host_item(form):
+            for number, part in enumerate(decode_host_item(form)):
+                if self._shown_parts.get((item.position, number)) != part:
+                    self._shown_parts[item.position, number] = part
+                    yield self._build_part_delta((item.position, number), part)
+
+    def _add_call(self, item: _Item, form: Mapping[str, Any]) -> Iterator[Delta]:
+        """Add a whole form of a call; what it has is shown once."""
+        arguments = form.get("arguments", form.get("input"))
+        name, call_id = str(form.get("name") or ""), read_string(form.get("call_id")) or ""
+        if item.call is None:
+            item.call, deltas = self._calls.add_piece(
+                index=item.position, call_id=call_id, name=name, is_start=True
+            )
+            yield from deltas
+        elif name and not item.call.name:
+            item.call.name = name
+            yield CallStarted(index=item.call.index, name=name)
+        yield from _add_whole_arguments(item.call, arguments)
+
+    def _add_field(self, event: Mapping[str, Any], end: str, name: str, kind: str) -> Iterator[Delta]:
+        """Add a piece of a field, or the whole of it."""
+        value = event.get("delta") if end == "delta" else event.get(name)
+        if kind not in _OWN_CALL_TYPES:
+            item = self._find_item(event, kind)
+            if end == "delta":
+                item.fields.setdefault(name, []).append(read_text(value))
+            else:
+                item.data = _fill(item.data, {**item.data, name: value})
             return
-        if kind == "response.output_text.delta":
-            self._lengths[place] = self._lengths.get(place, 0) + len(text)
-            yield TextDelta(text=text)
-        elif kind in ("response.reasoning_text.delta", "response.reasoning_summary_text.delta"):
-            yield ReasoningDelta(text=text)
-        elif kind == "response.function_call_arguments.delta":
-            yield CallArguments(index=self._call_indexes.get(position, 0), text=text)
+        item = self._find_call_item(event, kind)
+        assert item.call is not None, "it was found by its call"
+        if end != "delta":
+            yield from _add_whole_arguments(item.call, value)
+        elif value is not None:
+            text = item.call.add_arguments(value)
+            if text:
+                yield CallArguments(index=item.call.index, text=text)
+
+    def _find_call_item(self, event: Mapping[str, Any], kind: str) -> _Item:
+        """The item of the call that a piece belongs to: by id, by index, or else the newest open one."""
+        calls = [item for item in self._items if item.call is not None and item.data.get("type") == kind]
+        item_id, position = read_string(event.get("item_id")), read_index(event.get("output_index"))
+        of_id = [
+            item for item in calls if item_id and item_id in (item.data.get("id"), item.data.get("call_id"))
+        ]
+        of_index = [item for item in calls if item.position == position]
+        is_open = [item for item in calls if item.call is not None and not item.call.is_whole()]
+        for items in (of_id, of_index, is_open, calls):
+            if items:
+                return items[-1]
+        item = self._begin_item(position, {"type": kind})
+        item.call, _ = self._calls.add_piece(index=item.position, is_start=True)
+        return item
+
+    def _add_text(
+        self, event: Mapping[str, Any], end: str, name: str, kind: str, owner: str
+    ) -> Iterator[Delta]:
+        part = self._find_item(event, owner).get_part(name, event.get(f"{name}_index"), kind)
+        if end == "done":
+            key = part.get_key()
+            text = part.add_whole({**part.data, key: event.get(key)})
+            yield from _build_text_deltas(kind, text)
+        elif event.get("delta") is not None:
+            part.pieces.append(event["delta"])
+            yield from _build_text_deltas(kind, read_text(event["delta"]))
+
+    def _add_annotation(self, event: Mapping[str, Any], note: Item) -> PartDelta:
+        item, number = self._find_item(event, "message"), read_index(event.get("content_index")) or 0
+        part = item.get_part("content", number, "output_text")
+        part.data["annotations"] = [*_read_list(part.data.get("annotations")), note]
+        offset = sum(
+            len(join_text(map(read_text, part.pieces)))
+            for other in self._items
+            for place, part in other.parts["content"].items()
+            if part.data.get("type") == "output_text" and (other.position, place) < (item.position, number)
+        )
+        name = (item.position, number, event.get("annotation_index"))
+        return self._build_part_delta(name, decode_annotation(note, offset))
 
     def _build_part_delta(self, name: Any, part: ContentPart) -> PartDelta:
         index = self._part_indexes.setdefault(name, len(self._part_indexes))
         return PartDelta(index=index, part=part)
 
+    def _end_response(self, status: str, response: Any) -> Iterator[Delta]:
+        """Take the whole response of the last event, and put into its items what they lack."""
+        response = response if isinstance(response, Mapping) else {}
+        output, known = response.get("output"), list(self._items)
+        output = output if isinstance(output, list) else [output] if isinstance(output, Mapping) else []
+        built: list[tuple[float, Any]] = []
+        for position, form in enumerate(output):
+            if not isinstance(form, Mapping):
+                built.append((position, form))
+                continue
+            item = self._match_item(form, position, known)
+            if item is not None:
+                known.remove(item)
+            else:
+                item = self._begin_item(position, {"type": form.get("type")})
+            yield from self._add_form(item, form)
+            built.append((position, item))
+        # Items that the last event does not have stand where they came.
+        built += [(item.position - 0.5, item) for item in known if not output or not item.is_empty()]
+        items = [item for _, item in sorted(built, key=lambda pair: pair[0])]
+        self._response = {
+            **response,
+            "status": status if response.get("status") in _UNFINISHED else response["status"],
+            "output": [item.build() if isinstance(item, _Item) else item for item in items],
+            "usage": self._usage or None,
+        }
+
     def read_usage(self) -> Usage | None:
-        """The tokens that the host has counted: only its last event says so."""
-        return _decode_usage(self._response.get("usage")) if isinstance(self._response, Mapping) else None
+        """The tokens that the host has counted so far."""
+        return _decode_usage(self._usage or None)
 
     def build_body(self, is_done: bool = False) -> Any:
-        """The response of the terminal event.
+        """The whole response.
 
         Args:
             is_done: not used: the stream itself says when it is whole.
@@ -586,8 +919,20 @@ class ResponsesAccumulator:
         """
         if self._response is None:
             raise build_bad_response_error("the stream ended before the response did")
-        response = self._response
-        if self._items and isinstance(response, Mapping) and not response.get("output"):
-            output = [self._items[position] for position in sorted(self._items)]
-            return {**response, "output": output}
-        return response
+        return self._response
+
+
+def _add_whole_arguments(call: StreamedCall, arguments: Any) -> Iterator[Delta]:
+    """Add a whole form of a call's arguments; it is shown where nothing was."""
+    is_first = not call.pieces and not any(call.whole_forms)
+    call.whole_forms += [] if arguments is None else [arguments]
+    if is_first and arguments:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        yield CallArguments(index=call.index, text=text)
+
+
+def _build_text_deltas(kind: str, text: str) -> Iterator[Delta]:
+    if text and kind in ("output_text", "text"):
+        yield TextDelta(text=text)
+    elif text and kind in ("reasoning_text", "summary_text"):
+        yield ReasoningDelta(text=text)

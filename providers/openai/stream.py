@@ -7,7 +7,7 @@ reads either kind.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,21 +19,23 @@ from toolchart.providers.openai.wire import (
     decode_picture,
     decode_usage,
     read_annotations,
+    read_content_text,
     read_part_thinking,
 )
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
-from toolchart.providers.shared.replies import join_text, read_mappings
-from toolchart.states.canonical_json import encode_canonical_text
-from toolchart.states.content import AudioPart, ContentPart
-from toolchart.states.messages import (
-    CallArguments,
-    CallStarted,
-    Delta,
-    PartDelta,
-    ReasoningDelta,
-    TextDelta,
-    Usage,
+from toolchart.providers.shared.replies import (
+    is_finish_word,
+    join_text,
+    list_call_entries,
+    merge_counts,
+    read_function,
+    read_index,
+    read_mappings,
+    read_string,
 )
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
+from toolchart.states.content import AudioPart, ContentPart
+from toolchart.states.messages import Delta, PartDelta, ReasoningDelta, TextDelta, Usage
 
 
 def _read_mapping(value: Any) -> Mapping[str, Any]:
@@ -58,6 +60,8 @@ class _ValueBuilder:
     def add_value(self, key: str, value: Any) -> None:
         """Add the next piece of a key."""
         previous = self._values.get(key)
+        if key == "content" and not isinstance(value, str | list):
+            value = [value]  # a number or an object in the place of text
         if isinstance(value, str) and key != "role":
             if isinstance(previous, _TextPieces):
                 previous.pieces.append(value)
@@ -85,48 +89,50 @@ class _TextPieces:
     pieces: list[str]
 
 
-@dataclass(slots=True)
-class _CallBuilder:
-    """Builds one tool call."""
+class _CallsBuilder:
+    """Builds the calls of a choice, by the rule of `streamed_calls.py`."""
 
-    id: str = ""
-    type: str = "function"
-    name: str = ""
-    argument_pieces: list[str] = field(default_factory=list)
-    argument_value: Any = None
-    """Arguments that came as a JSON value instead of text."""
-    own_keys: dict[str, Any] = field(default_factory=dict)
-    """Keys of the call that the host wants back with it."""
+    def __init__(self) -> None:
+        self._streamed = StreamedCalls()
+        self._keys: list[dict[str, Any]] = []
+        """By call: its type, and the keys that the host wants back with it."""
+        self._entries: list[Any] = []
+        """Entries that are no objects, which are refused."""
 
-    def add_function(self, index: int, function: Mapping[str, Any]) -> Iterator[Delta]:
-        """Add a piece of the call's name and arguments; yields its deltas.
+    def add_pieces(self, values: Any) -> Iterator[Delta]:
+        """Add the pieces of one chunk; yields their deltas.
 
-        Args:
-            index: number of the call in the reply.
+        Several pieces of a chunk without an index are those of calls in the same order.
         """
-        name = function.get("name")
-        if name and not self.name:
-            self.name = str(name)
-            yield CallStarted(index=index, name=self.name)
-        arguments = function.get("arguments", function.get("input"))
-        if isinstance(arguments, str):
-            self.argument_pieces.append(arguments)
-            if arguments:
-                yield CallArguments(index=index, text=arguments)
-        elif arguments is not None:
-            self.argument_value = arguments
-            yield CallArguments(index=index, text=encode_canonical_text(arguments))
+        pieces = list_call_entries(values)
+        for number, piece in enumerate(pieces):
+            if not isinstance(piece, Mapping):
+                self._entries.append(piece)
+                continue
+            function = read_function(piece)
+            index = read_index(piece.get("index"))
+            call, deltas = self._streamed.add_piece(
+                index=number if index is None and len(pieces) > 1 else index,
+                # An id that is no text is none, as in an unstreamed answer.
+                call_id=read_string(piece.get("id")) or "",
+                name=str(function.get("name") or ""),
+                arguments=function.get("arguments", function.get("input")),
+            )
+            if call.index == len(self._keys):
+                self._keys.append({"type": str(piece.get("type") or "function")})
+            self._keys[call.index] |= {key: piece[key] for key in CALL_KEYS if piece.get(key)}
+            yield from deltas
 
-    def build_call(self) -> dict[str, Any]:
-        """The call as an unstreamed answer has it."""
-        text = join_text(self.argument_pieces)
-        has_value = self.argument_value is not None and not text
-        arguments = self.argument_value if has_value else text
-        if self.type == "custom":  # free text
-            custom = {"name": self.name, "input": arguments}
-            return {"id": self.id, "type": "custom", "custom": custom, **self.own_keys}
-        function = {"name": self.name, "arguments": arguments}
-        return {"id": self.id, "type": self.type, "function": function, **self.own_keys}
+    def build_calls(self) -> list[Any]:
+        """The calls as an unstreamed answer has them."""
+        return [*map(self._build_call, self._streamed.calls), *self._entries]
+
+    def _build_call(self, call: StreamedCall) -> dict[str, Any]:
+        keys = self._keys[call.index]
+        if keys["type"] == "custom":
+            return {"id": call.id, **keys, "custom": {"name": call.name, "input": call.build_text()}}
+        arguments = call.build_arguments()
+        return {"id": call.id, **keys, "function": {"name": call.name, "arguments": arguments}}
 
 
 @dataclass(slots=True)
@@ -168,9 +174,8 @@ class _ChoiceBuilder:
         self.finish_word: Any = None
         self._message = _ValueBuilder()
         self._log_probabilities = _ValueBuilder()
-        self._calls: list[_CallBuilder] = []
-        self._positions: dict[int, int] = {}
-        self._function_call: _CallBuilder | None = None
+        self._calls = _CallsBuilder()
+        self._function_call = StreamedCalls()
         self._sound: _SoundBuilder | None = None
         self._part_count = 0
         self._part_indexes: dict[Any, int] = {}
@@ -178,16 +183,17 @@ class _ChoiceBuilder:
 
     def add_choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
-        self.finish_word = choice.get("finish_reason") or self.finish_word
+        if is_finish_word(choice.get("finish_reason")):
+            self.finish_word = choice["finish_reason"]
         for key, value in _read_mapping(choice.get("logprobs")).items():
             self._log_probabilities.add_value(key, value)
         delta = _read_mapping(choice.get("delta") or choice.get("message"))
         for key, value in delta.items():
             if key == "tool_calls":
-                yield from self._add_call_pieces(_read_list(value))
+                yield from self._calls.add_pieces(value)
             elif key == "function_call" and isinstance(value, Mapping):
-                self._function_call = self._function_call or _CallBuilder()
-                yield from self._function_call.add_function(0, value)
+                name, arguments = str(value.get("name") or ""), value.get("arguments")
+                yield from self._function_call.add_piece(index=0, name=name, arguments=arguments)[1]
             elif key == "audio" and isinstance(value, Mapping):
                 if self._sound is None:
                     self._sound = _SoundBuilder(index=self._part_count)
@@ -207,41 +213,18 @@ class _ChoiceBuilder:
         message = self._message.build_mapping()
         if self._sound:
             message["audio"] = self._sound.build_audio()
-        if self._calls:
-            message["tool_calls"] = [call.build_call() for call in self._calls]
-        if self._function_call:
-            message["function_call"] = self._function_call.build_call()["function"]
+        calls = self._calls.build_calls()
+        if calls:
+            message["tool_calls"] = calls
+        functions = [
+            {"name": call.name, "arguments": call.build_arguments()} for call in self._function_call.calls
+        ]
+        if len(functions) == 1:
+            message["function_call"] = functions[0]
+        elif functions and not calls:
+            message["tool_calls"] = [{"type": "function", "function": function} for function in functions]
         log_probabilities = self._log_probabilities.build_mapping() or None
         return {"message": message, "logprobs": log_probabilities, "finish_reason": self.finish_word}
-
-    def _add_call_pieces(self, values: Iterable[Any]) -> Iterator[Delta]:
-        pieces = [piece for piece in values if isinstance(piece, Mapping)]
-        for number, piece in enumerate(pieces):
-            default_position = number if len(pieces) > 1 else len(self._calls) - 1
-            position = self._find_call_position(piece, default_position)
-            call, function = self._calls[position], piece.get("function") or piece.get("custom")
-            call.id = call.id or _read_call_id(piece)
-            call.own_keys |= {key: piece[key] for key in CALL_KEYS if piece.get(key)}
-            yield from call.add_function(position, _read_mapping(function))
-
-    def _find_call_position(self, piece: Mapping[str, Any], default_position: int) -> int:
-        """The position in `_calls` of the call that a piece belongs to; a new call is appended first.
-
-        A piece belongs to the call with its index, unless it has another id.
-
-        Args:
-            default_position: used for a piece without an index: its number among several pieces of its chunk;
-                the last call for a single piece.
-        """
-        index, new_id = piece.get("index"), _read_call_id(piece)
-        position = self._positions.get(index, -1) if isinstance(index, int) else default_position
-        call = self._calls[position] if 0 <= position < len(self._calls) else None
-        if call is None or (new_id and call.id and new_id != call.id):
-            position = len(self._calls)
-            self._calls.append(_CallBuilder(type=str(piece.get("type") or "function")))
-        if isinstance(index, int):
-            self._positions[index] = position
-        return position
 
 
 class ChatAccumulator:
@@ -265,7 +248,10 @@ class ChatAccumulator:
             ProviderError: the chunk is an error, or no object.
         """
         check_object(chunk, "the stream has a piece that is not an object")
+        usage = self._body.get("usage")
         self._body |= {key: value for key, value in chunk.items() if value and key != "choices"}
+        if usage and chunk.get("usage"):
+            self._body["usage"] = merge_counts(usage, chunk["usage"])
         return [
             delta
             for choice in _read_list(chunk.get("choices"))
@@ -302,12 +288,6 @@ class ChatAccumulator:
         return {**self._body, "choices": choices or [_ChoiceBuilder().build_choice()]}
 
 
-def _read_call_id(piece: Mapping[str, Any]) -> str:
-    """The id of a piece; empty if it has none, or one that is no text (as in an unstreamed answer)."""
-    call_id = piece.get("id")
-    return call_id if isinstance(call_id, str) else ""
-
-
 def _list_parts(key: str, value: Any) -> list[tuple[Any, ContentPart]]:
     """The parts beside text of a message key, each with what names it."""
     parts: list[ContentPart] = []
@@ -325,15 +305,17 @@ def _list_parts(key: str, value: Any) -> list[tuple[Any, ContentPart]]:
 
 def _build_text_deltas(key: str, value: Any) -> Iterator[Delta]:
     """The deltas of a message key that holds text or reasoning."""
-    if isinstance(value, str) and value:
+    if key == "content" and not isinstance(value, str):
+        # Mistral and Databricks: a list of parts, of which some are thinking
+        for part in value if isinstance(value, list) else [value]:
+            text = read_content_text(part)
+            if text:
+                yield TextDelta(text=text)
+            thought = read_part_thinking(part) if isinstance(part, Mapping) else ""
+            if thought:
+                yield ReasoningDelta(text=thought)
+    elif isinstance(value, str) and value:
         if key == "content":
             yield TextDelta(text=value)
         elif key in ("reasoning_content", "reasoning", "thinking"):
             yield ReasoningDelta(text=value)
-    elif key == "content":  # Mistral and Databricks: a list of parts, of which some are thinking
-        for part in read_mappings(value):
-            if isinstance(part.get("text"), str):
-                yield TextDelta(text=part["text"])
-            thought = read_part_thinking(part)
-            if thought:
-                yield ReasoningDelta(text=thought)

@@ -5,7 +5,6 @@ Compatible hosts (DeepSeek, Mistral, OpenRouter, ...) are decoded here too, with
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
@@ -21,10 +20,18 @@ from toolchart.providers.shared.replies import (
     add_extra_body,
     add_separate_reasoning,
     decode_call,
-    parse_arguments,
+    decode_text_call,
+    find_missing_word,
+    find_odd_texts,
+    is_finish_word,
+    list_call_entries,
+    read_call_input,
+    read_function,
     read_mappings,
     read_string,
+    read_text,
     read_token_count,
+    refuse_call,
     resolve_finish_reason,
     select_other_counts,
     select_others,
@@ -158,11 +165,10 @@ _EXECUTED_TOOLS = {
 def decode_executed_tool(tool: Mapping[str, Any]) -> HostCallPart:
     """One entry of Groq's `executed_tools`."""
     kind, results = str(tool.get("type") or "tool"), tool.get("search_results")
-    arguments, _ = parse_arguments(str(tool.get("arguments") or ""))
     result_rows = read_mappings(results.get("results")) if isinstance(results, Mapping) else []
     return HostCallPart(
         tool=_EXECUTED_TOOLS.get(kind, kind),
-        input=arguments or {},
+        input=read_call_input(tool.get("arguments")),
         output="" if result_rows else str(tool.get("output") or ""),
         sources=tuple(map(decode_citation, result_rows)),
         units=1,
@@ -229,10 +235,27 @@ def decode_listed_sources(body: Mapping[str, Any]) -> tuple[CitationPart, ...]:
 
 def read_content_text(content: Any) -> str | None:
     """The text of a message; Mistral sends a list of parts when it thinks (recorded traffic)."""
+    if isinstance(content, str):
+        return content or None
+    return "".join(map(read_text, list_texts(content))) or None
+
+
+def list_texts(content: Any) -> list[Any]:
+    """The texts of a content: one, or those of its parts. What stands in the place of one is among them: a
+    number, or an object that is no part."""
     if isinstance(content, list):
-        parts = [p.get("text") for p in content if isinstance(p, Mapping) and p.get("type") == "text"]
-        return "".join(part for part in parts if isinstance(part, str)) or None
-    return content if isinstance(content, str) else None
+        return [text for part in content for text in _list_part_texts(part)]
+    return _list_part_texts(content)
+
+
+def _list_part_texts(part: Any) -> list[Any]:
+    if not isinstance(part, Mapping):
+        return [part]
+    if part.get("type") in ("text", "output_text"):
+        return [part.get("text")]
+    if part.get("type") is None and part:
+        return [part["text"] if isinstance(part.get("text"), str) else part]
+    return []
 
 
 def read_content_thinking(content: Any) -> str | None:
@@ -686,7 +709,8 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise build_bad_response_error("the answer has no choices")
-    return _decode_choice(body, choices, {**FINISH_WORDS, **(finish_words or {})})
+    joined, warnings = _join_choices(choices)
+    return _decode_choice(body, joined, {**FINISH_WORDS, **(finish_words or {})}, warnings)
 
 
 def keep_thoughts(reply: Reply, text: str) -> Reply:
@@ -696,11 +720,11 @@ def keep_thoughts(reply: Reply, text: str) -> Reply:
     return replace(reply, provider_data={**data, "message": message})
 
 
-def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: FinishWords) -> Reply:
+def _decode_choice(
+    body: Mapping[str, Any], choices: list[Any], finish_words: FinishWords, warnings: tuple[str, ...]
+) -> Reply:
     """The reply of the first of several choices."""
-    choice = choices[0]
-    message = choice.get("message")
-    message = message if isinstance(message, Mapping) else {}
+    choice, message = choices[0], read_message(choices[0])
     calls, word = _decode_tool_calls(message), choice.get("finish_reason")
     word = word if isinstance(word, str) else None
     refusal = read_string(message.get("refusal"))
@@ -709,13 +733,15 @@ def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: Fi
     if thoughts:
         own_keys[_REASONING_PARTS] = thoughts
     content = read_content_text(message.get("content")) or read_transcript(message)
+    media = decode_media(message)
+    reason = resolve_finish_reason(
+        word, finish_words, call_count=len(calls), has_answer=bool(content or media), is_refusal=bool(refusal)
+    )
     return Reply(
         content=content,
-        parts=add_text(content, decode_media(message) + decode_listed_sources(body)),
+        parts=add_text(content, media + decode_listed_sources(body)),
         tool_calls=calls,
-        finish_reason=resolve_finish_reason(
-            word, finish_words, call_count=len(calls), is_refusal=bool(refusal)
-        ),
+        finish_reason=reason,
         native_reason=word,
         usage=decode_usage(body.get("usage")),
         reasoning=read_reasoning(message),
@@ -724,7 +750,12 @@ def _decode_choice(body: Mapping[str, Any], choices: list[Any], finish_words: Fi
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(own_keys, message, calls),
         details=_collect_details(body, choices, message) or None,
-        warnings=(*_find_word_conflict(word, calls, finish_words), *_find_other_choices(choices)),
+        warnings=(
+            *_find_word_conflict(word, calls, finish_words),
+            *find_missing_word(word, reason),
+            *find_odd_texts(list_texts(message.get("content"))),
+            *warnings,
+        ),
     )
 
 
@@ -760,13 +791,51 @@ def _collect_details(
 
 def _is_plain_part(part: Any) -> bool:
     """Whether a part of a content is text or thinking, which the reply has."""
-    return isinstance(part, Mapping) and part.get("type") in ("text", "thinking", "reasoning")
+    kinds = ("text", "output_text", "thinking", "reasoning", None)
+    return not isinstance(part, Mapping) or part.get("type") in kinds
 
 
-def _find_other_choices(choices: list[Any]) -> tuple[str, ...]:
-    """A warning if the host sent several choices."""
+def _join_choices(choices: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """The choices, of which the first is the reply, and a warning if there are several.
+
+    Nobody asks for several (`n` is refused), so a host that sends them has split one reply, unless they are
+    of one kind: texts are alternatives, and so are calls that have no text beside them. Parts are one choice
+    with text and others with calls, and empty ones beside them.
+
+    Source: HKUDS/nanobot#1555 (text in the first choice, each call in one of its own).
+    """
     count = len(choices)
-    return (f"the host sent {count} choices; the first is the reply",) if count > 1 else ()
+    if count < 2:
+        return choices, ()
+    messages = [read_message(choice) for choice in choices]
+    texts = [message for message in messages if _has_answer(message)]
+    callers = [message for message in messages if _decode_tool_calls(message)]
+    if len(texts) > 1 or (len(callers) > 1 and (not texts or texts[0] in callers)):
+        return choices, (f"the host sent {count} choices; the first is the reply",)
+    joined: dict[str, Any] = {}
+    entries: list[Any] = []
+    word = None
+    for choice, message in zip(choices, messages, strict=True):
+        joined |= {key: value for key, value in message.items() if value or key not in joined}
+        entries += list_call_entries(message.get("tool_calls"))
+        new_word = choice.get("finish_reason") if isinstance(choice, Mapping) else None
+        word = new_word if is_finish_word(new_word) else word
+    if entries:
+        joined["tool_calls"] = entries
+    whole = {**choices[0], "message": joined, "finish_reason": word}
+    return [whole], (f"the host sent its reply in {count} choices; they are joined",)
+
+
+def read_message(choice: Any) -> Mapping[str, Any]:
+    """The message of a choice; empty if it has none."""
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    return message if isinstance(message, Mapping) else {}
+
+
+def _has_answer(message: Mapping[str, Any]) -> bool:
+    """Whether a message has text or another content."""
+    content = read_content_text(message.get("content")) or read_transcript(message)
+    return bool(content or read_string(message.get("refusal")) or decode_media(message))
 
 
 def _find_word_conflict(word: Any, calls: tuple[ToolCall, ...], finish_words: FinishWords) -> tuple[str, ...]:
@@ -792,36 +861,22 @@ def _build_provider_data(
 
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    wire_calls = message.get("tool_calls")
-    wire_calls = wire_calls if isinstance(wire_calls, list) else []
-    calls = [_decode_tool_call(wire) for wire in wire_calls if isinstance(wire, Mapping)]
+    calls = list(map(_decode_tool_call, list_call_entries(message.get("tool_calls"))))
     # Some hosts send an empty call beside a plain answer (recorded from Snowflake); it is dropped.
-    calls = [call for call in calls if call.name or call.id or call.raw]
+    calls = [call for call in calls if call.name or call.id or call.raw or call.arguments]
     function_call = message.get("function_call")
-    if not calls and isinstance(function_call, Mapping) and function_call.get("name"):
-        calls.append(_decode_function_call("", function_call))
+    if not calls and isinstance(function_call, Mapping) and any(function_call.values()):
+        calls.append(decode_call("", function_call.get("name"), function_call.get("arguments")))
     return tuple(calls)
 
 
-def _decode_tool_call(wire: Mapping[str, Any]) -> ToolCall:
-    call_id = read_string(wire.get("id")) or ""
-    custom = wire.get("custom")
-    if isinstance(custom, Mapping) and wire.get("type") == "custom":  # free-text input
-        return ToolCall(id=call_id, name=str(custom.get("name")), arguments={"input": custom.get("input")})
-    function = wire.get("function")
-    return _decode_function_call(call_id, function if isinstance(function, Mapping) else {})
-
-
-def _decode_function_call(call_id: str, function: Mapping[str, Any]) -> ToolCall:
-    name, wire_arguments = str(function.get("name") or ""), function.get("arguments")
-    if isinstance(wire_arguments, Mapping):  # some compatible hosts send an object
-        return decode_call(call_id, name, wire_arguments)
-    if isinstance(wire_arguments, str):
-        raw = wire_arguments
-    else:
-        raw = "" if wire_arguments is None else json.dumps(wire_arguments)
-    arguments, problem = parse_arguments(raw)
-    return ToolCall(id=call_id, name=name, arguments=arguments, raw=raw, problem=problem)
+def _decode_tool_call(wire: Any) -> ToolCall:
+    if not isinstance(wire, Mapping):
+        return refuse_call(wire)
+    call_id, function = read_string(wire.get("id")) or "", read_function(wire)
+    if wire.get("type") == "custom":  # free-text input
+        return decode_text_call(call_id, function.get("name"), function.get("input"))
+    return decode_call(call_id, function.get("name"), function.get("arguments", function.get("input")))
 
 
 def decode_usage(wire: Any) -> Usage | None:

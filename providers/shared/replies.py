@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -55,6 +55,88 @@ def read_token_count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return int(value) if value == value and abs(value) < 2**53 else None
+
+
+def read_index(value: Any) -> int | None:
+    """The number with which a host numbers its calls or blocks; None if it sent none.
+
+    >>> read_index(1), read_index("1"), read_index(1.0), read_index(None), read_index(True)
+    (1, 1, 1, None, None)
+    """
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+    return read_token_count(value)
+
+
+def read_text(value: Any) -> str:
+    """A text; of any other value its JSON text, of null nothing.
+
+    Hosts send numbers and objects in the place of a text (`find_odd_texts` warns of it).
+
+    >>> read_text("a"), read_text(42), read_text({"a": True}), read_text(None)
+    ('a', '42', '{"a": true}', '')
+    """
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def find_odd_texts(values: Iterable[Any]) -> tuple[str, ...]:
+    """A warning if there is something else than text where the answer has text."""
+    kinds = dict.fromkeys(
+        _name_json_type(value) for value in values if value is not None and not isinstance(value, str)
+    )
+    return tuple(
+        f"the host sent a JSON {kind} in the place of text; its JSON text was read as the answer"
+        for kind in kinds
+    )
+
+
+def join_pieces(pieces: Sequence[Any]) -> Any:
+    """The text of its pieces; the pieces themselves where one is no text (`read_blocks` reads these)."""
+    return join_text(pieces) if all(isinstance(piece, str) for piece in pieces) else list(pieces)
+
+
+def read_blocks(
+    content: Any, text_block: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], tuple[str, ...]]:
+    """The blocks of a content, whose texts are texts, and a warning if one was not.
+
+    The content may be a text, or a block without its list; a text may stand in the place of a block.
+
+    Args:
+        text_block: a block of text without its `text`. Where it has a type, so has every block.
+    """
+    blocks: list[Mapping[str, Any]] = []
+    odd_texts: list[Any] = []
+    for entry in content if isinstance(content, list) else [content]:
+        is_block = isinstance(entry, Mapping) and (not text_block or "type" in entry or "text" in entry)
+        text = entry.get("text") if is_block else entry
+        if is_block and (text is None or isinstance(text, str)) and (not text_block or "type" in entry):
+            blocks.append(entry)
+        elif entry is not None:
+            pieces = text if isinstance(text, list) else [text]
+            odd_texts += pieces
+            block = {**text_block, **entry} if is_block else text_block
+            blocks.append({**block, "text": join_text(map(read_text, pieces))})
+    return blocks, find_odd_texts(odd_texts)
+
+
+def merge_counts(counts: Any, later: Any) -> dict[str, Any]:
+    """The counts of a reply with those of a later event. What is null or zero there erases nothing: hosts
+    send a last event of zeros.
+
+    >>> merge_counts({"a": 3, "b": {"c": 1}}, {"a": 0, "b": {"c": None, "d": 2}})
+    {'a': 3, 'b': {'c': 1, 'd': 2}}
+    """
+    merged = dict(counts) if isinstance(counts, Mapping) else {}
+    for key, value in later.items() if isinstance(later, Mapping) else ():
+        earlier = merged.get(key)
+        if isinstance(earlier, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge_counts(earlier, value)
+        elif value or earlier is None:
+            merged[key] = value
+    return merged
 
 
 def add_separate_reasoning(
@@ -156,7 +238,11 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
 
     Accepts a JSON object without duplicate keys, NaN, Infinity or numbers out of range such as `1e999`. A
     JSON *string* that contains such an object is decoded once more, because some hosts encode arguments
-    twice. Empty text means no arguments: hosts send it for tools without parameters.
+    twice. Empty text and `null`, also inside a string, mean no arguments: hosts send them for tools without
+    parameters.
+
+    >>> parse_arguments("null"), parse_arguments('""'), parse_arguments('"{}"')
+    (({}, None), ({}, None), ({}, None))
     """
     if not text.strip():
         return {}, None
@@ -165,41 +251,79 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     try:
         value = _load_strict_json(text)
         if isinstance(value, str):
-            value = _load_strict_json(value)
+            value = _load_strict_json(value) if value.strip() else None
     except json.JSONDecodeError as error:
-        return None, (
-            f"the arguments are not valid JSON: {error.msg} at line {error.lineno} "
-            f"column {error.colno} (character {error.pos})"
-        )
+        place = f"at line {error.lineno} column {error.colno} (character {error.pos})"
+        if error.msg == "Extra data" and error.doc[error.pos :].lstrip().startswith("{"):
+            return None, f"the arguments are not valid JSON: a second object begins {place}"
+        return None, f"the arguments are not valid JSON: {error.msg} {place}"
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return None, f"the arguments are not valid JSON: {reason}"
+    if value is None:
+        return {}, None
     if not isinstance(value, dict):
         return None, f"the arguments are a JSON {_name_json_type(value)}, not an object"
     return value, None
 
 
-def decode_call(call_id: str, name: str, arguments: Any) -> ToolCall:
-    """A call whose arguments are an object, the text of one, or missing, which means none."""
+def decode_call(call_id: str, name: Any, arguments: Any) -> ToolCall:
+    """A call whose arguments are an object, the text of one, or nothing, in any of its forms.
+
+    Anything else makes a call with the problem, which never runs and which the model reads. No wire format
+    decodes arguments in another way.
+    """
+    name = "" if name is None else str(name)
     if arguments is None or isinstance(arguments, Mapping):
         values = dict(arguments or {})
         if has_only_finite_numbers(values):
             return ToolCall(id=call_id, name=name, arguments=values)
         problem = "the arguments are not valid JSON: a number is out of range"
         return ToolCall(id=call_id, name=name, raw=json.dumps(values), problem=problem)
-    raw = str(arguments)
-    parsed_arguments, problem = parse_arguments(raw)
-    return ToolCall(id=call_id, name=name, arguments=parsed_arguments, raw=raw, problem=problem)
+    raw = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    values, problem = parse_arguments(raw)
+    return ToolCall(id=call_id, name=name, arguments=values, raw=raw, problem=problem)
 
 
-def decode_streamed_input(text: str) -> Any:
-    """The input of a call whose pieces are joined. Text that is no JSON object stays text, and `decode_call`
-    describes it."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text
+def decode_text_call(call_id: str, name: Any, text: Any) -> ToolCall:
+    """A call of a tool whose input is free text (`custom`): the argument is `input`; nothing is an empty
+    text."""
+    name = "" if name is None else str(name)
+    if text is None or isinstance(text, str):
+        return ToolCall(id=call_id, name=name, arguments={"input": text or ""})
+    raw = json.dumps(text, ensure_ascii=False)
+    return ToolCall(
+        id=call_id, name=name, raw=raw, problem=f"the input is a JSON {_name_json_type(text)}, not text"
+    )
+
+
+def refuse_call(wire: Any) -> ToolCall:
+    """The call for an entry that is none: it never runs, and the model reads why."""
+    raw = json.dumps(wire, ensure_ascii=False)
+    return ToolCall(name="", raw=raw, problem=f"the call is a JSON {_name_json_type(wire)}, not an object")
+
+
+def list_call_entries(value: Any) -> list[Any]:
+    """The entries of `tool_calls`; a single one may stand without its list."""
+    if isinstance(value, list):
+        return [entry for entry in value if entry is not None]
+    is_none = not value or (isinstance(value, str) and value.strip() in ("null", "[]", "{}"))
+    return [] if is_none else [value]
+
+
+def read_function(wire: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The name and arguments of a call; some hosts write them without the object around them."""
+    function = wire.get("function") or wire.get("custom")
+    if isinstance(function, Mapping):
+        return function
+    return {**wire, "name": function} if isinstance(function, str) else wire
+
+
+def read_call_input(arguments: Any) -> dict[str, Any]:
+    """The arguments of a call that the host ran itself; those that cannot be read under `arguments`, as they
+    came."""
+    call = decode_call("", "", arguments)
+    return call.arguments if call.arguments is not None else {"arguments": call.raw}
 
 
 def _load_strict_json(text: str) -> Any:
@@ -225,7 +349,7 @@ def _refuse_constant(word: str) -> Any:
 def _name_json_type(value: Any) -> str:
     if value is None:
         return "null"
-    names = {list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
     return names.get(type(value), "value")
 
 
@@ -242,21 +366,47 @@ _OVERRIDING_REASONS: tuple[FinishReason, ...] = ("error", "malformed_call", "len
 """Reasons that hold even for a reply with calls: its calls may be incomplete and must not run."""
 
 
+_NO_WORDS = ("", "null", "none")
+
+
+def is_finish_word(value: Any) -> bool:
+    """Whether a host says why the reply ended: null, an empty text and the text `null` say nothing."""
+    return bool(value) and not (isinstance(value, str) and value.strip().lower() in _NO_WORDS)
+
+
+def find_missing_word(word: Any, reason: FinishReason) -> tuple[str, ...]:
+    """A warning if the host did not say why a reply ended that has text or calls."""
+    if is_finish_word(word) or reason not in ("stop", "tool_calls"):
+        return ()
+    return (f"the host sent no finish reason; its answer arrived whole, so it counts as {reason!r}",)
+
+
 def resolve_finish_reason(
-    word: str | None, finish_words: FinishWords, *, call_count: int, is_refusal: bool = False
+    word: str | None,
+    finish_words: FinishWords,
+    *,
+    call_count: int,
+    has_answer: bool,
+    is_refusal: bool = False,
 ) -> FinishReason:
     """Our finish reason for a provider's finish word.
 
     Precedence: error, malformed_call, length, content_filter, calls present, then the word itself. A word
-    that means `tool_calls` in a reply without calls gives `unknown`.
+    that means `tool_calls` in a reply without calls gives `unknown`. Without a word an answer that arrived
+    whole ended of itself (`find_missing_word` warns of it), and an empty one gives `unknown`.
 
     Args:
         word: the provider's word; None if it sent none.
         finish_words: the provider's table.
         call_count: number of tool calls in the reply.
+        has_answer: whether it has text, or other content.
         is_refusal: whether the model refused to answer.
     """
-    reason: FinishReason = finish_words.get(word, "unknown") if word is not None else "unknown"
+    reason: FinishReason = "unknown"
+    if word is not None and is_finish_word(word):
+        reason = finish_words.get(word, "unknown")
+    elif has_answer:
+        reason = "stop"
     if reason in _OVERRIDING_REASONS:
         return reason
     if is_refusal:

@@ -48,10 +48,16 @@ class FrameReader(Protocol):
 
 
 class _LineBuffer:
-    """Cuts bytes into lines, and keeps an incomplete line until its end arrives."""
+    """Cuts bytes into lines, and keeps an incomplete line until its end arrives.
 
-    def __init__(self) -> None:
+    Args:
+        has_bare_returns: whether a CR alone ends a line too.
+    """
+
+    def __init__(self, *, has_bare_returns: bool = False) -> None:
         self._rest = bytearray()
+        self._has_bare_returns = has_bare_returns
+        self._is_after_return = False
 
     def add_bytes(self, data: bytes) -> list[bytes]:
         """The lines that these bytes complete, without their line ends.
@@ -59,6 +65,8 @@ class _LineBuffer:
         Raises:
             ProviderError: a line is longer than `MAX_LINE_BYTES`.
         """
+        if self._has_bare_returns:
+            data = self._replace_returns(data)
         self._rest += data
         if len(self._rest) > MAX_LINE_BYTES:
             raise build_excess_error(f"the stream has a line of more than {MAX_LINE_BYTES // 2**20} MiB")
@@ -68,6 +76,16 @@ class _LineBuffer:
         *lines, rest = bytes(self._rest).split(b"\n")
         self._rest = bytearray(rest)
         return [line.removesuffix(b"\r") for line in lines]
+
+    def _replace_returns(self, data: bytes) -> bytes:
+        """The bytes with LF for CR LF, and for a CR alone; the two may come in two pieces."""
+        if self._is_after_return and data:
+            self._is_after_return = False
+            data = data.removeprefix(b"\n")
+        if b"\r" not in data:
+            return data
+        self._is_after_return = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def take_rest(self) -> bytes:
         """The bytes after the last line end; the buffer is empty afterwards."""
@@ -79,15 +97,15 @@ class EventFrameReader:
     """Reads server-sent events: the JSON `data` of each event, up to `[DONE]`.
 
     Lines outside of events are read as one JSON value at the end: Gemini sends an error mid-stream in this
-    form.
+    form. Other fields, and events without data, are no frames.
 
-    Source: HTML standard, 9.2.6, without ids and retries; google-genai 3.4.0, `_api_client.py`, for lines
-    outside of events. Lines end with LF or CRLF only: JSON text may contain U+2028 and similar.
+    Source: HTML standard, 9.2.6, without ids and retries (lines end with LF, CR LF or CR; `StreamDecoder`
+    skips the byte order mark); google-genai 3.4.0, `_api_client.py`, for lines outside of events.
     """
 
     def __init__(self) -> None:
         self.is_done = False
-        self._lines = _LineBuffer()
+        self._lines = _LineBuffer(has_bare_returns=True)
         self._data_lines: list[bytes] = []
         self._lines_outside: list[bytes] = []
 
@@ -100,8 +118,9 @@ class EventFrameReader:
         """The data of an event that no empty line closed, then the lines outside of events."""
         yield from self._read_line(self._lines.take_rest())
         yield from self._read_line(b"")
-        if self._lines_outside and not self.is_done:
-            yield _decode_frame(b"\n".join(self._lines_outside))
+        text = b"\n".join(self._lines_outside)
+        if text.lstrip().startswith((b"{", b"[")) and not self.is_done:
+            yield _decode_frame(text)
 
     def _read_line(self, line: bytes) -> Iterator[Any]:
         if self.is_done:
@@ -109,10 +128,10 @@ class EventFrameReader:
         if line.startswith(b"data:"):
             self._data_lines.append(line[5:].removeprefix(b" "))
         elif not line and self._data_lines:
-            data, self._data_lines = b"\n".join(self._data_lines), []
+            data, self._data_lines = b"\n".join(self._data_lines).strip(), []
             if data.startswith(b"[DONE]"):
                 self.is_done = True
-            else:
+            elif data:
                 yield _decode_frame(data)
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
             self._lines_outside.append(line)

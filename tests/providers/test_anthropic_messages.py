@@ -140,11 +140,12 @@ def test_a_cut_stream_is_a_failure(event_count: int) -> None:
         ("refusal", "content_filter"),
         ("pause_turn", "paused"),
         ("new_word", "unknown"),
-        (None, "unknown"),
+        (None, "stop"),
     ],
 )
 def test_finish_reasons(word: str | None, reason: str) -> None:
-    """S1.15: every stop reason is mapped, and an unknown one gives `unknown`."""
+    """S1.15: every stop reason is mapped, an unknown one gives `unknown`, and without one a text that arrived
+    whole is an answer."""
     body = {**BODY, "content": [{"type": "text", "text": "x"}], "stop_reason": word}
     assert decode_reply(body).finish_reason == reason
 

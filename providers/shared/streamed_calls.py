@@ -1,0 +1,277 @@
+"""Join the pieces of streamed calls: one accumulator for every wire format.
+
+A host sends a call in pieces, and says of each which call it belongs to: by an index, by an id, by both, or
+by neither; some say it wrongly. The rule, in this order:
+
+1. **A piece without a name continues a call**: the call of its index, where that has its id or its id is not
+   known; else the call of its id; else the newest call whose arguments are not whole; else the newest. So new
+   ids and new indexes without a name are noise, and calls with ids alone may come in turns. Only where there
+   is no call yet does it begin one, which stays without a name: such a call never runs, and the model reads
+   that it was refused.
+2. **A piece with a name begins a call**, unless it repeats the head of the call that it belongs to (found by
+   id, or by index; where it has neither, the newest call):
+   - that call has no name yet: the piece names it;
+   - it has another name: the piece begins another call;
+   - it has the same name and the same id: the piece continues it;
+   - its arguments are whole: another call, unless one of the two lacks the id that the other has and the
+     arguments are the same;
+   - its arguments have begun: the piece continues it, unless it has another id and begins an object itself;
+   - its arguments have not begun: the piece continues it if it brings arguments, or has no other id.
+3. **What the arguments are is decided when the stream has ended** (`choose_arguments`):
+   - the joined pieces, if they are an object;
+   - the last piece, if it is an object and what came before is the beginning of it, or says the same: hosts
+     send the whole again at the end, or the text so far with each piece;
+   - otherwise the joined pieces, which `decode_call` refuses with the problem. Two different objects are
+     never run.
+4. **What is said twice** (pieces, then whole forms: the end of the arguments, of the item, of the response):
+   a later whole form replaces pieces that cannot be read. One that is missing, null or empty replaces
+   nothing. Where two that can be read differ, they are joined, which is refused as above.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from toolchart.providers.shared.replies import join_text, parse_arguments
+from toolchart.states.messages import CallArguments, CallStarted, Delta
+
+_STRUCTURE = re.compile(r'["\\{}]')
+
+
+class StreamedCall:
+    """One call as it grows."""
+
+    __slots__ = ("_depth", "_in_text", "_scanned", "_skips", "id", "index", "name", "pieces", "whole_forms")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        """Number of the call in the reply, from 0."""
+        self.id = self.name = ""
+        self.pieces: list[str] = []
+        self.whole_forms: list[Any] = []
+        """What events said of the whole arguments, in their order: text, or a value of JSON."""
+        self._scanned = self._depth = 0
+        self._in_text = self._skips = False
+
+    def add_arguments(self, arguments: Any) -> str:
+        """Add a piece of text, or a whole value; what a reader is shown of it."""
+        if isinstance(arguments, str):
+            if arguments:
+                self.pieces.append(arguments)
+            return arguments
+        if arguments is None:
+            return ""
+        self.whole_forms.append(arguments)
+        return json.dumps(arguments, ensure_ascii=False)
+
+    def is_whole(self) -> bool:
+        """Whether the pieces so far are closed: an object, or nothing in words. Each is looked at once."""
+        if self.whole_forms:
+            return True
+        for piece in self.pieces[self._scanned :]:
+            self._scan(piece)
+        self._scanned = len(self.pieces)
+        if not self.pieces or self._in_text or self._depth > 0:
+            return False
+        return self.pieces[-1].rstrip()[-1:] in ("}", '"') or "".join(self.pieces).strip() == "null"
+
+    def _scan(self, piece: str) -> None:
+        """Follow braces and texts."""
+        skipped = 0 if self._skips else -1
+        self._skips = False
+        for match in _STRUCTURE.finditer(piece):
+            mark, place = match[0], match.start()
+            if place == skipped:
+                continue
+            if mark == "\\":
+                skipped = place + 1
+                self._skips = self._in_text and skipped == len(piece)
+                skipped = skipped if self._in_text else -1
+            elif mark == '"':
+                self._in_text = not self._in_text
+            elif not self._in_text:
+                self._depth += 1 if mark == "{" else -1
+
+    def build_text(self) -> Any:
+        """The input of a whole call that takes free text: its pieces, or a value that came as such."""
+        return join_text(self.pieces) or (self.whole_forms[-1] if self.whole_forms else "")
+
+    def build_arguments(self) -> Any:
+        """The arguments of the whole call: text, or a value that came as such."""
+        return choose_arguments(self.pieces, self.whole_forms)
+
+
+class StreamedCalls:
+    """The calls of one streamed reply, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.calls: list[StreamedCall] = []
+        self._by_index: dict[int, StreamedCall] = {}
+        self._by_id: dict[str, StreamedCall] = {}
+
+    def add_piece(
+        self,
+        *,
+        index: int | None = None,
+        call_id: str = "",
+        name: str = "",
+        arguments: Any = None,
+        is_start: bool = False,
+    ) -> tuple[StreamedCall, Iterator[Delta]]:
+        """The call that a piece belongs to, with the piece added, and the deltas of it.
+
+        Args:
+            index: what the host numbers the call with; None: nothing.
+            arguments: a piece of their text; any other value is the whole; None: nothing of them.
+            is_start: whether the wire itself says that a call begins: only one of the same id and name has
+                begun before.
+        """
+        if is_start:
+            call = self._by_id.get(call_id) if call_id else None
+            call = call if call is not None and call.name == name else None
+        else:
+            call = self._find_call(index, call_id, name, arguments)
+        if call is None:
+            call = StreamedCall(len(self.calls))
+            self.calls.append(call)
+        is_named = bool(name) and not call.name
+        call.name, call.id = call.name or name, call.id or call_id
+        if index is not None:
+            self._by_index[index] = call
+        if call_id:
+            self._by_id[call_id] = call
+        return call, _iterate_deltas(call, is_named, call.add_arguments(arguments))
+
+    def _find_call(self, index: int | None, call_id: str, name: str, arguments: Any) -> StreamedCall | None:
+        """The call that a piece belongs to; None where it begins one."""
+        of_index = self._by_index.get(index) if index is not None else None
+        of_id = self._by_id.get(call_id) if call_id else None
+        if of_index is not None and (of_id is None or of_index.id == call_id):
+            call: StreamedCall | None = of_index
+        elif of_id is not None:
+            call = of_id
+        elif name and (index is not None or call_id):
+            call = None
+        else:
+            call = self._find_newest(is_open=not name)
+        if call is None or not name or _continues(call, index, call_id, name, arguments):
+            return call
+        return None
+
+    def _find_newest(self, *, is_open: bool) -> StreamedCall | None:
+        """The newest call, of those whose arguments are not whole where that matters and there are such."""
+        open_calls = (call for call in reversed(self.calls) if not call.is_whole()) if is_open else iter(())
+        return next(open_calls, self.calls[-1] if self.calls else None)
+
+
+def _continues(call: StreamedCall, index: int | None, call_id: str, name: str, arguments: Any) -> bool:
+    """Whether a piece with a name repeats the head of a call, as rule 2 says."""
+    if not call.name:
+        return True
+    if call.name != name:
+        return False
+    if call_id and call_id == call.id:
+        return True
+    has_other_id = bool(call_id and call.id)
+    if call.is_whole():
+        return bool(call_id) != bool(call.id) and _is_same(arguments, call.build_arguments())
+    if call.pieces:
+        begins = not isinstance(arguments, str) or arguments.lstrip().startswith("{")
+        return not (has_other_id and begins)
+    return (index is not None or bool(call_id)) and (bool(arguments) or not has_other_id)
+
+
+def _iterate_deltas(call: StreamedCall, is_named: bool, text: str) -> Iterator[Delta]:
+    if is_named:
+        yield CallStarted(index=call.index, name=call.name)
+    if text:
+        yield CallArguments(index=call.index, text=text)
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> Any:
+    """The arguments that pieces and whole forms mean: text, or a value that came as such.
+
+    >>> choose_arguments(['{"a":', "1}"])
+    '{"a":1}'
+    >>> choose_arguments(["{", '{"a": 1}']), choose_arguments(['{"a"', '{"a":1}'])
+    ('{"a": 1}', '{"a":1}')
+    >>> choose_arguments(['{"a":1}', '{"a":2}']), choose_arguments(['{"a":1}'], ["", '{"a":2}'])
+    ('{"a":1}{"a":2}', '{"a":1}{"a":2}')
+    """
+    chosen: Any = _join_pieces(pieces)
+    for form in whole_forms:
+        if _is_empty(form):
+            chosen = chosen if chosen or form is None else form
+        elif _is_empty(chosen) or _is_same(form, chosen):
+            chosen = form
+        elif _read(form) is None or _read(chosen) is not None:
+            chosen = _write(chosen) + _write(form)
+        else:
+            chosen = form
+    return chosen
+
+
+def build_input(arguments: Any) -> Any:
+    """The object of the arguments, for a wire whose calls have one. What cannot be read stays as it came,
+    and `decode_call` describes it."""
+    values = parse_arguments(arguments)[0] if isinstance(arguments, str) else None
+    return arguments if values is None else values
+
+
+def _join_pieces(pieces: Sequence[str]) -> str:
+    """The text of the pieces, or of the last one where it says what they say."""
+    text = join_text(pieces)
+    if len(pieces) < 2:
+        return text
+    if pieces[0].strip() == "{}":  # it keeps the place for what follows
+        return _join_pieces(pieces[1:])
+    last, before = pieces[-1], len(pieces) - 1
+    values = _read(last) if last.lstrip()[:1] in ("{", '"') else None
+    is_repeated = all(map(str.startswith, pieces[1:], pieces[:-1]))
+    # The usual pieces end here, unread: `decode_call` reads the text.
+    if (values is None and not is_repeated) or _read(text) is not None:
+        return text
+    if values is not None and not is_repeated:
+        while before and _is_equal(_read(pieces[before - 1]), values):
+            before -= 1
+        earlier = join_text(pieces[:before])
+        is_repeated = last.startswith(earlier) or _is_equal(_read(earlier), values)
+    return last if is_repeated else text
+
+
+def _read(form: Any) -> dict[str, Any] | None:
+    """The arguments of a form; None where it cannot be read."""
+    if isinstance(form, Mapping):
+        return dict(form)
+    return parse_arguments(form)[0] if isinstance(form, str) else None
+
+
+def _write(form: Any) -> str:
+    return form if isinstance(form, str) else json.dumps(form, ensure_ascii=False)
+
+
+def _is_empty(form: Any) -> bool:
+    """Whether a form says nothing: no text, no value, no key."""
+    return form is None or _read(form) == {}
+
+
+def _is_same(form: Any, other: Any) -> bool:
+    values = _read(form)
+    return values is not None and _is_equal(values, _read(other))
+
+
+def _is_equal(value: Any, other: Any) -> bool:
+    """Whether two values of JSON are equal; `true` is not 1."""
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(_is_equal(value[key], other[key]) for key in value)
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(_is_equal, value, other))
+    return bool(value == other)
