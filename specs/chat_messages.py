@@ -1,13 +1,21 @@
 """The messages of OpenAI's chat API: one reader, from JSON data to `Message`, and one writer.
 
-A *history* goes to a model, so it must be one that a model accepts: each call has its answer, in order.
-A *recording* is kept as it was made, whatever is unusual in it: arguments that are not JSON, a greeting by
-the assistant first, a `developer` in the middle, results in another order, calls without ids or without a
-result. Each message of it is the nearest one that the log can hold.
+Every list of messages from outside comes through this reader: the `history` of a turn, `--history`, what the
+clients of a server send, and what `import` reads. The rule is one for all of them:
 
-In both, what no message can say is refused with its place: an unknown role, an unknown part, the result of no
-call. Messages `{type, text}`, as some chat pages send them, are read in a history: all that is not the user's
-is the assistant's. Lists in which a message holds a tool call and its result (`toolCall`) are read in both.
+- What can be put right without losing or inventing anything is put right, and a warning says what and where
+  (`message_pairs.py` has the list): a call without a result, results elsewhere than behind their calls or in
+  another order, the same result twice, ids used twice or missing, a message that says nothing. Arguments that
+  are no JSON object stay the text that they are, as if the agent's own model had written them.
+- What no message can say, or what would be lost, is refused with its place: an unknown role or part, the
+  result of no call, a second result with other words, calls of others than the assistant.
+
+A *history* goes to a model under the prompt of the agent: a system message at the beginning is left out, and
+one later is refused. A *recording* is what `import` keeps: its system messages and messages that say nothing
+stay where they are, and a call without a result is recorded as interrupted.
+
+Messages `{type, text}`, as some chat pages send them, are read too: all that is not the user's is the
+assistant's. So are lists in which a message holds a tool call and its result (`toolCall`).
 """
 
 from __future__ import annotations
@@ -17,10 +25,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, overload
 
+import msgspec
 from msgspec.structs import replace
 
+from toolchart.specs.message_pairs import (
+    JSON_RESULT,
+    NEW_ID,
+    SILENT,
+    SYSTEM,
+    UNREADABLE,
+    Mends,
+    PlacedMessage,
+    pair_results,
+)
+from toolchart.states.canonical_json import has_only_finite_numbers
 from toolchart.states.content import (
     CitationPart,
     ContentPart,
@@ -65,7 +85,7 @@ _ASSISTANT_KEYS = ("role", "content", "tool_calls", "function_call")
 """Keys that become fields of a message; the others of a recording are kept beside it."""
 
 
-def load_history(file: str | Path) -> tuple[Message, ...]:
+def load_history(file: str | Path) -> History:
     """Read the messages of a file: a JSON list, or one JSON object on each line.
 
     Raises:
@@ -85,203 +105,273 @@ def _parse_entries(text: str, source: str) -> list[Any]:
             data = json.loads(text)
         else:
             data = [json.loads(line) for line in io.StringIO(text, newline=None) if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"not JSON: {error}", file=source) from None
     return list(data)
 
 
+class History(Sequence[Message]):
+    """The messages of a history that was read: such that every call has its result right behind it.
+
+    `read_history` gives it back as it is, so each door may read, and what was put right is said once.
+    """
+
+    __slots__ = ("_messages", "warnings")
+
+    def __init__(self, messages: Sequence[Message] = (), warnings: Sequence[str] = ()) -> None:
+        self._messages = tuple(messages)
+        self.warnings = tuple(warnings)
+        """What was put right, and where."""
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        return self._messages[index]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+
 def read_history(
-    history: Sequence[Message | Mapping[str, Any]], source: str | None = None
-) -> tuple[Message, ...]:
-    """The messages of a history: values, or JSON data. A system message at the beginning is dropped: the spec
-    has the prompt.
+    history: Iterable[Message | Mapping[str, Any]],
+    source: str | None = None,
+    places: Sequence[str] | None = None,
+) -> History:
+    """The messages of a history: values, or JSON data. A system message at the beginning is left out: the
+    spec has the prompt.
 
     Args:
         source: file of the history, for errors.
+        places: where each message stands in what came in, for errors; without them `history[0]` and so on.
 
     Raises:
-        SpecError: a message breaks the format; names its position in the list.
+        SpecError: a message breaks the format; names its place.
     """
-    if all(isinstance(entry, Message) for entry in history):
-        return cast("tuple[Message, ...]", tuple(history))
+    if isinstance(history, History):
+        return history
+    if isinstance(history, str | bytes | Mapping) or not isinstance(history, Iterable):
+        raise SpecError(f"a history is a list of messages, not {type(history).__name__}", hint=_HINT)
+    entries = list(history)
+    if not entries:
+        return History()
+    places = places or [f"[{index}]" if source else f"history[{index}]" for index in range(len(entries))]
     reader = _MessageReader(source, is_recording=False)
-    reader.read_entries(expand_call_messages(history))
-    return tuple(reader.messages)
+    return History(reader.read_entries(entries, places), reader.mends.list_warnings(source))
 
 
-def read_recording(data: Iterable[Any], source: str | None) -> tuple[str | None, list[Message]]:
-    """The system prompt at the beginning of a recording, and its messages in their order. Each call has an id
-    of its own.
+class Recording(NamedTuple):
+    """The messages of a recording in their order, each with an id of its own for each call."""
+
+    system: str | None
+    """The system prompt at the beginning."""
+    messages: list[Message]
+    """Results stand behind their calls; a call may have none."""
+    warnings: tuple[str, ...]
+
+
+def read_recording(data: Iterable[Any], source: str | None) -> Recording:
+    """Read the messages of another program.
 
     Raises:
         SpecError: an entry is no message, or holds something that no message can say; or nobody says
             anything.
     """
+    entries = list(data)
     reader = _MessageReader(source, is_recording=True)
-    reader.read_entries(data)
-    spoken = [message for message in reader.messages if message.role != "system"]
+    messages = reader.read_entries(entries, [f"[{index}]" for index in range(len(entries))])
+    spoken = [message for message in messages if message.role != "system"]
     if not any(message.content or message.parts or message.tool_calls for message in spoken):
         raise SpecError("nobody says anything in this list of messages", file=source)
-    return reader.system, reader.messages
+    return Recording(reader.system, messages, reader.mends.list_warnings(source))
 
 
 class _MessageReader:
-    """Reads entry by entry; knows which calls have no result yet."""
+    """Reads a list entry by entry; what it puts right stands in `mends`."""
 
     def __init__(self, source: str | None, *, is_recording: bool) -> None:
         self.system: str | None = None
-        self.messages: list[Message] = []
+        self.mends = Mends()
         self._source = source
         self._is_recording = is_recording
-        self._open_calls: list[ToolCall] = []
         self._used_ids: set[str] = set()
 
-    def read_entries(self, data: Iterable[Any]) -> None:
-        """Read a list.
+    def read_entries(self, entries: list[Any], places: Sequence[str]) -> list[Message]:
+        """The messages of a list, each result behind its call.
 
         Raises:
             SpecError: an entry is not understood, or does not follow the one before it.
         """
-        for index, entry in enumerate(data):
-            path = f"[{index}]"
-            self._add_message(entry if isinstance(entry, Message) else self._read_message(entry, path), path)
-        if self._open_calls and not self._is_recording:
-            raise self._refuse(f"the call {self._open_calls[0].id!r} has no answer", "[end]")
+        expanded, numbers = expand_call_messages(entries)
+        messages: list[PlacedMessage] = []
+        for entry, number in zip(expanded, numbers, strict=True):
+            place = places[number]
+            message = self._read_message(entry, place)
+            if message.role == "system" and self.system is None and not messages:
+                self.system = message.content
+                if not self._is_recording:
+                    self.mends.add(SYSTEM, place)
+            elif message.role == "system" and not self._is_recording:
+                raise self._refuse("a system message is allowed only at the beginning", place)
+            elif self._is_recording or message.role == "tool" or _says_something(message):
+                messages.append(PlacedMessage(message=message, place=place))
+            else:
+                self.mends.add(SILENT, place)
+        return pair_results(messages, self._source, self.mends, tells_missing=not self._is_recording)
 
-    def _refuse(self, problem: str, path: str, form: Any = None) -> SpecError:
+    def _refuse(self, problem: str, place: str, form: Any = None, hint: str = "") -> SpecError:
         """The error about something that is not understood.
 
         Args:
             form: the type of an item or a part, which may tell the API that it is of.
+            hint: what to do instead; empty for what is read at all.
         """
         api = _OTHER_FORMS.get(form) if isinstance(form, str) else None
         note = f"; this looks like a list of {api}" if api else ""
-        return SpecError(problem, file=self._source, path=path, hint=_HINT + note)
+        return SpecError(problem, file=self._source, path=place, hint=hint or _HINT + note)
 
-    def _add_message(self, message: Message, path: str) -> None:
-        if message.role == "tool":
-            message = self._answer_call(message, path)
-        elif self._open_calls and not self._is_recording:
-            raise self._refuse(f"the call {self._open_calls[0].id!r} before it has no answer", path)
-        if message.role == "assistant":
-            self._open_calls = list(message.tool_calls)
-        if message.role == "system" and not self.messages and self.system is None:
-            self.system = message.content
-        elif message.role == "system" and not self._is_recording:
-            raise self._refuse("a system message is allowed only at the beginning", path)
-        else:
-            self.messages.append(message)
-
-    def _answer_call(self, message: Message, path: str) -> Message:
-        """The result of an open call: by its id; in a recording also by the name of its tool, or the next in
-        order."""
-        wanted = message.tool_call_id
-        matches = [call for call in self._open_calls if wanted and wanted in (call.id, call.native_id)]
-        if not wanted and not self._is_recording:
-            raise self._refuse("a tool message needs `tool_call_id`", path)
-        if not wanted:
-            matches = [call for call in self._open_calls if call.name == message.name] or self._open_calls
-        if not matches:
-            of_call = f"the call {wanted!r}, which does not exist" if wanted else "no call before it"
-            raise self._refuse(f"a result that answers {of_call}", path)
-        call = matches[0]
-        self._open_calls.remove(call)
-        name = call.name if self._is_recording else message.name
-        return replace(message, tool_call_id=call.id, name=name)
-
-    def _read_message(self, entry: Any, path: str) -> Message:
-        if not isinstance(entry, dict):
-            raise self._refuse("a message is an object", path)
-        if not self._is_recording and _is_chat_page_message(entry):
+    def _read_message(self, entry: Any, place: str) -> Message:
+        if isinstance(entry, Message):
+            return self._check_value(entry, place)
+        if not isinstance(entry, Mapping):
+            is_model = hasattr(entry, "model_dump")
+            hint = f"turn {type(entry).__name__} into data: `message.model_dump()`" if is_model else ""
+            raise self._refuse("a message is an object", place, hint=hint)
+        if _is_chat_page_message(entry):
             return Message(role="user" if entry["type"] == "user" else "assistant", content=entry["text"])
-        role = self._read_role(entry, path)
-        content, parts = self._read_content(entry, role, path)
+        role = self._read_role(entry, place)
+        content, parts = self._read_content(entry, role, place)
         message = Message(role=role, content=content, parts=parts)
         if role == "tool":
-            ids, name = entry.get("tool_call_ids"), entry.get("name")
-            wanted = entry.get("tool_call_id") or (ids[0] if isinstance(ids, list) and ids else None)
-            name = name if isinstance(name, str) else None
-            return replace(message, tool_call_id=str(wanted) if wanted else None, name=name)
+            return self._read_result(message, entry, place)
         if role != "assistant":
+            if entry.get("tool_calls"):
+                raise self._refuse(f"only the assistant calls tools, not {role}", f"{place}.tool_calls")
             return message
+        if content is None and isinstance(entry.get("refusal"), str):
+            message = replace(message, content=entry["refusal"])
         other_keys = {key: value for key, value in entry.items() if key not in _ASSISTANT_KEYS}
         has_others = self._is_recording and other_keys
         return replace(
             message,
-            tool_calls=tuple(self._read_calls(entry, path)),
+            tool_calls=tuple(self._read_calls(entry, place)),
             provider_data={"provider": IMPORTED, "keys": other_keys} if has_others else None,
         )
 
-    def _read_role(self, entry: Mapping[str, Any], path: str) -> Role:
+    def _check_value(self, message: Message, place: str) -> Message:
+        """The message with types as they are declared, and calls with ids of their own."""
+        try:
+            message = msgspec.convert(msgspec.to_builtins(message), Message)
+        except (msgspec.ValidationError, TypeError, RecursionError) as error:
+            raise self._refuse(f"not a message: {error}", place, hint="see `toolchart.Message`") from None
+        if message.tool_calls and message.role != "assistant":
+            raise self._refuse(f"only the assistant calls tools, not {message.role}", f"{place}.tool_calls")
+        calls = tuple(self._name_call(call, index, place) for index, call in enumerate(message.tool_calls))
+        return replace(message, tool_calls=calls) if calls != message.tool_calls else message
+
+    def _name_call(self, call: ToolCall, index: int, place: str) -> ToolCall:
+        """The call with an id of its own. Its result may name the one that it came with, too."""
+        if not call.name:
+            raise self._refuse("a call without a name", f"{place}.tool_calls[{index}]")
+        call_id = call.id or f"call_{len(self._used_ids)}_{index}"
+        while call_id in self._used_ids:
+            call_id += "+"
+        self._used_ids.add(call_id)
+        if call.problem is not None:
+            self.mends.add(UNREADABLE, place, call)
+        if call_id == call.id:
+            return call
+        call = replace(call, id=call_id, native_id=call.native_id or call.id or None)
+        self.mends.add(NEW_ID, place, call)
+        return call
+
+    def _read_result(self, message: Message, entry: Mapping[str, Any], place: str) -> Message:
+        ids, name = entry.get("tool_call_ids"), entry.get("name")
+        wanted = entry.get("tool_call_id") or (ids[0] if isinstance(ids, list) and ids else None)
+        if not isinstance(entry.get("content"), str | list | None):
+            self.mends.add(JSON_RESULT, place)
+        return replace(
+            message,
+            tool_call_id=str(wanted) if wanted else None,
+            name=name if isinstance(name, str) else None,
+        )
+
+    def _read_role(self, entry: Mapping[str, Any], place: str) -> Role:
         role = entry.get("role")
         if "role" not in entry:
-            raise self._refuse("a message without a role", path, entry.get("type"))
-        if not isinstance(role, str) or role not in (_RECORDED_ROLES if self._is_recording else ROLES):
-            raise self._refuse(f"unknown role {role!r}", f"{path}.role", entry.get("type"))
-        has_content = "content" in entry or entry.get("tool_calls") or entry.get("function_call")
-        if self._is_recording and not has_content:
-            raise self._refuse("a message without content", path, entry.get("type"))
+            raise self._refuse("a message without a role", place, entry.get("type"))
+        if not isinstance(role, str) or role not in _RECORDED_ROLES:
+            problem = f"unknown role {role!r}; there are {', '.join(_RECORDED_ROLES)}"
+            raise self._refuse(problem, f"{place}.role", entry.get("type"))
+        if not any(key in entry for key in ("content", "tool_calls", "function_call", "refusal")):
+            raise self._refuse("a message without content", place, entry.get("type"))
         return _RECORDED_ROLES[role]
 
     def _read_content(
-        self, entry: Mapping[str, Any], role: Role, path: str
+        self, entry: Mapping[str, Any], role: Role, place: str
     ) -> tuple[str | None, tuple[ContentPart, ...]]:
-        """The content of an entry; a recorded result that is no text is its JSON."""
+        """The content of an entry; a result that is no text is its JSON."""
         content = entry.get("content")
         try:
-            return read_content(content, self._source, path)
+            return read_content(content, self._source, place)
         except SpecError as error:
-            if role == "tool" and self._is_recording:
-                return json.dumps(content, ensure_ascii=False), ()
             parts = content if isinstance(content, list) else ()
-            types = [part.get("type") for part in parts if isinstance(part, dict)]
+            if role == "tool" and not parts:
+                with suppress(TypeError, ValueError, RecursionError):
+                    return json.dumps(content, ensure_ascii=False), ()
+            types = [part.get("type") for part in parts if isinstance(part, Mapping)]
             form = next((type_ for type_ in types if type_ in _OTHER_FORMS), None)
-            raise self._refuse(error.message, error.path or path, form) from None
+            raise self._refuse(error.message, error.path or place, form) from None
 
-    def _read_calls(self, entry: Mapping[str, Any], path: str) -> Iterator[ToolCall]:
+    def _read_calls(self, entry: Mapping[str, Any], place: str) -> Iterator[ToolCall]:
         calls, function = entry.get("tool_calls"), entry.get("function_call")
-        if calls is not None and not isinstance(calls, list):
-            raise self._refuse("the calls are a list", f"{path}.tool_calls")
+        if calls is not None and not isinstance(calls, list | tuple):
+            raise self._refuse("the calls are a list", f"{place}.tool_calls")
         for index, call in enumerate(calls or ([{"function": function}] if function else [])):
-            yield self._read_call(call, index, f"{path}.tool_calls[{index}]")
+            yield self._read_call(call, index, place)
 
-    def _read_call(self, call: Any, index: int, path: str) -> ToolCall:
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str) or not name:
-            raise self._refuse("a call without `function.name`", path)
-        native_id = str(call["id"]) if call.get("id") else None
-        call_id = native_id or f"call_{len(self.messages)}_{index}"
-        raw = function.get("arguments", "{}")
+    def _read_call(self, call: Any, index: int, place: str) -> ToolCall:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+            raise self._refuse("a call without `function.name`", f"{place}.tool_calls[{index}]")
+        raw = function.get("arguments")
         arguments, problem = _read_arguments(raw)
-        if not self._is_recording and native_id is None:
-            raise self._refuse("a call needs an `id`, which its result names", path)
-        if not self._is_recording and problem is not None:
-            raise self._refuse(f"its arguments are {problem}", path)
-        while self._is_recording and call_id in self._used_ids:
-            call_id += "+"
-        self._used_ids.add(call_id)
-        return ToolCall(
-            id=call_id,
+        text = raw if isinstance(raw, str) and (arguments or problem) else None
+        if problem is not None and text is None:
+            text = json.dumps(raw, default=str)
+        call = ToolCall(
+            id=str(call["id"]) if call.get("id") else "",
             name=name,
             arguments=arguments,
-            raw=raw if isinstance(raw, str) else None if arguments is not None else json.dumps(raw),
+            raw=text,
             problem=problem,
-            native_id=native_id if native_id != call_id else None,
         )
+        return self._name_call(call, index, place)
+
+
+def _says_something(message: Message) -> bool:
+    return bool(message.content or message.parts or message.tool_calls or message.provider_data)
 
 
 def _is_chat_page_message(entry: Mapping[str, Any]) -> bool:
-    return "role" not in entry and isinstance(entry.get("text"), str) and "type" in entry
+    is_typed = "type" in entry and entry["type"] not in _OTHER_FORMS
+    return "role" not in entry and isinstance(entry.get("text"), str) and is_typed
 
 
 def _read_arguments(raw: Any) -> tuple[dict[str, Any] | None, str | None]:
-    """The arguments of a call; None and the problem where they are no JSON object."""
+    """The arguments of a call; None and the problem where they are no JSON object. Nothing means none."""
     try:
-        arguments = json.loads(raw) if isinstance(raw, str) else raw
+        value = (json.loads(raw) if raw.strip() else None) if isinstance(raw, str) else raw
     except (ValueError, RecursionError) as error:
         return None, f"not JSON: {error}"
-    return (arguments, None) if isinstance(arguments, dict) else (None, "not a JSON object")
+    if not isinstance(value, Mapping | None):
+        return None, "not a JSON object"
+    arguments = dict(value or {})
+    return (arguments, None) if has_only_finite_numbers(arguments) else (None, "a number is out of range")
 
 
 def read_content(content: Any, source: str | None, path: str) -> tuple[str | None, tuple[ContentPart, ...]]:
@@ -345,26 +435,31 @@ def encode_chat_message(message: Message, native_ids: Mapping[str, str] | None =
 _CALL_KEY = "toolCall"
 
 
-def expand_call_messages(data: Iterable[Any]) -> list[Any]:
-    """The list in OpenAI's form. Calls in a row belong to the assistant's message right before them, or to
-    one without text."""
-    messages: list[Any] = []
+def expand_call_messages(data: Iterable[Any]) -> tuple[list[Any], list[int]]:
+    """The list in OpenAI's form, and for each message the number of the entry that it comes from.
+
+    Calls in a row belong to the assistant's message right before them, or to one without text.
+    """
+    entries, messages, numbers = list(data), list[Any](), list[int]()
     calls: list[Mapping[str, Any]] = []
-    for entry in data:
-        call = entry.get(_CALL_KEY) if isinstance(entry, Mapping) else None
-        if isinstance(call, Mapping):
+    for number, entry in enumerate(entries):
+        if (call := _get_joined_call(entry)) is None:
+            messages.append(entry)
+        else:
             calls.append(call)
-            continue
-        _add_calls(messages, calls)
-        calls = []
-        messages.append(entry)
-    _add_calls(messages, calls)
-    return messages
+        if calls and (number + 1 == len(entries) or _get_joined_call(entries[number + 1]) is None):
+            _add_calls(messages, calls)
+            calls = []
+        numbers += [number] * (len(messages) - len(numbers))
+    return messages, numbers
+
+
+def _get_joined_call(entry: Any) -> Mapping[str, Any] | None:
+    call = entry.get(_CALL_KEY) if isinstance(entry, Mapping) else None
+    return call if isinstance(call, Mapping) else None
 
 
 def _add_calls(messages: list[Any], calls: list[Mapping[str, Any]]) -> None:
-    if not calls:
-        return
     newest = messages[-1] if messages else None
     is_assistant = isinstance(newest, Mapping) and newest.get("role") == "assistant"
     if is_assistant and not newest.get("tool_calls"):  # type: ignore[union-attr]

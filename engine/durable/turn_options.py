@@ -9,7 +9,7 @@ import msgspec
 from pydantic import WithJsonSchema
 
 from toolchart.engine.runtime.parts import TurnOptions, build_hooks
-from toolchart.specs.chat_messages import encode_chat_message
+from toolchart.specs.chat_messages import History, read_history
 from toolchart.states.content import decode_parts
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message
@@ -24,13 +24,15 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
     """The options that a worker needs, as JSON data; attachments are read here.
 
     Raises:
-        SpecError: an attachment cannot be read, `output_type` has no JSON Schema, or a value is no JSON.
+        SpecError: an attachment or the history cannot be read, `output_type` has no JSON Schema, or a value
+            is no JSON.
     """
     option_values = cast("dict[str, Any]", options)
     data = {name: option_values[name] for name in _PLAIN if option_values.get(name)}
-    history, attachments = options.get("history", ()), options.get("attachments", ())
-    if history:
-        data["history"] = [_describe_earlier_message(message) for message in history]
+    attachments = options.get("attachments", ())
+    if earlier_messages := options.get("history"):
+        history = read_history(earlier_messages)
+        data["history"] = {"messages": msgspec.to_builtins(tuple(history)), "warnings": history.warnings}
     if attachments:
         data["attachments"] = msgspec.to_builtins(await load_attachments(attachments))
     form = build_hooks(options).answer_form
@@ -43,10 +45,6 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
     return data
 
 
-def _describe_earlier_message(message: Message | Mapping[str, Any]) -> Mapping[str, Any]:
-    return encode_chat_message(message) if isinstance(message, Message) else message
-
-
 def decode_turn_options(data: Mapping[str, Any]) -> TurnOptions:
     """Options as `Engine.arun` takes them.
 
@@ -57,6 +55,9 @@ def decode_turn_options(data: Mapping[str, Any]) -> TurnOptions:
     schema = options.pop(_SCHEMA, None)
     if schema is not None:
         options["output_type"] = Annotated[dict[str, Any], WithJsonSchema(schema)]
+    if isinstance(history := options.get("history"), Mapping):
+        messages = msgspec.convert(history["messages"], tuple[Message, ...])
+        options["history"] = History(messages, history["warnings"])
     if "attachments" in options:
         options["attachments"] = decode_parts(options["attachments"])
     return cast("TurnOptions", options)

@@ -18,6 +18,7 @@ from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
 from toolchart.specs.chat_messages import IMPORTED, encode_chat_message, expand_call_messages, read_recording
+from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.core.step import find_answered_effect, step
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
@@ -39,22 +40,28 @@ from toolchart.states.machine import get_machine
 from toolchart.states.messages import Message, Reply, ToolDefinition
 from toolchart.states.snapshot import Snapshot
 
-NO_RESULT = "(the recording has no result of this call)"
-
 UNBOUNDED = 1_000_000_000
 """Iteration limit of an imported turn: none that it could reach."""
 
 
-def import_messages(data: Any, conversation: str, at: str, source: str | None = None) -> list[bytes]:
+def import_messages(
+    data: Any,
+    conversation: str,
+    at: str,
+    source: str | None = None,
+    on_warning: Callable[[str], None] = lambda _: None,
+) -> list[bytes]:
     """The record lines of a message list as it was recorded, whatever is unusual in it; nothing is stored.
 
     A list that its events do not give back as it came is kept beside them, in the first turn's `variables` as
-    `imported`; the export gives it back. A turn that the list leaves open ends as cancelled: no agent could
-    go on with it, and the conversation could not be pruned.
+    `imported`; the export gives it back. What the events have otherwise than the list is a warning of the
+    first turn. A turn that the list leaves open ends as cancelled: no agent could go on with it, and the
+    conversation could not be pruned.
 
     Args:
         at: time of all records: RFC 3339, UTC.
-        source: file of the list, for errors.
+        source: file of the list, for errors and warnings.
+        on_warning: called with each warning.
 
     Raises:
         SpecError: an entry is not understood, nobody says anything, or the core cannot hold it; names the
@@ -62,22 +69,25 @@ def import_messages(data: Any, conversation: str, at: str, source: str | None = 
     """
     if not isinstance(data, list) or not data:
         raise SpecError("expected a list of messages, and at least one", file=source)
-    data = expand_call_messages(data)
-    system, messages = read_recording(data, source)
+    system, messages, warnings = read_recording(data, source)
+    data = expand_call_messages(data)[0]
     names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
     events = [
         _build_configured(conversation, names, system),
         *build_recorded_events(messages, lambda message: _build_turn_started(message, names, system)),
     ]
+    first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
+    events[first] = replace(events[first], warnings=warnings)
     is_over = isinstance(events[-1], Replied) and not events[-1].reply.tool_calls
     if not is_over:
         events.append(Cancelled(reason="the imported messages end here"))
+    for warning in warnings:
+        on_warning(warning)
     try:
         lines = list(_encode_records(events, at))
         if is_over and _has_same_messages(export_messages(lines, conversation), data):
             return lines
         imported = {"records": len(events), "messages": data}
-        first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
         events[first] = replace(events[first], variables={IMPORTED: imported})
         return list(_encode_records(events, at))
     except IllegalEvent as error:
@@ -202,7 +212,8 @@ def build_recorded_events(
 
     - What is said before a turn, or between turns by others than the user, is history of the next turn.
     - A user message that the next message does not answer is history too.
-    - A user message within a turn, after results of calls, is `user_said`.
+    - A user message within a turn, after results of calls, is `user_said`. It stands before the last result,
+      with which the request is asked that has both.
     - A call without a result is interrupted. What is left at the end is a turn with an empty user message.
     """
     builder = _EventBuilder(start_turn)
@@ -220,6 +231,8 @@ class _EventBuilder:
         self._is_open = False
         self._has_turn = False
         self._open_calls: dict[str, str] = {}
+        self._outcomes: list[Event] = []
+        """Of the calls of the newest reply: the last of them asks for the next request."""
         self._history: list[Message] = []
 
     def add_message(self, message: Message, follower: str | None) -> Iterator[Event]:
@@ -230,13 +243,14 @@ class _EventBuilder:
         """
         if message.role == "tool" and self._is_open:
             self._open_calls.pop(message.tool_call_id or "", None)
-            yield _build_outcome(message)
+            self._outcomes.append(_build_outcome(message))
             return
-        yield from self._interrupt_calls()
+        self._interrupt_calls()
         if self._is_open and message.role == "assistant":
+            yield from self._take_outcomes()
             yield from self._build_reply(message)
         elif self._is_open:
-            yield UserSaid(message=message.content or "", parts=message.parts)
+            self._outcomes[-1:-1] = [UserSaid(message=message.content or "", parts=message.parts)]
         elif message.role == "user" and follower in ("assistant", None):
             yield from self._open_turn(message)
         else:
@@ -244,6 +258,8 @@ class _EventBuilder:
 
     def add_end(self) -> Iterator[Event]:
         """The events of what is left after the last message."""
+        self._interrupt_calls()
+        yield from self._take_outcomes()
         last = self._history[-1] if self._history else None
         if last is not None and last.role == "assistant" and not last.tool_calls:
             self._history.pop()
@@ -287,12 +303,16 @@ class _EventBuilder:
                 )
             )
 
-    def _interrupt_calls(self) -> Iterator[Event]:
+    def _take_outcomes(self) -> Iterator[Event]:
+        outcomes, self._outcomes = self._outcomes, []
+        yield from outcomes
+
+    def _interrupt_calls(self) -> None:
         """Close the calls that have no result."""
         for call_id, name in self._open_calls.items():
             result = Message(role="tool", content=NO_RESULT, tool_call_id=call_id, name=name)
             if self._is_open:
-                yield replace(_build_outcome(result), outcome="interrupted")
+                self._outcomes.append(replace(_build_outcome(result), outcome="interrupted"))
             else:
                 self._history.append(result)
         self._open_calls = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
@@ -223,12 +223,16 @@ class Agent:
             form: the type that the program demands of the answer.
 
         Raises:
-            SpecError: there is no handler, prompt, host or model for it, or an attachment cannot be read.
+            SpecError: there is no handler, prompt, host or model for it, an attachment or the history cannot
+                be read, or the conversation has messages already and takes no history.
         """
         values = self._build_values(message, options)
         warnings: tuple[str, ...] = ()
+        if earlier_messages := options.get("history"):
+            self.require_no_messages(conversation)  # it may have begun meanwhile
+            options = {**options, "history": read_history(earlier_messages)}
         if needs_preparation(self.spec):
-            history = options.get("history", ())
+            history = cast("Sequence[Message]", options.get("history") or ())
             context, warnings = await self._find_context(conversation, message, values, history)
             values = {**context, **values}
         handler = select_handler(self.spec, values, options.get("handler"))
@@ -239,9 +243,12 @@ class Agent:
         self, handler: Handler, values: Mapping[str, Any], options: TurnOptions, form: AnswerType | None
     ) -> TurnStarted:
         """The `turn_started` event of a message under a handler; raises as `plan_turn`."""
-        history, attachments = options.get("history", ()), options.get("attachments", ())
-        llm, model = options.get("llm"), options.get("model")
-        event = await self.build_turn_started(handler, values, history, llm, model, attachments)
+        earlier_messages, attachments = options.get("history"), options.get("attachments", ())
+        history = read_history(earlier_messages) if earlier_messages else None
+        llm, model, messages = options.get("llm"), options.get("model"), tuple(history or ())
+        event = await self.build_turn_started(handler, values, messages, llm, model, attachments)
+        if history is not None and history.warnings:
+            event = replace(event, warnings=(*history.warnings, *event.warnings))
         if form is None:
             return event
         settings = replace(event.settings, options=form.add_to(event.settings.options))
@@ -278,6 +285,18 @@ class Agent:
             events.append(await self._plan_handler(each, {**found, **values}, options, form))
         return events
 
+    def require_no_messages(self, conversation: str) -> None:
+        """Refuse earlier messages from elsewhere for a conversation that has some of its own.
+
+        Raises:
+            SpecError: it has.
+        """
+        if self.conversations.read_messages(conversation):
+            raise SpecError(
+                f"the conversation {conversation!r} has messages already, and takes no history",
+                hint="leave the history out to go on with it, or name a new conversation",
+            )
+
     def check_turn(self, message: str, options: TurnOptions) -> None:
         """Check what can be known of a message before models are asked and documents searched.
 
@@ -298,18 +317,14 @@ class Agent:
         return {**profile, **(options.get("variables") or {}), "user_message": message}
 
     async def _find_context(
-        self,
-        conversation: str,
-        message: str,
-        variables: Mapping[str, Any],
-        history: Sequence[Message | Mapping[str, Any]],
+        self, conversation: str, message: str, variables: Mapping[str, Any], history: Sequence[Message]
     ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Topic, documents and intent of a message, found in the conversation `ID.context`; and warnings."""
         from toolchart.engine.runtime.turn_context import build_search_variables, read_context
 
         if variables.keys() & GIVEN_CONTEXT:
             return {}, ()
-        earlier_messages = self.conversations.read_messages(conversation) or read_history(history)
+        earlier_messages = self.conversations.read_messages(conversation) or history
         agent = self._get_context_agent(is_first=not earlier_messages)
         name = name_context(conversation)
         if self.spec.topic and "currentTopic" in (self.spec.topic.prompt or ""):
@@ -348,7 +363,7 @@ class Agent:
         self,
         handler: Handler,
         variables: Mapping[str, Any],
-        history: Sequence[Message | Mapping[str, Any]] = (),
+        history: tuple[Message, ...] = (),
         llm: str | None = None,
         model: str | None = None,
         attachments: Sequence[Attachment] = (),
@@ -375,7 +390,7 @@ class Agent:
             parts=parts,
             system=plan.system,
             variables=select_variables(self._template_variables, variables),
-            history=read_history(history) if history else (),
+            history=history,
             settings=plan.settings,
             handler=handler.name or "",
             warnings=(*warnings, *plan.warnings),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,7 +49,7 @@ class ChildAgent(Protocol):
     conversations: Conversations
 
     async def build_turn_started(
-        self, handler: Handler, variables: Mapping[str, Any], history: Sequence[Message] = ()
+        self, handler: Handler, variables: Mapping[str, Any], history: tuple[Message, ...] = ()
     ) -> TurnStarted:
         """The event of a message under a handler."""
         ...

@@ -226,7 +226,8 @@ class Engine:
         `TurnOptions` describes the arguments.
 
         Raises:
-            SpecError: there is no handler, prompt or provider for this turn.
+            SpecError: there is no handler, prompt or provider for this turn, the history cannot be read, or
+                the conversation has messages already and takes no history.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         options = TurnOptions(
@@ -255,6 +256,8 @@ class Engine:
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
+        if options.get("history"):
+            self._agent.require_no_messages(name)
         if not is_first:
             open_turn_result = await self._open_turns.say_to_busy_turn(name, message, options)
             if open_turn_result is not None:

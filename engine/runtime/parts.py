@@ -240,7 +240,8 @@ class StreamOptions(TypedDict, total=False):
     """Values for the prompt and for `match`."""
     history: Sequence[Message | Mapping[str, Any]]
     """Earlier messages from elsewhere, for a new conversation: `Message` values, or dicts of OpenAI's form or
-    `{type, text}`."""
+    `{type, text}`. What is not as a model takes it is put right, which a warning of the turn says, or refused
+    with its place (`docs/existing-files.md`)."""
     attachments: Sequence[Attachment]
     """Pictures, files, sounds: parts, bytes, paths, or public addresses to fetch."""
     owner: str | None

@@ -155,7 +155,7 @@ def test_history_starts_a_conversation(run_cli: RunCli, work_dir: Path) -> None:
     assert [message["content"] for message in history] == ["a", "b"]
     again = run_cli("run", "quickstart", "1+1", "--history", "h.json", "--conversation", "c")
     assert again.code == 2
-    assert "already has a history" in again.err
+    assert "has messages already, and takes no history" in again.err
     assert len(read_records(run_cli, "c")) == 6
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -91,7 +90,11 @@ def read_run(form: RunForm, *, is_new: bool) -> RunRequest:
     answers = _read_tool_messages(form.messages)
     if answers:
         return RunRequest(conversation=form.thread_id, answers=answers, tools=tools)
-    messages = [_convert_message(entry) for entry in form.messages if entry.get("role") in _ROLES]
+    messages = [
+        (f"messages[{index}]", _convert_message(entry))
+        for index, entry in enumerate(form.messages)
+        if entry.get("role") not in _SCREEN_ROLES
+    ]
     message, options = read_user_message(messages, has_history=is_new)
     return RunRequest(conversation=form.thread_id, message=message, options=options, tools=tools)
 
@@ -135,8 +138,9 @@ def _read_text(content: Any) -> Any:
 # -- messages --------------------------------------------------------------------------------------
 
 
-_ROLES = ("user", "assistant", "tool")
-"""Roles that count. The operator has written the prompt; activities and reasoning are for the screen."""
+_SCREEN_ROLES = ("system", "developer", "activity", "reasoning")
+"""Roles that do not count. The operator has written the prompt; activities and reasoning are for the
+screen."""
 
 
 def _convert_message(entry: dict[str, Any]) -> dict[str, Any]:
@@ -144,12 +148,12 @@ def _convert_message(entry: dict[str, Any]) -> dict[str, Any]:
     content = entry.get("content")
     if isinstance(content, list):
         content = [_convert_part(part) for part in content]
-    message: dict[str, Any] = {"role": entry["role"], "content": content}
+    message: dict[str, Any] = {"role": entry.get("role"), "content": content}
     if entry.get("toolCalls"):
         message["tool_calls"] = entry["toolCalls"]
-    if entry["role"] == "tool":
+    if message["role"] == "tool":
         message["tool_call_id"] = entry.get("toolCallId")
-        message["content"] = content if isinstance(content, str) else json.dumps(content)
+        message["content"] = entry.get("error") or content
     return message
 
 

@@ -231,7 +231,7 @@ class RunEvents:
 
 
 def _describe_end(result: TurnResult) -> dict[str, Any]:
-    lists = {"parts": result.parts, "host_calls": result.host_calls}
+    lists = {"parts": result.parts, "host_calls": result.host_calls, "warnings": result.warnings}
     return {
         "content": result.content,
         "state": result.state,

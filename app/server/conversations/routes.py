@@ -26,7 +26,7 @@ from toolchart.app.server.conversations.forms import (
 from toolchart.app.server.conversations.reading import find_named_conversation, must_wait
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
-from toolchart.app.server.protocols.contents import require_own_data
+from toolchart.app.server.protocols.contents import read_own_history
 from toolchart.app.server.repeated_requests import answer_once, name_by_key
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.family import find_root
@@ -35,10 +35,8 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions
 from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.specs.chat_messages import read_history
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
-from toolchart.states.messages import Message
 from toolchart.tools.whole_definition import name_by_digest
 
 log = logging.getLogger("toolchart.server")
@@ -121,7 +119,7 @@ async def _run_message(
         "conversation": name,
         "handler": form.handler,
         "variables": form.variables,
-        "history": _read_own_history(history),
+        "history": read_own_history(history),
         "llm": form.llm,
         "model": form.model,
         "attachments": decode_attachments(form.attachments),
@@ -133,19 +131,6 @@ async def _run_message(
         return await engine.arun(form.message, **options)
 
     return await _answer_turn(request, name, run_turn)
-
-
-def _read_own_history(history: list[dict[str, Any]]) -> tuple[Message, ...]:
-    """Earlier messages of a request; as in attachments, nothing in them names an address.
-
-    Raises:
-        Refusal: 400; one does. The message says which is allowed.
-        SpecError: one breaks the format.
-    """
-    messages = read_history(history)
-    for message in messages:
-        require_own_data(message.parts)
-    return messages
 
 
 async def _answer_turn(request: Request, name: str, run_turn: Any) -> Response:

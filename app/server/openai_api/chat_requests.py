@@ -77,8 +77,11 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer; None for free text."""
 
 
-def read_chat(form: CompletionForm) -> ChatTurn:
+def read_chat(form: CompletionForm, places: Sequence[str] | None = None) -> ChatTurn:
     """What a request asks for.
+
+    Args:
+        places: where each message stands in the request; without them `messages[0]` and so on.
 
     Raises:
         Refusal: 400; names the place in the request.
@@ -91,9 +94,11 @@ def read_chat(form: CompletionForm) -> ChatTurn:
     answers, output_type = _read_tool_messages(form.messages), make_output_type(_flatten_format(form))
     if answers:
         return ChatTurn(answers=answers, tools=tools, output_type=output_type)
-    system = join_texts([_read_text(entry) for entry in form.messages if _is_system(entry)])
-    entries = [entry for entry in form.messages if not _is_system(entry)]
-    conversation = _find_conversation(entries)
+    places = places or [f"messages[{index}]" for index in range(len(form.messages))]
+    placed = list(zip(places, form.messages, strict=True))
+    system = join_texts([_read_text(entry, place) for place, entry in placed if _is_system(entry)])
+    entries = [(place, entry) for place, entry in placed if not _is_system(entry)]
+    conversation = _find_conversation([entry for _, entry in entries])
     message, options = read_user_message(entries, has_history=conversation is None)
     if system:
         options["variables"] = {"instructions": system}
@@ -112,11 +117,11 @@ def _is_system(entry: dict[str, Any]) -> bool:
     return entry.get("role") in ("system", "developer")
 
 
-def _read_text(entry: dict[str, Any]) -> str | None:
+def _read_text(entry: dict[str, Any], place: str = "messages") -> str | None:
     try:
-        return read_content(entry.get("content"), None, "")[0]
+        return read_content(entry.get("content"), None, place)[0]
     except SpecError as error:
-        raise read_spec_error(error, "messages") from None
+        raise read_spec_error(error) from None
 
 
 def _read_tool_messages(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -66,8 +66,11 @@ class ResponseForm(msgspec.Struct, frozen=True, kw_only=True):
     background: bool | None = None
 
 
-_ECHOES = ("reasoning", "mcp_call", "mcp_approval_request", "mcp_list_tools", "item_reference")
-"""Items of earlier answers that a client sends back, and that the log has anyway."""
+_ECHOES = ("reasoning", "mcp_approval_request", "mcp_approval_response", "mcp_list_tools")
+"""Items of earlier answers that a client sends back, and that no model needs again: what came of them stands
+in other items."""
+
+_ANSWERS = ("function_call_output", "mcp_approval_response")
 
 
 def read_response(form: ResponseForm) -> ChatTurn:
@@ -81,16 +84,44 @@ def read_response(form: ResponseForm) -> ChatTurn:
     tools = [_read_tool(tool) for tool in form.tools]
     entries = [{"role": "user", "content": form.input}] if isinstance(form.input, str) else form.input
     answers = _read_answers(entries)
+    if form.previous_response_id:
+        _require_new_items(entries)
     if answers:
         output_type = make_output_type(form.text.format if form.text is not None else None)
         return ChatTurn(answers=answers, output_type=output_type)
-    messages = _convert_items(entries)
+    placed = _convert_items(entries)
     if form.instructions:
-        messages.insert(0, {"role": "system", "content": form.instructions})
+        placed.insert(0, ("instructions", {"role": "system", "content": form.instructions}))
+    messages = [message for _, message in placed]
     format_ = _read_format(form.text)
     return read_chat(
-        CompletionForm(model=form.model, messages=messages, tools=tools, response_format=format_)
+        CompletionForm(model=form.model, messages=messages, tools=tools, response_format=format_),
+        [place for place, _ in placed],
     )
+
+
+def _require_new_items(entries: Sequence[dict[str, Any]]) -> None:
+    """Refuse more than one message, or answers beside one: a turn has one message, and the log has what came
+    before.
+
+    Raises:
+        Refusal: 400.
+    """
+    kinds = [entry.get("type", "message") for entry in entries]
+    is_system = [entry.get("role") in ("system", "developer") for entry in entries]
+    others = [
+        f"input[{index}]"
+        for index, kind in enumerate(kinds)
+        if not (kind in (*_ECHOES, "item_reference") or is_system[index] or kind in _ANSWERS)
+    ]
+    has_answers = any(kind == "function_call_output" for kind in kinds)
+    if len(others) > 1 or (others and has_answers):
+        raise Refusal(
+            400,
+            f"{others[0]}: with `previous_response_id` the input is one new message or outputs of calls; "
+            "the log has what came before. Send each in a request of its own, or the whole list without "
+            "`previous_response_id`",
+        )
 
 
 def _read_tool(tool: dict[str, Any]) -> ToolForm:
@@ -141,31 +172,48 @@ def _read_text_part(part: Any) -> str:
 # -- items as messages -----------------------------------------------------------------------------
 
 
-def _convert_items(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items as messages of chat completions."""
-    messages: list[dict[str, Any]] = []
+def _convert_items(entries: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """The items as messages of chat completions, each after its place."""
+    messages: list[tuple[str, dict[str, Any]]] = []
     for index, entry in enumerate(entries):
-        kind = entry.get("type", "message")
-        if kind == "message":
-            content = _convert_content(entry.get("content"), f"input[{index}]")
-            messages.append({"role": entry.get("role"), "content": content})
-        elif kind == "function_call":
-            function = {"name": entry.get("name"), "arguments": entry.get("arguments")}
-            call = {"id": entry.get("call_id"), "type": "function", "function": function}
-            _add_call(messages, call)
-        elif kind == "function_call_output":
-            text = _join_output(entry.get("output"))
-            messages.append({"role": "tool", "tool_call_id": entry.get("call_id"), "content": text})
-        elif kind not in _ECHOES:
-            raise Refusal(400, f"input[{index}]: items of the type {kind!r} are not known")
+        kind, place = entry.get("type", "message"), f"input[{index}]"
+        match kind:
+            case "message":
+                content = _convert_content(entry.get("content"), place)
+                messages.append((place, {"role": entry.get("role"), "content": content}))
+            case "function_call":
+                _add_call(messages, entry, entry.get("call_id"), place)
+            case "function_call_output":
+                messages.append((place, _build_output(entry.get("call_id"), entry.get("output"), place)))
+            case "mcp_call":  # a tool that ran inside, here or at another server
+                _add_call(messages, entry, entry.get("id"), place)
+                output = entry.get("output") if entry.get("output") is not None else entry.get("error")
+                if output is not None:
+                    messages.append((place, _build_output(entry.get("id"), output, place)))
+            case "image_generation_call":
+                url = f"data:image/{entry.get('output_format') or 'png'};base64,{entry.get('result') or ''}"
+                part = {"type": "image_url", "image_url": {"url": url}}
+                messages.append((place, {"role": "assistant", "content": [part]}))
+            case "item_reference":
+                raise Refusal(400, f"{place}: nothing is kept under the ids of items; send the item itself")
+            case _ if kind not in _ECHOES:
+                raise Refusal(400, f"{place}: items of the type {kind!r} are not known")
     return messages
 
 
-def _add_call(messages: list[dict[str, Any]], call: dict[str, Any]) -> None:
+def _build_output(call_id: Any, output: Any, place: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": _convert_content(output, place)}
+
+
+def _add_call(
+    messages: list[tuple[str, dict[str, Any]]], entry: dict[str, Any], call_id: Any, place: str
+) -> None:
     """Calls in a row belong to one message of the assistant."""
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": None})
-    messages[-1].setdefault("tool_calls", []).append(call)
+    function = {"name": entry.get("name"), "arguments": entry.get("arguments")}
+    if not messages or messages[-1][1]["role"] != "assistant":
+        messages.append((place, {"role": "assistant", "content": None}))
+    calls = messages[-1][1].setdefault("tool_calls", [])
+    calls.append({"id": call_id, "type": "function", "function": function})
 
 
 def _convert_content(content: Any, place: str) -> Any:

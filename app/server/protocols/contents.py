@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from pydantic import WithJsonSchema
@@ -11,7 +11,7 @@ from pydantic import WithJsonSchema
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.specs.chat_messages import read_content, read_history
+from toolchart.specs.chat_messages import History, read_content, read_history
 from toolchart.states.content import ContentPart, HostCallPart, Media, TextPart
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition, Usage
@@ -128,9 +128,11 @@ def describe_turn(result: TurnResult, *, shown: tuple[type, ...] = ()) -> dict[s
     return data
 
 
-def read_user_message(
-    entries: Sequence[Mapping[str, Any]], *, has_history: bool
-) -> tuple[str, StreamOptions]:
+PlacedEntry: TypeAlias = tuple[str, Mapping[str, Any]]
+"""A message of a request in the form of chat completions, after its place in the request."""
+
+
+def read_user_message(entries: Sequence[PlacedEntry], *, has_history: bool) -> tuple[str, StreamOptions]:
     """The newest message of a list, and the options of a turn with its attachments and history.
 
     Args:
@@ -139,24 +141,42 @@ def read_user_message(
     Raises:
         Refusal: 400; the newest message is not the user's or is empty, or a message cannot be read.
     """
-    if not entries or entries[-1].get("role") != "user":
-        raise Refusal(400, "messages: the last one must be of the role user or tool")
+    place, newest = entries[-1] if entries else ("messages", {})
+    if newest.get("role") != "user":
+        raise Refusal(400, f"{place}: the last one must be of the role user or tool")
+    earlier = entries[:-1] if has_history else []
     try:
-        text, parts = read_content(entries[-1].get("content"), None, f"[{len(entries) - 1}]")
-        history = read_history(entries[:-1]) if has_history else ()
+        text, parts = read_content(newest.get("content"), None, place)
     except SpecError as error:
-        raise read_spec_error(error, "messages") from None
-    for message in history:
-        require_own_data(message.parts)
+        raise read_spec_error(error) from None
+    history = read_own_history([entry for _, entry in earlier], [place for place, _ in earlier])
     require_own_data(parts)
     if not text and not parts:
-        raise Refusal(400, "messages: the last one is empty")
+        raise Refusal(400, f"{place}: the last one is empty")
     return text or "", {"history": history, "attachments": parts}
 
 
-def read_spec_error(error: SpecError, where: str) -> Refusal:
-    """The refusal of messages that cannot be read, with their place in the request."""
-    return Refusal(400, f"{where}{error.path or ''}: {error.message}")
+def read_own_history(entries: Sequence[Mapping[str, Any]], places: Sequence[str] | None = None) -> History:
+    """Earlier messages of a request; as in attachments, nothing in them names an address.
+
+    Args:
+        places: where each stands in the request; without them `history[0]` and so on.
+
+    Raises:
+        Refusal: 400; one breaks the format, or names an address.
+    """
+    try:
+        history = read_history(entries, places=places)
+    except SpecError as error:
+        raise read_spec_error(error) from None
+    for message in history:
+        require_own_data(message.parts)
+    return history
+
+
+def read_spec_error(error: SpecError) -> Refusal:
+    """The refusal of messages that cannot be read, with their place in the request and what to do."""
+    return Refusal(400, str(error))
 
 
 def join_texts(texts: Sequence[str | None]) -> str:

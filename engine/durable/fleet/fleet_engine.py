@@ -119,6 +119,8 @@ class FleetEngine(Engine):
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
+        if options.get("history"):
+            self._agent.require_no_messages(name)
         self._agent.check_turn(message, options)
         first_seq = self._find_next_seq(name)
         data = await encode_turn_options(options)

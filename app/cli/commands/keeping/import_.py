@@ -47,7 +47,8 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
     log has already is skipped, so an import that was cut off can be repeated.
 
     What is unusual in a list (arguments that are not JSON, a greeting first, results in another order) is
-    kept as it came; secrets of the environment are struck. A turn that the list leaves open ends as
+    kept as it came; secrets of the environment are struck. Where the events of the log must have it
+    otherwise, such as results behind their calls, a warning says so. A turn that the list leaves open ends as
     cancelled. A conversation with anything that is not understood, such as items of the Responses API or tool
     results of the Anthropic API, is refused whole and reported with the place, and does not affect the
     others: exit code 1, or 2 where none is imported. Prints the ids of the conversations.
@@ -72,7 +73,7 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
         name = base if len(message_lists) == 1 else f"{base}-{number}"
         try:
             source = _format_source(file, message_lists, number)
-            lines_by_name[name] = import_messages(messages, name, at, source)
+            lines_by_name[name] = import_messages(messages, name, at, source, print_notice)
         except SpecError as error:
             problems.append(error)
     if not lines_by_name:

@@ -31,7 +31,6 @@ from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
     from toolchart.engine.runtime.result import TurnResult
-    from toolchart.states.messages import Message
     from toolchart.states.ports import Store
 
 
@@ -141,6 +140,7 @@ def command(
               toolchart run agent.yaml --continue "And then?"
     """
     from toolchart.engine.runtime.engine import Engine
+    from toolchart.specs.chat_messages import load_history
 
     text, files = add_inputs(_read_message(message), message, attachments)
     name = _choose_id(conversation, continues)
@@ -161,7 +161,7 @@ def command(
         name = (_find_newest(engine.store) if continues else None) or name
         result: TurnResult | None = None
         with suppress(KeyboardInterrupt):
-            options |= {"history": _load_history(history, engine.store, name)}
+            options |= {"history": load_history(history) if history is not None else ()}
             options |= {"on_delta": observer.on_delta if streams_answer else None}
             result = engine.run(text, conversation=name, variables=parse_variables(variables), **options)
         if result is None or (request.is_made and not result.is_over):
@@ -214,24 +214,6 @@ def _require_usable_id(conversation: str) -> str:
     if fault := find_id_fault(conversation):
         raise SpecError(fault, hint="use letters, digits, - and _")
     return conversation
-
-
-def _load_history(history: str | None, store: Store, conversation: str) -> tuple[Message, ...]:
-    """Return the messages of `--history`.
-
-    Raises:
-        SpecError: the conversation exists already and has its own history.
-    """
-    from toolchart.specs.chat_messages import load_history
-
-    if history is None:
-        return ()
-    if store.read_last_line(conversation) is not None:
-        raise SpecError(
-            f"conversation {conversation!r} already has a history",
-            hint="--history is only for new conversations: omit it, or use another --conversation",
-        )
-    return load_history(history)
 
 
 # -- messages and attachments --------------------------------------------------------------------
