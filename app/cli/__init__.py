@@ -3,8 +3,8 @@
 `command_table.py` lists the commands. The docstring of a command is its help: one sentence, then an
 `Example:` behind a `\\b` line.
 The command returns an exit code of `exit_codes` (None means 0) and raises errors of
-`toolchart.states.errors`; `main` turns those errors into messages. Results go to stdout (`click.echo`),
-messages for the person to stderr (`terminal.text.print_notice`).
+`toolchart.states.errors`; `main` turns those errors into messages. Results go to stdout
+(`terminal.output.echo`), messages for the person to stderr (`terminal.text.print_notice`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from toolchart.app.cli.exit_codes import (
 )
 from toolchart.app.cli.parameters.configuration import set_defaults
 from toolchart.app.cli.parameters.options import log_option
+from toolchart.app.cli.terminal.output import keep_command_output_apart
 from toolchart.specs.secrets import remember_environment
 from toolchart.states.descriptors import load_reference
 
@@ -50,7 +51,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(find_module(cmd_name)).command
+        command = keep_command_output_apart(import_module(find_module(cmd_name)).command)
         if ctx.resilient_parsing:
             load_reference("toolchart.app.cli.parameters.completion:add_completion")(command)
         return command

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import msgspec
 
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
 from toolchart.specs.document_files import read_document, read_text
@@ -51,10 +51,10 @@ def print_listing(*, as_json: bool) -> None:
         return
     width = max(len(row.name) for row in rows)
     for kind in ("agent", "chart"):
-        click.echo(f"{kind}s:")
+        echo(f"{kind}s:")
         for row in rows:
             if row.kind == kind:
-                click.echo(escape_controls(f"  {row.name:<{width}}  {row.summary}".rstrip()))
+                echo(escape_controls(f"  {row.name:<{width}}  {row.summary}".rstrip()))
 
 
 def _list_own_files(key: str) -> Iterator[Path]:

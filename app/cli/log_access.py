@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-import click
-
 from toolchart.app.cli.exit_codes import DAMAGED_LOG
 from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
@@ -113,4 +112,4 @@ def print_unreadable(problem: LogDamaged) -> int:
 
 def print_json(value: Any, *, lines: bool = False) -> None:
     """Print a value as JSON on stdout: on one line if `lines`, else indented."""
-    click.echo(strike_secrets(encode_escaped_json(value, is_indented=not lines).decode()), color=True)
+    echo(strike_secrets(encode_escaped_json(value, is_indented=not lines).decode()), color=True)

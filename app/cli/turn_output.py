@@ -6,13 +6,13 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
 from toolchart.app.cli.parameters.options import format_command
 from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
@@ -85,19 +85,19 @@ class TurnObserver:
     def on_delta(self, delta: Delta) -> None:
         """Print a piece of the answer's text on stdout as it arrives."""
         if isinstance(delta, TextDelta):
-            click.echo(escape_controls(delta.text), nl=False)
+            echo(escape_controls(delta.text), nl=False)
             self.streamed += delta.text
 
     def __call__(self, event: Event, step: Step) -> None:
         """End the line of a streamed reply, and pass the step to the display."""
         is_streamed = isinstance(event, Replied) and bool(self.streamed)
         if isinstance(event, Replied) and self.streamed:
-            click.echo()
+            echo()
             if event.reply.tool_calls:  # this text was not the final answer
                 self.streamed = ""
         if self._display is not None:
             # A person who sees both streams reads the text once.
-            sees_both = is_terminal(sys.stdout) and is_terminal(sys.stderr)
+            sees_both = is_terminal(get_output()) and is_terminal(sys.stderr)
             self._display.show(event, step, is_text_shown=is_streamed and sees_both)
 
 
@@ -120,10 +120,8 @@ def report_result(result: TurnResult, observer: TurnObserver, *, as_json: bool, 
     if as_json:
         print_json(result.to_dict())
     elif result.is_over and (not observer.streamed or observer.streamed != result.content):
-        answer = escape_controls(result.content) if is_terminal(sys.stdout) else result.content
-        click.echo(
-            answer, color=True
-        )  # unchanged: click must not strip escape sequences from the model's text
+        answer = escape_controls(result.content) if is_terminal(get_output()) else result.content
+        echo(answer, color=True)  # unchanged: click must not strip escape sequences from the model's text
     return find_result_code(result)
 
 

@@ -22,8 +22,9 @@ from toolchart.app.cli.exit_codes import EXIT_CODES  # noqa: E402
 HEAD = """\
 # The command line
 
-Results go to stdout, messages and prompts to stderr. Most commands have `--json` for programs. Colour and
-the live display of steps appear only on a terminal; `NO_COLOR` turns colour off. Output is always UTF-8.
+Results go to stdout, messages and prompts to stderr. What tools, their programs and the modules of an agent
+print goes to stderr too. Most commands have `--json` for programs. Colour and the live display of steps
+appear only on a terminal; `NO_COLOR` turns colour off. Output is always UTF-8.
 
 {codes}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import START, run_on_terminal, run_toolchart
 from command_runs import RunCli
+from noisy_agent import write_noisy_agent
 
 from toolchart.app.cli.terminal.text import escape_controls, shorten
 
@@ -180,3 +182,45 @@ def test_output_that_cannot_be_written(
         )
     assert result.returncode == 70
     assert result.stderr == "toolchart: No space left on device\n"
+
+
+@pytest.mark.parametrize("mode", ["thread", "inline", "process"])
+def test_what_tools_print_is_no_output_of_a_command(work_dir: Path, mode: str) -> None:
+    """Whatever tools, their programs, judges and imported modules print goes to standard error.
+    Standard output has the command's own result, one JSON value with `--json`, and nothing else."""
+    write_noisy_agent(work_dir, mode)
+    (work_dir / "questions.jsonl").write_text('{"message": "hi"}\n')
+    commands = {
+        "json": ["run", "agent.yaml", "hi", "--json", "--conversation", "c"],
+        "text": ["run", "agent.yaml", "hi"],
+        "tool": ["tools", "test", "agent.yaml", "noisy", "--json"],
+        "tools": ["tools", "list", "agent.yaml", "--json"],
+        "batch": ["batch", "agent.yaml", "questions.jsonl", "--json"],
+        "chat": ["chat", "agent.yaml"],
+        "replay": ["replay", "c", "--json"],
+        "rerun": ["rerun", "c", "--spec", "agent.yaml", "--judge", "python=noisy_tools:judge", "--json"],
+    }
+    calling = {"json", "text", "tool", "batch", "chat"} - ({"tool"} if mode == "process" else set())
+    for name, words in commands.items():
+        stdin = "hi\n" if name == "chat" else None
+        result = run_toolchart(*words, cwd=work_dir, stdin=stdin, PYTHONPATH=str(work_dir))
+        assert result.returncode == 0, (name, result.stderr)
+        assert "NOISE" not in result.stdout, name
+        if "--json" in words:
+            json.loads(result.stdout)
+        else:
+            assert result.stdout == "done\n", name
+        if name in calling and mode != "process":
+            assert result.stderr.count("NOISE") == 7, (name, result.stderr)
+        if name == "rerun":
+            assert "NOISE of a judge" in result.stderr
+
+
+def test_lines_of_tools_keep_their_place_among_messages(work_dir: Path) -> None:
+    """What a tool prints appears on standard error where it happened, between the steps before and after."""
+    write_noisy_agent(work_dir)
+    words = ["run", "agent.yaml", "hi", "--verbose"]
+    lines = run_toolchart(*words, cwd=work_dir, PYTHONPATH=str(work_dir)).stderr.splitlines()
+    (place,) = [number for number, line in enumerate(lines) if "NOISE by print" in line]
+    assert any("executing" in line for line in lines[:place])
+    assert any("finished" in line for line in lines[place:])

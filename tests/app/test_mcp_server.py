@@ -1,8 +1,10 @@
 """The MCP server, driven by the official client: in process, over HTTP, and over standard streams."""
 
 import asyncio
+import os
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import mcp_types as types
@@ -12,6 +14,7 @@ from command_line import START
 from mcp import Client, StdioServerParameters
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim, advertise
 from mcp.shared.exceptions import MCPError
+from noisy_agent import write_noisy_agent
 from served import make_site, make_value, serve
 
 from toolchart import Decided, Engine, load_spec
@@ -427,11 +430,23 @@ async def test_listening_over_http() -> None:
                 assert (await anext(changes)).uri == uri
 
 
-async def test_over_standard_input_and_output() -> None:
-    """`toolchart mcp` serves the client that starts it, and ends with it."""
+async def test_over_standard_input_and_output(tmp_path: Path) -> None:
+    """`toolchart mcp` serves the client that starts it, and ends with it. What its tools and modules print
+    is no part of the protocol."""
+    write_noisy_agent(tmp_path)
     parameters = StdioServerParameters(
-        command=sys.executable, args=["-c", START, "mcp", "quickstart", "--log", "memory"]
+        command=sys.executable,
+        args=["-c", START, "mcp", "agent.yaml", "--log", "memory"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])},
     )
-    async with asyncio.timeout(180), Client(parameters) as client:
-        result = await client.call_tool("quickstart", {"message": QUESTION})
-    assert "459" in result.content[0].text
+    faults: list[Any] = []
+
+    async def note_fault(message: Any) -> None:
+        if isinstance(message, Exception):
+            faults.append(message)
+
+    async with asyncio.timeout(180), Client(parameters, message_handler=note_fault) as client:
+        result = await client.call_tool("noisy", {"message": "hi"})
+    assert result.content[0].text == "done"
+    assert not faults

@@ -166,6 +166,48 @@ def test_a_server_that_cannot_be_reached_is_a_warning() -> None:
     manager.close()
 
 
+_DYING_SERVER = """
+import os, sys
+if {is_late}:
+    from mcp.server.mcpserver import MCPServer
+    server = MCPServer("dying")
+    @server.tool()
+    def leave() -> str:
+        "End the server."
+        die()
+def die():
+    print("noise " * 100_000, file=sys.stderr)
+    print("Error: no database at", os.environ["DATABASE"], "\\n", file=sys.stderr, flush=True)
+    os._exit(3)
+server.run() if {is_late} else die()
+"""
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_a_dying_server_says_is_in_the_error(is_late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last lines that a server wrote to standard error stand in the warning that leaves it out, or in the
+    error of the call at which it died; they are bounded, and no secret of the spec is in them."""
+    monkeypatch.setenv("DATABASE_PASSWORD", "postgres://secret-host")
+    settings = {
+        "command": sys.executable,
+        "args": ["-c", _DYING_SERVER.replace("{is_late}", str(is_late))],
+        "env": {"DATABASE": "${DATABASE_PASSWORD}"},
+    }
+    manager = make_manager(dying=settings)
+    try:
+        if is_late:
+            (event,) = run_calls(manager, make_call("dying__leave"))
+            text = event.result["error"]
+        else:
+            (text,) = manager.warnings
+    finally:
+        manager.close()
+    assert "it wrote to standard error: " in text
+    assert "Error: no database at" in text
+    assert "secret-host" not in text
+    assert len(text) < 3_000
+
+
 def test_invalid_settings_are_named() -> None:
     """Issue 6: a misspelt key, and a server with two ways to reach it, are errors of the spec."""
     with pytest.raises(SpecError, match="did you mean 'command'"):

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from toolchart.specs.secrets import strike_secrets
 from toolchart.states.content import ContentPart, Media, TextPart, decode_media, describe_part
 from toolchart.states.errors import SpecError, format_install, suggest_name
 from toolchart.states.messages import ToolDefinition
@@ -39,6 +40,9 @@ CLOSE_TIMEOUT_S = 5.0
 MAX_TOOLS = 500
 MAX_PAGES = 100
 """Most pages of a server's list of tools."""
+MAX_LAST_LINES = 8
+MAX_LAST_BYTES = 2_000
+"""What an error quotes at most of a server's standard error."""
 MAX_PARTS = 1_000
 """Most parts of a result."""
 MAX_RESULT_CHARACTERS = 64 * 2**20
@@ -134,7 +138,7 @@ def connect_servers(
         except Exception as error:  # a server that fails in any way must not stop the other tools
             listing.cancel()
             closing.callback(server.close)
-            warnings.append(f"MCP server {name!r} left out: {_describe_error(error)}")
+            warnings.append(f"MCP server {name!r} left out: {server.describe_error(error)}")
             continue
         closing.callback(server.close)
         made_tools, notes = _make_tools(server, server_tools[:MAX_TOOLS], timeout_s)
@@ -183,6 +187,49 @@ def _describe_cause(error: BaseException) -> str:
     return describe_error(error)
 
 
+class _LastWords:
+    """What a server's process writes to standard error: the last of it, which says why the process has ended.
+
+    The pipe is read on the event loop, so that a server that writes much never waits for a reader. What the
+    process wrote before it ended is in the pipe then, so one more read has all of it.
+    """
+
+    def __init__(self, stack: ExitStack | AsyncExitStack) -> None:
+        loop = asyncio.get_running_loop()
+        self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self.stream = open(writer, "w", encoding="utf-8")  # noqa: SIM115  closed by the stack
+        self._kept = b""
+        self._lock = threading.Lock()
+        loop.add_reader(self._reader, self._read)
+        stack.callback(self._close, loop)
+
+    def read_lines(self) -> list[str]:
+        """The last lines, without those that are empty; may be called from any thread."""
+        self._read()
+        lines = self._kept.decode("utf-8", "replace").splitlines()
+        return [line.strip() for line in lines if line.strip()][-MAX_LAST_LINES:]
+
+    def _read(self) -> None:
+        with self._lock:
+            while self._reader >= 0:
+                try:
+                    piece = os.read(self._reader, 1 << 16)
+                except BlockingIOError:
+                    return
+                if not piece:
+                    return
+                self._kept = (self._kept + piece)[-MAX_LAST_BYTES:]
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._read()
+        self.stream.close()
+        with self._lock:
+            loop.remove_reader(self._reader)
+            os.close(self._reader)
+            self._reader = -1
+
+
 class _SessionLoop:
     """An event loop in a thread of its own, on which all sessions live."""
 
@@ -219,6 +266,15 @@ class _Server:
         self._client: Any = None
         self._session: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
+        self._last_words: _LastWords | None = None
+
+    def describe_error(self, error: BaseException) -> str:
+        """What an error says; where it is no answer, also what the server wrote last to standard error."""
+        text = _describe_error(error)
+        if self._last_words is None or _is_answer(error):
+            return text
+        lines = self._last_words.read_lines()
+        return f"{text}; it wrote to standard error: {strike_secrets(' / '.join(lines))}" if lines else text
 
     async def list_server_tools(self) -> list[Any]:
         """Open the session and list the server's tools, page by page up to `MAX_TOOLS`.
@@ -291,8 +347,8 @@ class _Server:
             env={key: resolve(value, spec_path) for key, value in settings.env.items()},
             cwd=str(self._context.base_folder / settings.cwd) if settings.cwd else None,
         )
-        null_stream = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))  # noqa: ASYNC230, SIM115
-        return stdio_client(parameters, errlog=null_stream)
+        self._last_words = _LastWords(stack)
+        return stdio_client(parameters, errlog=self._last_words.stream)
 
     async def run_tool(self, tool: str, arguments: dict[str, Any], timeout_s: float, key: str = "") -> Any:
         """Call a tool of the server; may be awaited on any event loop.
@@ -309,7 +365,7 @@ class _Server:
         except (ToolFailure, asyncio.CancelledError):
             raise
         except Exception as error:
-            raise ToolFailure(f"MCP server {self.name!r}: {_describe_error(error)}") from None
+            raise ToolFailure(f"MCP server {self.name!r}: {self.describe_error(error)}") from None
 
     async def _call_in_session(self, tool: str, arguments: dict[str, Any], timeout_s: float, key: str) -> Any:
         meta: Any = {IDEMPOTENCY_META: key} if key else None
@@ -335,7 +391,17 @@ class _Server:
             await asyncio.wait({self._session}, timeout=CLOSE_TIMEOUT_S)
 
 
-def _is_connection_lost(error: Exception) -> bool:
+def _is_answer(error: BaseException) -> bool:
+    """Whether the error comes from an answer of the server; what it wrote beside that is no reason."""
+    from mcp import MCPError
+
+    return all(
+        isinstance(cause, (SpecError, MCPError)) and not _is_connection_lost(cause)
+        for cause in list_first_causes(error)
+    )
+
+
+def _is_connection_lost(error: BaseException) -> bool:
     """Whether the error means that the connection to the server is gone."""
     import anyio
     from mcp import MCPError

@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.app.cli.terminal.approval_prompt import parse_decision
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text, shorten
 from toolchart.app.cli.turn_output import format_answer_command
 from toolchart.engine.exchange.messages import export_messages
@@ -77,7 +76,7 @@ class ChatCommands:
     async def _print_help(self, rest: str) -> None:
         rows = [(f"/{name}", help_text) for name, (help_text, _) in self._handlers.items()]
         for name, help_text in [*rows, ("/quit", "leave the chat (also Ctrl-D)")]:
-            click.echo(f"{name:9} {help_text}")
+            echo(f"{name:9} {help_text}")
 
     async def _print_waiting(self, rest: str) -> None:
         open_turn = find_open_turn(self._engine, self._state.conversation)
@@ -130,7 +129,7 @@ class ChatCommands:
 
     async def _print_tools(self, rest: str) -> None:
         for tool in self._engine.tools.definitions():
-            click.echo(f"{escape_controls(tool.name)}: {shorten(tool.description, 80)}")
+            echo(f"{escape_controls(tool.name)}: {shorten(tool.description, 80)}")
 
     async def _select_model(self, rest: str) -> None:
         if rest:
@@ -140,7 +139,7 @@ class ChatCommands:
     async def _print_steps(self, rest: str) -> None:
         name = self._require_turn()
         for record in read_conversation(self._engine.store, name):
-            click.echo(format_record(record))
+            echo(format_record(record))
 
     async def _print_diagram(self, rest: str) -> None:
         chart, overlay = draw_conversation_path(self._engine.store, self._require_turn())
@@ -155,7 +154,7 @@ class ChatCommands:
             f"(forked at record {fork.at} of {fork.parent}; the conversation is now {fork.conversation})"
         )
         if fork.result is not None and rest:
-            click.echo(escape_controls(fork.result.content))
+            echo(escape_controls(fork.result.content))
 
     async def _save_messages(self, rest: str) -> None:
         if not rest:

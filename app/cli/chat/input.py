@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, Protocol
 
+from toolchart.app.cli.terminal.output import get_output, use_output
 from toolchart.app.cli.terminal.text import print_notice
 
 
@@ -42,6 +43,16 @@ class PipeSource:
     def protect_prompt(self) -> Any:
         """Return an empty context, since nobody is typing."""
         return nullcontext()
+
+
+@contextmanager
+def use_terminal() -> Iterator[None]:
+    """A context in which everything that is typed and drawn goes to the terminal of the command's output."""
+    from prompt_toolkit.application import create_app_session
+    from prompt_toolkit.output import create_output
+
+    with create_app_session(output=create_output(get_output())):
+        yield
 
 
 def can_redraw() -> bool:
@@ -136,7 +147,7 @@ class TerminalSource:
         # The usual delay between two outputs (0.2 s) would be seen each time a preview becomes a block.
         with StdoutProxy(raw=True, sleep_between_writes=_REDRAW_INTERVAL_S) as proxy:
             output: Any = proxy
-            with redirect_stdout(output), redirect_stderr(output):
+            with use_output(output), redirect_stdout(output), redirect_stderr(output):
                 yield
 
 

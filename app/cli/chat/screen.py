@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from toolchart.app.cli.terminal.live_steps import StepDisplay
+from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
@@ -140,8 +141,8 @@ class Screen:
         self._has_streamed_reply = True
         blocks = self._blocks.add_text(text)
         if self._on_preview is None:
-            sys.stdout.write(escape_controls(text))
-            sys.stdout.flush()
+            get_output().write(escape_controls(text))
+            get_output().flush()
             return
         for block in blocks:
             self._print_markdown(block)
@@ -153,12 +154,12 @@ class Screen:
         if self._on_preview is not None:
             self._print_markdown(rest)
         elif self._has_streamed_reply and not self._streamed_text.endswith("\n"):
-            print(flush=True)  # its words stand there already
+            echo()  # its words stand there already
         self._has_streamed_reply = False
 
     def _show_result(self, result: TurnResult) -> None:
         if self.is_plain:
-            print(result.content, flush=True)
+            echo(result.content, color=True)  # click must not strip escape sequences
             return
         self._finish_reply()
         if result.is_over and result.content.strip() not in self._streamed_text:
@@ -167,7 +168,7 @@ class Screen:
 
     def _print_markdown(self, text: str) -> None:
         if text.strip():
-            self._open_console(sys.stdout).print(_build_markdown(text))
+            self._open_console(get_output()).print(_build_markdown(text))
 
     @staticmethod
     def _open_console(stream: object) -> Console:

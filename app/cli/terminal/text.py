@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from typing import Any, TextIO
 
 import click
 
+from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.visible_text import make_visible, make_visible_line
 
@@ -31,7 +31,7 @@ def escape_line(text: str) -> str:
 
 def print_text(text: str) -> None:
     """Print a text for the person on stdout."""
-    click.echo(escape_controls(text))
+    echo(escape_controls(text))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -52,7 +52,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def terminal_width() -> int:
     """Return the number of columns that a line of stdout may fill."""
-    if not is_terminal(sys.stdout):
+    if not is_terminal(get_output()):
         return _WIDTH
     return max(40, shutil.get_terminal_size((_WIDTH, 40)).columns)
 
@@ -60,4 +60,4 @@ def terminal_width() -> int:
 def style_text(text: str, **style: Any) -> str:
     """Return the text in a style of `click.style` if stdout is a terminal that supports colour."""
     is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if is_plain or not is_terminal(sys.stdout) else click.style(text, **style)
+    return text if is_plain or not is_terminal(get_output()) else click.style(text, **style)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
+import anyio
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import ASGIApp
@@ -41,23 +42,26 @@ def _get_access(context: Any) -> Access:
     return cast("Access", context.request.state.access)
 
 
-def serve_stdio(spec: str, *, log: str | None, durability: str | None) -> None:
+def serve_stdio(spec: str, *, log: str | None, durability: str | None, output: TextIO) -> None:
     """Serve an agent until standard input ends.
+
+    Args:
+        output: where the protocol goes; nothing else may print there, tools and imported modules included.
 
     Raises:
         SpecError: the agent cannot be used.
         LogUnavailable: the log cannot be opened.
     """
     with open_telemetry() as telemetry:
-        asyncio.run(_serve_stdio(Engine(spec, log=log, durability=durability, telemetry=telemetry)))
+        asyncio.run(_serve_stdio(Engine(spec, log=log, durability=durability, telemetry=telemetry), output))
 
 
-async def _serve_stdio(engine: Engine) -> None:
+async def _serve_stdio(engine: Engine, output: TextIO) -> None:
     site = Site(engine, ())
     server, turns = build_mcp_server(site, _get_owner)
     async with engine:
         try:
-            async with stdio_server() as (read_stream, write_stream):
+            async with stdio_server(stdout=anyio.wrap_file(output)) as (read_stream, write_stream):
                 await server.run(read_stream, write_stream, server.create_initialization_options())
         finally:
             await turns.stop()

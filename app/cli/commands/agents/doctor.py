@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, style_text
 from toolchart.app.doctor import Check, check_environment
 from toolchart.specs.loader import load_spec
@@ -47,6 +48,6 @@ def command(spec: str | None, plugins: bool, as_json: bool, log: str | None) -> 
 
 def _print_check(check: Check) -> None:
     mark, colour = _MARKS[check.ok]
-    click.echo(f"{style_text(f'{mark:<6}', fg=colour)}  {escape_controls(f'{check.about}: {check.said}')}")
+    echo(f"{style_text(f'{mark:<6}', fg=colour)}  {escape_controls(f'{check.about}: {check.said}')}")
     if check.hint:
-        click.echo(f"        {escape_controls(check.hint)}")
+        echo(f"        {escape_controls(check.hint)}")

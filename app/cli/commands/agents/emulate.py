@@ -8,6 +8,7 @@ import click
 
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import print_json
+from toolchart.app.cli.terminal.output import echo
 from toolchart.providers.shared.host_rows import find_row
 from toolchart.testing.emulators.checks import Refusal
 from toolchart.testing.emulators.server import MODELS, emulate_host, list_emulated_hosts
@@ -38,7 +39,7 @@ def command(host: str | None, port: int, model: str | None, as_json: bool) -> in
             print_json(rows)
         else:
             for row in rows:
-                click.echo(f"{row['host']:12} {row['title']}{'' if row['whole'] else '  (partly known)'}")
+                echo(f"{row['host']:12} {row['title']}{'' if row['whole'] else '  (partly known)'}")
         return SUCCESS
     with emulate_host(host, model=model, port=port) as emulator:
         emulator.on_refusal = lambda refusal: click.echo(
@@ -49,7 +50,7 @@ def command(host: str | None, port: int, model: str | None, as_json: bool) -> in
             print_json(emulator.entry)
         else:
             keys = ", ".join(f"{key}: {value}" for key, value in emulator.entry.items())
-            click.echo(emulator.base_url)
+            echo(emulator.base_url)
             click.echo(f"an entry that uses it:  llms: {{main: {{{keys}}}}}", err=True)
         threading.Event().wait()
     return SUCCESS

@@ -10,6 +10,7 @@ from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.listing import print_listing
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.specs.loader import list_shipped_agents, read_shipped_agent
 from toolchart.states.errors import SpecError, suggest_name
 
@@ -54,7 +55,7 @@ def command(name: str | None, origin: str, lists: bool, as_json: bool) -> int:
     if as_json:
         print_json({"path": str(path), "from": origin})
     else:
-        click.echo(str(path))
+        echo(str(path))
         click.echo(
             f'next: toolchart run {path} "..."    toolchart check {path}    toolchart draw {path}', err=True
         )

@@ -13,6 +13,7 @@ from toolchart.app.cli.commands.agents.models_validate import encode_rating, for
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.providers.catalogs import list_models
 from toolchart.providers.entries import can_list_models
@@ -114,7 +115,7 @@ def _print_model_table(rows: list[dict[str, Any]]) -> None:
     widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
     for number, line in enumerate(cells):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo(text.rstrip() if number else style_text(text.rstrip(), bold=True))
+        echo(text.rstrip() if number else style_text(text.rstrip(), bold=True))
 
 
 def _format_cell(value: Any) -> str:

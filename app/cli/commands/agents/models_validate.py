@@ -13,6 +13,7 @@ import click
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.validation.runner import run_suite, summarize_outcomes
@@ -156,11 +157,11 @@ def _report_outcomes(
         print_json(rows)
     else:
         for category, (passed, count) in summary.by_category.items():
-            click.echo(f"{category:<28}  {passed:>4} of {count}")
+            echo(f"{category:<28}  {passed:>4} of {count}")
         interval_text = f"{rate:.0%}, 95 % between {interval[0]:.0%} and {interval[1]:.0%}"
-        click.echo(style_text(f"{name}  {summary.passed} of {total}  ({interval_text})", bold=True))
+        echo(style_text(f"{name}  {summary.passed} of {total}  ({interval_text})", bold=True))
         if rating is not None:
-            click.echo(f"saved results: {format_badge(rating)}")
+            echo(f"saved results: {format_badge(rating)}")
     if summary.errors:
         print_notice(f"{summary.errors} cases could not be asked and were not saved")
     return SUCCESS if total and rate >= THRESHOLD else NEGATIVE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import json_option
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user
+from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.text import (
     escape_controls,
     is_terminal,
@@ -122,7 +122,7 @@ def _print_result(event: ToolFinished, as_json: bool) -> None:
     elif event.outcome != "succeeded":
         print_notice(f"toolchart: {event.outcome}: {event.result['error']}")
     elif isinstance(value, str):
-        click.echo(escape_controls(value) if is_terminal(sys.stdout) else value)
+        echo(escape_controls(value) if is_terminal(get_output()) else value)
     else:
         print_json(value)
 
@@ -195,7 +195,7 @@ def pin_tools(spec: str, pins_all: bool) -> int:
     for warning in warnings:
         print_notice(f"warning: {warning}")
     pins = {tool.name: describe_definition(tool) for tool in tools if pins_all or _is_of_strangers(tool)}
-    click.echo("pins:" if pins else "pins: {}")
+    echo("pins:" if pins else "pins: {}")
     for name, parts in pins.items():
         print_text(f"  {name}:")
         for part, text in parts.items():
@@ -263,6 +263,6 @@ def _print_tool_table(tools: list[Tool]) -> None:
     width = max((len(tool.name) for tool in tools), default=0)
     for tool in tools:
         head = f"{shorten(tool.name, width):<{width}}  {tool.kind:<8}  "
-        click.echo(head + shorten(tool.definition.description, max(20, terminal_width() - len(head))))
+        echo(head + shorten(tool.definition.description, max(20, terminal_width() - len(head))))
     for change in _list_rewrites(tools):
         print_notice(f"warning: {change}")

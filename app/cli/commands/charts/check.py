@@ -12,6 +12,7 @@ from toolchart.app.chart_checks import format_bound
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.charts import suggest_chart
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_text
 from toolchart.specs.charts import list_shipped_charts, load_chart
@@ -103,7 +104,7 @@ def command(
                 if is_left_out
                 else "the agent cannot start as it is written"
             )
-            click.echo(escape_controls(f"{lead}: {problem}"))
+            echo(escape_controls(f"{lead}: {problem}"))
         _print_report(report, runs, chart.source or name)
     return 1 if report.findings or problems else 0
 
@@ -180,17 +181,17 @@ def _encode_report(report: CheckReport, runs: Sequence[Counterexample]) -> dict[
 def _print_report(report: CheckReport, runs: Sequence[Counterexample], source: str) -> None:
     """Print findings and notes, then one line with the verdict, the size and the bound of a turn."""
     for index, finding in enumerate(report.findings):
-        click.echo(escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}"))
+        echo(escape_controls(f"{_format_location(finding, source)}{finding.kind}: {finding.message}"))
         if finding.run:
-            click.echo(escape_controls(f"    run: {' > '.join(finding.run)}"))
+            echo(escape_controls(f"    run: {' > '.join(finding.run)}"))
         if runs:
-            click.echo(escape_controls(f"    replay: {runs[index]}"))
+            echo(escape_controls(f"    replay: {runs[index]}"))
         if finding.change:
-            click.echo(escape_controls(f"    change: {finding.change}"))
+            echo(escape_controls(f"    change: {finding.change}"))
     for note in report.notes:
-        click.echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
+        echo(escape_controls(f"{_format_location(note, source)}note: {note.message}"))
     size = f"{report.state_count} explored states, {report.table_size} table entries"
-    click.echo(escape_controls(f"{report.chart}: {report.verdict}; {size}; {format_bound(report)}"))
+    echo(escape_controls(f"{report.chart}: {report.verdict}; {size}; {format_bound(report)}"))
 
 
 def _format_location(finding: Finding, source: str) -> str:

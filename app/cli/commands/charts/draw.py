@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ import click
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.charts import find_chart, load_child_charts
 from toolchart.app.cli.parameters.options import NameChoice, log_option
+from toolchart.app.cli.terminal.output import get_output
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import RENDERERS, draw
 from toolchart.states.errors import SpecError
@@ -57,8 +57,8 @@ def command(name: str, form: str, output: str | None, sequence: bool, unfold: bo
         except OSError as error:
             raise SpecError(f"cannot be written: {error.strerror}", file=output) from None
     else:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        get_output().buffer.write(data)
+        get_output().buffer.flush()
     return 0
 
 

@@ -11,6 +11,7 @@ from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log, print_json
 from toolchart.app.cli.parameters.charts import resolve_chart, suggest_chart
 from toolchart.app.cli.parameters.options import durability_option, format_command, json_option, log_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.encoding import encode
@@ -117,18 +118,16 @@ def _encode_report(report: MigrationReport | None, is_recorded: bool) -> dict[st
 
 def _print_report(report: MigrationReport | None, name: str, spec: str | None, is_recorded: bool) -> None:
     if report is None:
-        click.echo("nothing to migrate: the chart is the same, or the next turn takes it anyway")
+        echo("nothing to migrate: the chart is the same, or the next turn takes it anyway")
         return
     for finding in report.findings:
         facts = f" [{format_facts(finding.counterexample)}]" if finding.counterexample else ""
         line = f"line {finding.line}: " if finding.line else ""
-        click.echo(escape_controls(f"{line}{finding.kind}: {finding.message}{facts}"))
+        echo(escape_controls(f"{line}{finding.kind}: {finding.message}{facts}"))
     if not report.is_approved:
-        click.echo(escape_controls(f"refused: {name} stays in {report.state!r} of its chart"))
+        echo(escape_controls(f"refused: {name} stays in {report.state!r} of its chart"))
     elif is_recorded:
-        click.echo(escape_controls(f"migrated: {name} goes on in {report.state!r} of {report.chart}"))
+        echo(escape_controls(f"migrated: {name} goes on in {report.state!r} of {report.chart}"))
     else:
         again = format_command("migrate", name, "--spec", spec or "AGENT", "--apply")
-        click.echo(
-            escape_controls(f"approved: {name} may go on in {report.state!r} of {report.chart}\n  {again}")
-        )
+        echo(escape_controls(f"approved: {name} may go on in {report.state!r} of {report.chart}\n  {again}"))

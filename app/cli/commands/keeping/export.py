@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import NameChoice, log_option
+from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.text import escape_controls
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.stores.record_file import iterate_file_lines
@@ -62,8 +62,8 @@ def _list_conversations(store: Store) -> list[str]:
 
 def _write_lines(lines: Iterable[bytes]) -> None:
     """Print lines byte for byte, each when it is read; to a terminal with control characters visible."""
-    if sys.stdout.isatty():
+    if get_output().isatty():
         for line in lines:
-            click.echo(escape_controls(line.decode()), nl=False)
+            echo(escape_controls(line.decode()), nl=False)
         return
-    sys.stdout.buffer.writelines(lines)
+    get_output().buffer.writelines(lines)

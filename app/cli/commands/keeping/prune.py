@@ -10,6 +10,7 @@ import click
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log
 from toolchart.app.cli.parameters.options import Age, log_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.exports import write_records
@@ -95,7 +96,7 @@ def _delete_owned(owner: str, log: str | None, archive: str | None, *, dry_run: 
                 _write_archive(store, names, archive)
             delete_owned(store, owner, names)
     for name in names:
-        click.echo(escape_controls(name))
+        echo(escape_controls(name))
     print_notice(f"{len(names)} conversations {'would be deleted' if dry_run else 'deleted'}")
     return SUCCESS
 
@@ -109,7 +110,7 @@ def _print_names(names: Iterable[str], count: int) -> set[str]:
     """Print each id as its conversation is deleted; returns them."""
     printed_names = set()
     for name in track_progress(names, "deleting", count):
-        click.echo(escape_controls(name))
+        echo(escape_controls(name))
         printed_names.add(name)
     return printed_names
 

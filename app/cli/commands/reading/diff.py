@@ -11,6 +11,7 @@ from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
 from toolchart.app.cli.log_access import find_conversation, open_log_for_reading, print_json
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
 from toolchart.engine.log.diff import ConversationDiff, compare_conversations
 from toolchart.engine.log.reading.records import ReadRecord
@@ -70,10 +71,10 @@ def _encode_record(record: ReadRecord) -> dict[str, Any]:
 
 
 def _print_diff(comparison: ConversationDiff) -> None:
-    click.echo(f"{_format_step_count(len(comparison.common))} in common")
+    echo(f"{_format_step_count(len(comparison.common))} in common")
     first = comparison.first
     if first is None:
-        click.echo("no difference")
+        echo("no difference")
         return
     print_text(
         f"then record {_format_seq(first.left_seq)} of {comparison.left} "
@@ -82,11 +83,11 @@ def _print_diff(comparison: ConversationDiff) -> None:
         f"  {comparison.right}: {shorten(encode_canonical_text(first.right), _MAX_VALUE_CHARS)}\n"
     )
     width = max(24, (terminal_width() - 3) // 2)
-    click.echo(f"{_pad_cell(comparison.left, width)} │ {escape_controls(comparison.right)}")
+    echo(f"{_pad_cell(comparison.left, width)} │ {escape_controls(comparison.right)}")
     for old, new in zip_longest(comparison.left_rest, comparison.right_rest):
         for left_line, right_line in zip_longest(_format_step(old), _format_step(new), fillvalue=""):
             separator = style_text("│", dim=True)
-            click.echo(f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip())
+            echo(f"{_pad_cell(left_line, width)} {separator} {shorten(right_line, width)}".rstrip())
 
 
 def _format_step(record: ReadRecord | None) -> list[str]:

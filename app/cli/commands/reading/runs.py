@@ -10,6 +10,7 @@ import click
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import open_log_for_reading, print_json, print_unreadable
 from toolchart.app.cli.parameters.options import Moment, json_option, log_option, parse_tags, tag_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, style_text, terminal_width
@@ -114,7 +115,7 @@ def command(
     elif rows:
         _print_conversation_table(rows)
         if usage:
-            click.echo(_format_totals(rows))
+            echo(_format_totals(rows))
         for difference in reversed(listing.differences):
             print_notice(escape_line(f"{difference.conversation}: {difference.describe()}"))
     elif not listing.code:
@@ -234,7 +235,7 @@ def _print_conversation_table(rows: list[dict[str, Any]]) -> None:
     for number, line in enumerate(cells):
         cells_of_line = [cell.ljust(width) for cell, width in zip(line, widths, strict=False)]
         text = "  ".join([*cells_of_line, shorten(line[-1], message_width)]).rstrip()
-        click.echo(text if number else style_text(text, bold=True))
+        echo(text if number else style_text(text, bold=True))
 
 
 def _format_row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from toolchart.app.cli.log_access import find_conversation, open_log, open_log_for_reading, print_json
 from toolchart.app.cli.newest_conversation import find_newest_conversation
 from toolchart.app.cli.parameters.options import json_option, log_option
+from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.text import (
     escape_controls,
     escape_line,
@@ -108,8 +108,8 @@ def command(
             else:
                 records = read_conversation(store, name)
             for record in records:
-                click.echo(record.line.decode() if as_json else format_record(record))
-                sys.stdout.flush()
+                echo(record.line.decode() if as_json else format_record(record))
+                get_output().flush()
     return 0
 
 
@@ -150,10 +150,10 @@ def _print_family(store: Store, conversation: str, margin: str) -> None:
         link = read_parent(store, child) or {}
         children.setdefault(link.get("effect"), []).append(child)
     for record in read_conversation(store, conversation):
-        click.echo("\n".join(margin + line for line in format_record(record).split("\n")))
+        echo("\n".join(margin + line for line in format_record(record).split("\n")))
         for ask in record.asks:
             for child in children.get(ask.id, ()):
-                click.echo(f"{margin}{_INDENT}{style_text(escape_line(child), bold=True)}")
+                echo(f"{margin}{_INDENT}{style_text(escape_line(child), bold=True)}")
                 _print_family(store, child, margin + _INDENT)
 
 

@@ -11,6 +11,7 @@ from toolchart.app.cli.log_access import find_conversation, open_log
 from toolchart.app.cli.parameters.options import durability_option, fleet_options, json_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
+from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.app.cli.turn_output import AgentChoice, continue_turn, format_run
 from toolchart.engine.log.replay import load_conversation
@@ -30,7 +31,7 @@ def _create_key(context: click.Context, parameter: click.Parameter, value: str |
         return
     from toolchart.tools.signing_keys import create_key_file
 
-    click.echo(create_key_file(Path(value)))
+    echo(create_key_file(Path(value)))
     print_notice(f'written to {value}; in the agent spec:  approvers: {{NAME: [{{key: "..."}}]}}')
     context.exit()
 

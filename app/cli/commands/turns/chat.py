@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource, can_redraw
+from toolchart.app.cli.chat.input import LineSource, PipeSource, TerminalSource, can_redraw, use_terminal
 from toolchart.app.cli.chat.state import ChatState
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.stopping import GRACE_S, SIGNALS
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -64,13 +65,14 @@ def command(
     configure_logging(verbose=False)
     signer = read_signer(key_file, approver_name)
     state = ChatState(conversation=conversation or generate_conversation_id(), llm=llm, model=model)
-    is_interactive = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    is_interactive = is_terminal(sys.stdin) and is_terminal(get_output())
 
     async def run_chat(stack: ExitStack) -> int:
         chats: list[ChatSession] = []
         source: LineSource = PipeSource()
         screen = Screen(is_plain=True)
         if is_interactive:
+            stack.enter_context(use_terminal())
             source = terminal = _make_terminal_source(chats)
             screen = Screen(is_plain=False, on_preview=terminal.redraw if can_redraw() else None)
         approver = ChatApprover(chats) if is_interactive else None

@@ -6,6 +6,7 @@ import click
 
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
+from toolchart.app.cli.terminal.output import get_output
 from toolchart.states.errors import explain_import_fault
 
 
@@ -28,4 +29,4 @@ def command(spec: str, durability: str | None, log: str | None) -> None:
     except ImportError as error:
         raise explain_import_fault(error, "mcp", "mcp", "serve") from None
     configure_logging(verbose=False, shows_turns=True)
-    serve_stdio(spec, log=log, durability=durability)
+    serve_stdio(spec, log=log, durability=durability, output=get_output())

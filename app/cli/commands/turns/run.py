@@ -20,6 +20,7 @@ from toolchart.app.cli.parameters.options import (
     tag_option,
 )
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
+from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
@@ -147,7 +148,7 @@ def command(
     options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model, "attachments": files}
     options |= {"owner": owner, "tags": parse_tags(tags) or None}
     observer = build_observer(is_silent=quiet or as_json, verbose=verbose)
-    streams_answer = is_terminal(sys.stdout) and not (quiet or as_json)
+    streams_answer = is_terminal(get_output()) and not (quiet or as_json)
     approver, asker = find_people()
     signer = read_signer(key_file, approver_name)
     people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker, "observer": observer}
