@@ -52,7 +52,8 @@ class ToolCall(
     arguments: dict[str, Any] | None = None
     """Parsed arguments, or None where they could not be parsed: such a call is never run."""
     raw: str | None = None
-    """The argument text as the provider sent it, if it sent text; it is sent back unchanged."""
+    """The argument text as the provider sent it, if it sent text; where it is a JSON object, it is sent back
+    unchanged."""
     problem: str | None = None
     """Why `arguments` is None, with the position in the text."""
     native_id: str | None = None

@@ -21,6 +21,7 @@ from toolchart.providers.entries import AdapterSettings, find_api_key, read_adap
 from toolchart.providers.hosts import find_host
 from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_request
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.host_rows import find_message_form
 from toolchart.providers.shared.requests import (
     ToolChoice,
     find_foreign_data,
@@ -28,6 +29,7 @@ from toolchart.providers.shared.requests import (
     find_unsupported_options,
     read_tool_choice,
 )
+from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
@@ -106,12 +108,13 @@ class AnthropicProvider(HttpAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /v1/messages`."""
         adapted = self._adapt_request(request)
-        note_adaptations(adapted.list_adaptations(request))
-        origin = self.get_origin(request)
+        form = find_message_form("messages", self.host, request.model)
+        sent, changes = fit_messages(adapted.request, form)
+        note_adaptations((*adapted.list_adaptations(request), *changes))
         body = encode_request(
-            adapted.request,
+            sent,
             stream=stream,
-            origin=origin,
+            origin=self.get_origin(request),
             thinking=adapted.thinking,
             cites_documents=self._settings.citations,
         )

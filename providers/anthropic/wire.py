@@ -28,20 +28,19 @@ from toolchart.providers.shared.replies import (
     select_others,
 )
 from toolchart.providers.shared.requests import (
-    ANTHROPIC_IDS,
-    CallIds,
     Origin,
     SentPart,
     ToolChoice,
     encode_reply_blocks,
-    find_call_ids,
     is_failed_result,
     list_sent_parts,
     read_plain_text,
     read_tool_choice,
     refuse_part,
+    restore_own_parts,
     select_offered_tools,
 )
+from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
 from toolchart.states.content import (
     AudioPart,
@@ -62,10 +61,6 @@ from toolchart.states.schema_dialects import (
 )
 
 # -- content blocks --------------------------------------------------------------------------------
-
-
-EMPTY_TEXT = "(nothing)"
-"""Sent for a message without text: the API refuses an empty or blank text block."""
 
 
 def encode_text(content: str | None) -> dict[str, Any]:
@@ -376,64 +371,53 @@ def encode_messages(
     """
     message_parts = find_message_parts(NAME, origin, cites_documents)
 
-    def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
-        return [_encode_message(message, origin, dict(ids or ()), cites_documents)]
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin, cites_documents)]
 
     sent = [message for message in messages if message.role != "system"]
-    parts = message_parts.collect_parts(sent, encode, find_call_ids(sent, ANTHROPIC_IDS))
+    parts = message_parts.collect_parts(sent, encode)
     return join_roles((wire for (wire,) in parts), "content")
 
 
-def _encode_message(
-    message: Message, origin: Origin, ids: Mapping[str, str], cites_documents: bool
-) -> dict[str, Any]:
-    """A message.
-
-    Args:
-        ids: ids of calls that go out in another form.
-    """
+def _encode_message(message: Message, origin: Origin, cites_documents: bool) -> dict[str, Any]:
     is_own = message.role == "assistant"
-    if is_own:
-        blocks = _encode_reply(message, origin, ids)
-    else:
-        blocks = _encode_user_message(message, ids, cites_documents)
+    blocks = _encode_reply(message, origin) if is_own else _encode_user_message(message, cites_documents)
     return {"role": "assistant" if is_own else "user", "content": blocks}
 
 
-def _encode_reply(message: Message, origin: Origin, ids: Mapping[str, str]) -> list[dict[str, Any]]:
-    return encode_reply_blocks(
-        message,
-        origin.get_data(message).get("content"),
-        ids,
-        encode_text=encode_text,
-        encode_call=_encode_tool_call,
-        encode_own_block=_encode_own_block,
-    )
+def _encode_reply(message: Message, origin: Origin) -> list[dict[str, Any]]:
+    content = origin.get_data(message).get("content")
+    own_blocks = restore_own_parts(content, message.tool_calls, _encode_own_block, _is_call)
+    if own_blocks and own_blocks[-1].get("type") in _THINKING:
+        own_blocks.append(encode_text(None))  # the API refuses a message that ends with thinking
+    return encode_reply_blocks(message, own_blocks, encode_text=encode_text, encode_call=_encode_tool_call)
 
 
-def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
-    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    return {"type": "tool_use", "id": ids.get(call.id, call.id), "name": call.name, "input": arguments}
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": read_sent_arguments(call)}
 
 
-def _encode_own_block(block: dict[str, Any], own_ids: Mapping[str, str]) -> dict[str, Any]:
-    """A block of an earlier reply; `input` that is no object becomes one, as the API requires.
+_THINKING = ("thinking", "redacted_thinking")
 
-    Args:
-        own_ids: new ids of the calls whose own id was not unique in the conversation.
-    """
-    if block.get("type") != "tool_use":
-        return block
-    if block.get("id") in own_ids:
-        block = {**block, "id": own_ids[block["id"]]}
+
+def _is_call(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "tool_use"
+
+
+def _encode_own_block(block: dict[str, Any], call: ToolCall | None) -> dict[str, Any] | None:
+    """A block of an earlier reply, with what goes out of its call; None for what the API refuses: a text
+    without words, thinking whose signature did not come."""
+    if call is None:
+        is_blank = block.get("type") == "text" and not str(block.get("text") or "").strip()
+        is_unsigned = block.get("type") == "thinking" and not block.get("signature")
+        return None if is_blank or is_unsigned else block
+    own: dict[str, Any] = {"id": call.id, "name": call.name}
     if not isinstance(block.get("input"), Mapping):
-        return {**block, "input": {"unreadable": block.get("input")}}
-    return block
+        own["input"] = read_sent_arguments(call)
+    return {**block, **own}
 
 
-def _encode_user_message(
-    message: Message, ids: Mapping[str, str], cites_documents: bool
-) -> list[dict[str, Any]]:
+def _encode_user_message(message: Message, cites_documents: bool) -> list[dict[str, Any]]:
     """The blocks of a user message, or the one of a tool result."""
     sent = list_sent_parts(message, reads_files=False) if message.parts else []
     parts = [encode_part(part, cites_documents=cites_documents) for part in sent]
@@ -441,7 +425,7 @@ def _encode_user_message(
         return parts if message.parts else [encode_text(message.content)]
     block: dict[str, Any] = {
         "type": "tool_result",
-        "tool_use_id": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
+        "tool_use_id": message.tool_call_id or "_",
         "content": parts or message.content or "",
     }
     if is_failed_result(message.content):

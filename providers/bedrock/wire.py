@@ -29,19 +29,18 @@ from toolchart.providers.shared.replies import (
     select_others,
 )
 from toolchart.providers.shared.requests import (
-    BEDROCK_IDS,
-    CallIds,
     Origin,
     SentPart,
     ToolChoice,
     encode_reply_blocks,
-    find_call_ids,
     is_failed_result,
     list_sent_parts,
     read_tool_choice,
     refuse_part,
+    restore_own_parts,
     select_offered_tools,
 )
+from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
 from toolchart.states.content import CitationPart, ContentPart, HostCallPart, TextPart, decode_media
 from toolchart.states.errors import ProviderError
@@ -56,9 +55,6 @@ from toolchart.states.schema_dialects import (
 # -- content blocks --------------------------------------------------------------------------------
 # Source: botocore 1.44.5, the service model of `bedrock-runtime`, shape `ContentBlock`.
 
-
-EMPTY_TEXT = "(nothing)"
-"""Sent for a message without text: the API refuses a blank text block."""
 
 _FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -356,64 +352,55 @@ def encode_messages(messages: Sequence[Message], origin: Origin = ANY_HOST) -> l
     """The conversation without system messages; adjacent messages of one role become one."""
     message_parts = find_message_parts(NAME, origin)
 
-    def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
-        return [_encode_message(message, origin, dict(ids or ()))]
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        return [_encode_message(message, origin)]
 
     sent = [message for message in messages if message.role != "system"]
-    parts = message_parts.collect_parts(sent, encode, find_call_ids(sent, BEDROCK_IDS))
+    parts = message_parts.collect_parts(sent, encode)
     return join_roles((wire for (wire,) in parts), "content")
 
 
-def _encode_message(message: Message, origin: Origin, ids: Mapping[str, str]) -> dict[str, Any]:
-    """A message.
-
-    Args:
-        ids: ids of calls that go out in another form.
-    """
+def _encode_message(message: Message, origin: Origin) -> dict[str, Any]:
     if message.role == "assistant":
-        return {"role": "assistant", "content": _encode_reply(message, origin, ids)}
-    return {"role": "user", "content": _encode_user_message(message, ids)}
+        return {"role": "assistant", "content": _encode_reply(message, origin)}
+    return {"role": "user", "content": _encode_user_message(message)}
 
 
-def _encode_reply(message: Message, origin: Origin, ids: Mapping[str, str]) -> list[dict[str, Any]]:
-    return encode_reply_blocks(
-        message,
-        origin.get_data(message).get("content"),
-        ids,
-        encode_text=encode_text,
-        encode_call=_encode_tool_call,
-        encode_own_block=_encode_own_block,
-    )
+def _encode_reply(message: Message, origin: Origin) -> list[dict[str, Any]]:
+    content = origin.get_data(message).get("content")
+    own_blocks = restore_own_parts(content, message.tool_calls, _encode_own_block, _is_call)
+    if own_blocks and "reasoningContent" in own_blocks[-1]:
+        own_blocks.append(encode_text(None))  # the API refuses a message that ends with thinking
+    return encode_reply_blocks(message, own_blocks, encode_text=encode_text, encode_call=_encode_tool_call)
 
 
-def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
-    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    return {"toolUse": {"toolUseId": ids.get(call.id, call.id), "name": call.name, "input": arguments}}
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
+    return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": read_sent_arguments(call)}}
 
 
-def _encode_own_block(block: dict[str, Any], own_ids: Mapping[str, str]) -> dict[str, Any]:
-    """A block of an earlier reply; `input` that is no object becomes one, as the API requires.
-
-    Args:
-        own_ids: new ids of the calls whose own id was not unique in the conversation.
-    """
-    call = block.get("toolUse")
-    if not isinstance(call, Mapping):
-        return block
-    if call.get("toolUseId") in own_ids:
-        call = {**call, "toolUseId": own_ids[call["toolUseId"]]}
-    if not isinstance(call.get("input"), Mapping):
-        call = {**call, "input": {"unreadable": call.get("input")}}
-    return {**block, "toolUse": call}
+def _is_call(block: Mapping[str, Any]) -> bool:
+    return _read_call(block) is not None
 
 
-def _encode_user_message(message: Message, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+def _encode_own_block(block: dict[str, Any], call: ToolCall | None) -> dict[str, Any] | None:
+    """A block of an earlier reply, with what goes out of its call; None for a text without words, which the
+    API refuses."""
+    if call is None:
+        text = block.get("text")
+        return None if "text" in block and not str(text or "").strip() else block
+    use = {**block["toolUse"], "toolUseId": call.id, "name": call.name}
+    if not isinstance(use.get("input"), Mapping):
+        use["input"] = read_sent_arguments(call)
+    return {**block, "toolUse": use}
+
+
+def _encode_user_message(message: Message) -> list[dict[str, Any]]:
     """The blocks of a user message, or the one of a tool result."""
     if message.role != "tool":
         return encode_parts(list_sent_parts(message)) if message.parts else [encode_text(message.content)]
     parts = [encode_part(part) for part in list_sent_parts(message)] if message.parts else []
     result: dict[str, Any] = {
-        "toolUseId": ids.get(message.tool_call_id or "", message.tool_call_id or "_"),
+        "toolUseId": message.tool_call_id or "_",
         "content": parts or [encode_text(message.content)],
     }
     if is_failed_result(message.content):

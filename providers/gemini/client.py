@@ -30,13 +30,16 @@ from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import SUPPORTED_OPTIONS, decode_reply, encode_request
 from toolchart.providers.shared.adapted_requests import adapt_request
 from toolchart.providers.shared.failures import convert_exceptions
+from toolchart.providers.shared.host_rows import find_message_form
 from toolchart.providers.shared.requests import (
     find_foreign_data,
     find_parallel_calls,
     find_unsupported_options,
 )
+from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
+from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.transport.typed_calls import (
     TypedCall,
     add_typed_hooks,
@@ -212,8 +215,11 @@ class GeminiProvider(WireAdapter):
 
         A streamed call has the same body and another path.
         """
-        request = adapt_request(request, wire="gemini", host=self.host).request
-        body = encode_request(request, self.get_origin(request))
+        adapted = adapt_request(request, wire="gemini", host=self.host)
+        form = find_message_form("gemini", self.host, request.model)
+        sent, changes = fit_messages(adapted.request, form)
+        note_adaptations((*adapted.list_adaptations(request), *changes))
+        body = encode_request(sent, self.get_origin(request))
         thinking = self._settings.build_thinking_config()
         if thinking is not None:
             config = body.get("generationConfig", {})

@@ -39,7 +39,9 @@ from toolchart.providers.shared.requests import (
     list_media,
     list_sent_parts,
     read_tool_choice,
+    restore_own_parts,
 )
+from toolchart.providers.shared.sent_messages import read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_groups
 from toolchart.states.content import (
     AudioPart,
@@ -424,9 +426,11 @@ def _encode_message(message: Message, native_id: str | None, origin: Origin) -> 
 
 def _encode_assistant_message(message: Message, origin: Origin) -> dict[str, Any]:
     own_content = origin.get_data(message).get("content")
-    if isinstance(own_content, Mapping):
-        # Verbatim: Gemini 3 refuses a call that comes back without its thought signature.
-        return {"role": "model", **own_content}
+    own = own_content if isinstance(own_content, Mapping) else {}
+    # Gemini 3 refuses a call that comes back without its thought signature.
+    own_parts = restore_own_parts(own.get("parts"), message.tool_calls, _encode_own_call, _is_call)
+    if own_parts:
+        return {**own, "role": "model", "parts": own_parts}
     calls = [_encode_tool_call(call) for call in message.tool_calls]
     is_foreign = (message.provider_data or {}).get("provider") == NAME
     if calls and (is_foreign or _NEEDS_SIGNATURE.search(origin.model)):
@@ -449,9 +453,24 @@ def _encode_own_part(part: SentPart) -> dict[str, Any]:
     return {"text": describe_part(part)}
 
 
+def _is_call(part: Mapping[str, Any]) -> bool:
+    return isinstance(part.get("functionCall"), Mapping)
+
+
+def _encode_own_call(part: dict[str, Any], call: ToolCall | None) -> dict[str, Any] | None:
+    """A part of an earlier reply, with what goes out of its call; None for an empty part, which the API
+    refuses."""
+    if call is None:
+        is_empty = not any(value or key != "text" for key, value in part.items())
+        return None if is_empty else part
+    own: dict[str, Any] = {**part["functionCall"], "name": call.name}
+    if not isinstance(own.get("args", {}), Mapping):
+        own["args"] = read_sent_arguments(call)
+    return {**part, "functionCall": own}
+
+
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
-    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    wire: dict[str, Any] = {"name": call.name, "args": arguments}
+    wire: dict[str, Any] = {"name": call.name, "args": read_sent_arguments(call)}
     if call.native_id:
         wire["id"] = call.native_id
     return {"functionCall": wire}

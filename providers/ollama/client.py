@@ -19,8 +19,10 @@ from toolchart.providers.ollama.wire import (
     decode_reply,
     encode_request,
 )
-from toolchart.providers.shared.host_rows import ThoughtForm, find_thought_form
+from toolchart.providers.shared.host_rows import ThoughtForm, find_message_form, find_thought_form
+from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.transport.stream_frames import LineFrameReader
 from toolchart.providers.transport.typed_calls import (
     TypedCall,
@@ -116,7 +118,9 @@ class OllamaProvider(HttpAdapter):
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /api/chat`."""
-        body = encode_request(request, self._settings.options, stream=stream, origin=self.get_origin(request))
+        sent, changes = fit_messages(request, find_message_form("ollama", self.host, request.model))
+        note_adaptations(changes)
+        body = encode_request(sent, self._settings.options, stream=stream, origin=self.get_origin(request))
         for name in ("think", "keep_alive"):
             value = getattr(self._settings, name)
             if value is not None:

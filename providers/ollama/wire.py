@@ -42,6 +42,7 @@ from toolchart.providers.shared.requests import (
     refuse_part,
     select_offered_tools,
 )
+from toolchart.providers.shared.sent_messages import read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.content import ImagePart, TextPart, add_text
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
@@ -180,9 +181,7 @@ def _encode_parts(message: Message) -> dict[str, Any]:
 
 
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
-    # The server accepts only objects, so arguments that could not be parsed are wrapped in one.
-    arguments = call.arguments if call.arguments is not None else {"unreadable": call.raw}
-    return {"id": call.id, "function": {"name": call.name, "arguments": arguments}}
+    return {"id": call.id, "function": {"name": call.name, "arguments": read_sent_arguments(call)}}
 
 
 # -- decoding ------------------------------------------------------------------------------------

@@ -41,12 +41,14 @@ from toolchart.providers.shared.failures import convert_exceptions, raise_for_st
 from toolchart.providers.shared.host_rows import (
     EchoReasoning,
     ThoughtForm,
+    find_message_form,
     find_profile,
     find_rules,
     find_thought_form,
     list_profile_names,
 )
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
+from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
@@ -351,13 +353,16 @@ class ResponsesProvider(WireAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /responses`."""
         adapted = self._adapt_request(request)
+        form = find_message_form("responses", self._rules_host, request.model)
+        sent, changes = fit_messages(adapted.request, form)
         note_adaptations(
             (
                 *adapted.list_adaptations(request),
+                *changes,
                 *_list_refused(self._settings, adapted.request, RESPONSES_OPTIONS),
             )
         )
-        wire = encode_response_request(adapted.request, self.get_origin(request), id_form=adapted.id_form)
+        wire = encode_response_request(sent, self.get_origin(request))
         body = {key: value for key, value in wire.items() if key not in self._settings.refuses}
         if not self._store:
             body["store"] = False
@@ -494,12 +499,13 @@ class OpenAIProvider(WireAdapter):
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /chat/completions`."""
         adapted = self._adapt_request(request)
-        note_adaptations(self._list_adaptations(request, adapted))
+        form = find_message_form("chat", self._settings.host_profile or self.host, request.model)
+        sent, changes = fit_messages(adapted.request, form)
+        note_adaptations((*self._list_adaptations(request, adapted), *changes))
         wire = encode_request(
-            adapted.request,
+            sent,
             origin=self.get_origin(request),
             fill_reasoning=self._settings.fill_reasoning and adapted.is_thinking is not False,
-            id_form=adapted.id_form,
             needs_reply_after_results=adapted.needs_reply_after_results,
             needs_call_signatures=adapted.needs_call_signatures,
             takes_closed_schemas=adapted.takes_closed_schemas,

@@ -38,14 +38,13 @@ from toolchart.providers.shared.replies import (
     select_others,
 )
 from toolchart.providers.shared.requests import (
-    CallIdForm,
-    CallIds,
     Origin,
     ToolChoice,
     describe_reply,
-    find_call_ids,
     read_tool_choice,
+    restore_own_parts,
 )
+from toolchart.providers.shared.sent_messages import encode_sent_arguments
 from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.content import (
@@ -70,7 +69,6 @@ from toolchart.states.messages import (
     ToolCall,
     ToolDefinition,
     Usage,
-    encode_arguments,
 )
 from toolchart.states.schema_dialects import OPENAI, OPENAI_STRICT, lower_parameters, lower_strict_parameters
 
@@ -111,18 +109,15 @@ _OWN_CALL_TYPES = ("function_call", "custom_tool_call")
 # -- encoding ------------------------------------------------------------------------------------
 
 
-def encode_request(
-    request: Request, origin: Origin = ANY_HOST, *, id_form: CallIdForm | None = None
-) -> dict[str, Any]:
+def encode_request(request: Request, origin: Origin = ANY_HOST) -> dict[str, Any]:
     """The body of `POST /responses`. The API has no `seed` and no `stop`.
 
     Args:
         origin: where the request goes: data of its own replies goes with it.
-        id_form: the form of ids of calls; None: they go out as they are.
     """
     options = request.options
     system = [message.content or "" for message in request.messages if message.role == "system"]
-    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request, origin, id_form)}
+    body: dict[str, Any] = {"model": request.model, "input": _encode_messages(request, origin)}
     if system:
         body["instructions"] = "\n\n".join(system)
     own_tools = options.get("host_tools") or ()
@@ -181,78 +176,82 @@ def _encode_response_format(response_format: Any) -> Any:
     return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else response_format
 
 
-def _encode_messages(request: Request, origin: Origin, id_form: CallIdForm | None) -> list[dict[str, Any]]:
+def _encode_messages(request: Request, origin: Origin) -> list[dict[str, Any]]:
     """The input items of the messages without the system's."""
     message_parts = find_message_parts("responses", origin)
     sent = [message for message in request.messages if message.role != "system"]
-    find_ids = find_call_ids(sent, id_form)
     custom_call_ids: set[str] = set()
 
-    def choose_variant(message: Message) -> tuple[bool, CallIds] | None:
-        """Whether a result answers a call with free text as its input, and the ids that differ."""
+    def is_custom(message: Message) -> bool:
+        """Whether a result answers a call with free text as its input."""
         if message.provider_data:
             custom_call_ids.update(_find_custom_calls(message, origin))
-        is_custom = message.tool_call_id in custom_call_ids
-        ids = find_ids(message) if find_ids is not None else None
-        return (is_custom, ids) if is_custom or ids else None
+        return message.tool_call_id in custom_call_ids
 
-    def encode(message: Message, variant: tuple[bool, CallIds] | None) -> list[dict[str, Any]]:
-        is_custom, ids = variant or (False, None)
-        return _encode_message(message, origin, is_custom, dict(ids or ()))
+    def encode(message: Message, is_custom: bool) -> list[dict[str, Any]]:
+        return _encode_message(message, origin, is_custom)
 
-    return [item for items in message_parts.collect_parts(sent, encode, choose_variant) for item in items]
+    return [item for items in message_parts.collect_parts(sent, encode, is_custom) for item in items]
 
 
-def _encode_message(
-    message: Message, origin: Origin, is_custom: bool, ids: Mapping[str, str]
-) -> list[dict[str, Any]]:
+def _encode_message(message: Message, origin: Origin, is_custom: bool) -> list[dict[str, Any]]:
     """The items of a message.
 
     Args:
         is_custom: whether it is the result of a call with free text, which has an item type of its own.
-        ids: ids of calls that go out in another form.
     """
     if message.role == "tool":
-        call_id = ids.get(message.tool_call_id or "", message.tool_call_id or "")
+        call_id = message.tool_call_id or ""
         kind = "custom_tool_call_output" if is_custom else "function_call_output"
         return [{"type": kind, "call_id": call_id, "output": encode_response_content(message)}]
     if message.role != "assistant":
         return [{"role": message.role, "content": encode_response_content(message)}]
-    return _restore_own_items(message, origin) or _encode_assistant_message(message, ids)
+    return _restore_own_items(message, origin) or _encode_assistant_message(message)
 
 
 def _find_custom_calls(message: Message, origin: Origin) -> list[str]:
     """The ids of the calls of an earlier reply whose input is free text."""
-    items = _read_list(origin.get_data(message).get("output"))
-    custom_items = [item for item in items if _read_type(item) == "custom_tool_call"]
-    is_sent = bool(custom_items) and bool(_restore_own_items(message, origin))
-    return [str(item.get("call_id")) for item in custom_items if is_sent]
+    items = _restore_own_items(message, origin)
+    return [item["call_id"] for item in items if item.get("type") == "custom_tool_call"]
 
 
-def _read_type(item: Any) -> Any:
-    return item.get("type") if isinstance(item, Mapping) else None
+def _is_own_call(item: Item) -> bool:
+    return item.get("type") in _OWN_CALL_TYPES
 
 
 def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]:
     """The items of an earlier reply of this host and model; empty if they do not match its calls."""
     items = _read_list(origin.get_data(message).get("output"))
-    call_ids = {str(item.get("call_id")) for item in items if _read_type(item) in _OWN_CALL_TYPES}
-    has_same_calls = call_ids == {call.id for call in message.tool_calls}
-    return [dict(item) for item in items] if has_same_calls else []
+    # The API refuses reasoning without the item that it led to, as a reply that was cut leaves it.
+    while items and isinstance(items[-1], Mapping) and items[-1].get("type") == "reasoning":
+        items = items[:-1]
+    return restore_own_parts(items, message.tool_calls, _encode_own_item, _is_own_call) or []
 
 
-def _encode_assistant_message(message: Message, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+def _encode_own_item(item: Item, call: ToolCall | None) -> dict[str, Any]:
+    """An item of an earlier reply, with what goes out of its call."""
+    if call is None:
+        return dict(item)
+    own = {"call_id": call.id, "name": call.name}
+    if item.get("type") == "function_call":
+        own["arguments"] = encode_sent_arguments(call)
+    elif not isinstance(item.get("input"), str):
+        own["input"] = encode_sent_arguments(call)
+    return {**item, **own}
+
+
+def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
     text = describe_reply(message) if message.parts else message.content
     texts = [{"role": "assistant", "content": text}] if text else []
-    return [*texts, *(_encode_tool_call(call, ids) for call in message.tool_calls)]
+    return [*texts, *map(_encode_tool_call, message.tool_calls)]
 
 
-def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     return {
         "type": "function_call",
-        "call_id": ids.get(call.id, call.id),
+        "call_id": call.id,
         "name": call.name,
-        "arguments": encode_arguments(call),
+        "arguments": encode_sent_arguments(call),
     }
 
 

@@ -37,18 +37,16 @@ from toolchart.providers.shared.replies import (
     select_others,
 )
 from toolchart.providers.shared.requests import (
-    CallIdForm,
-    CallIds,
     Origin,
     SentPart,
     ToolChoice,
     describe_reply,
-    find_call_ids,
     list_media,
     list_sent_parts,
     read_tool_choice,
     refuse_part,
 )
+from toolchart.providers.shared.sent_messages import encode_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.content import (
     SENT_AUDIO_TYPES,
@@ -65,15 +63,7 @@ from toolchart.states.content import (
     find_sound_type,
     split_data_url,
 )
-from toolchart.states.messages import (
-    Message,
-    Reply,
-    Request,
-    ToolCall,
-    ToolDefinition,
-    Usage,
-    encode_arguments,
-)
+from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OPENAI, OPENAI_STRICT, lower_parameters, lower_strict_parameters
 
 # -- content parts, also those of the Responses API ------------------------------------------------
@@ -460,7 +450,6 @@ def encode_request(
     sends_tool_names: bool = False,
     echo_reasoning: EchoReasoning = "tool_turns",
     fill_reasoning: bool = False,
-    id_form: CallIdForm | None = None,
     needs_reply_after_results: bool = False,
     needs_call_signatures: bool = False,
     takes_closed_schemas: bool = True,
@@ -471,7 +460,6 @@ def encode_request(
         origin: where the request goes: data of its own replies goes with it.
         fill_reasoning: whether a message whose reasoning would be sent back gets an empty one where it has
             none.
-        id_form: the form of ids of calls; None: they go out as they are.
         needs_reply_after_results: whether the host refuses a message of the user right after a result.
         needs_call_signatures: whether the host refuses a call without a thought signature.
         takes_closed_schemas: whether a tool's schema may say `additionalProperties: false`.
@@ -480,8 +468,8 @@ def encode_request(
         *("chat", echo_reasoning, fill_reasoning, sends_tool_names, needs_call_signatures, origin)
     )
 
-    def encode(message: Message, ids: CallIds) -> list[dict[str, Any]]:
-        wire = _encode_message(message, echo_reasoning, origin, dict(ids or ()))
+    def encode(message: Message, _: None) -> list[dict[str, Any]]:
+        wire = _encode_message(message, echo_reasoning, origin)
         if message.role == "assistant":
             if fill_reasoning and _is_echoed(message, echo_reasoning):
                 wire.setdefault("reasoning_content", "")
@@ -493,8 +481,7 @@ def encode_request(
             return [wire]
         return [{**wire, "name": message.name} if sends_tool_names else wire, *encode_tool_media(message)]
 
-    messages = list(request.messages)
-    parts = message_parts.collect_parts(messages, encode, find_call_ids(messages, id_form))
+    parts = message_parts.collect_parts(request.messages, encode)
     wire_messages = [encoded[0] for encoded in parts]
     if sum(map(len, parts)) > len(parts):
         wire_messages = _put_media_after_results(parts)
@@ -629,25 +616,16 @@ def find_bridge_warnings(request: Request, is_needed: bool) -> list[str]:
     ]
 
 
-def _encode_message(
-    message: Message, echo: EchoReasoning, origin: Origin, ids: Mapping[str, str]
-) -> dict[str, Any]:
-    """A message.
-
-    Args:
-        ids: ids of calls that go out in another form.
-    """
+def _encode_message(message: Message, echo: EchoReasoning, origin: Origin) -> dict[str, Any]:
     if message.role == "tool":
-        call_id = message.tool_call_id
-        wire_id = ids.get(call_id, call_id) if call_id is not None else None
-        return {"role": "tool", "tool_call_id": wire_id, "content": message.content or ""}
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content or ""}
     if message.role != "assistant":
         content = list(map(encode_part, list_sent_parts(message))) if message.parts else message.content or ""
         return {"role": message.role, "content": content}
     text = describe_reply(message) if message.parts else message.content
     wire: dict[str, Any] = {"role": "assistant", "content": text}
     if message.tool_calls:
-        wire["tool_calls"] = [_encode_tool_call(call, ids) for call in message.tool_calls]
+        wire["tool_calls"] = [_encode_tool_call(call) for call in message.tool_calls]
         for wire_call, own_keys in zip(wire["tool_calls"], _list_own_calls(message, origin), strict=False):
             wire_call.update(own_keys)
     elif not message.content:
@@ -685,11 +663,11 @@ def _list_own_calls(message: Message, origin: Origin) -> list[Mapping[str, Any]]
     return [own_keys if isinstance(own_keys, Mapping) else {} for own_keys in own_calls]
 
 
-def _encode_tool_call(call: ToolCall, ids: Mapping[str, str]) -> dict[str, Any]:
+def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     return {
-        "id": ids.get(call.id, call.id),
+        "id": call.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": encode_arguments(call)},
+        "function": {"name": call.name, "arguments": encode_sent_arguments(call)},
     }
 
 

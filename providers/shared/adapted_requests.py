@@ -22,13 +22,7 @@ from toolchart.providers.shared.host_rows import (
     shorten_model_name,
 )
 from toolchart.providers.shared.host_tools import encode_host_tools
-from toolchart.providers.shared.requests import (
-    CallIdForm,
-    ToolChoice,
-    read_file_text,
-    read_tool_choice,
-    refuse_part,
-)
+from toolchart.providers.shared.requests import ToolChoice, read_file_text, read_tool_choice, refuse_part
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import AudioPart, FilePart, ImagePart
 from toolchart.states.errors import ProviderError, SpecError
@@ -92,8 +86,6 @@ class AdaptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The `thinking` of an Anthropic request."""
     warnings: tuple[str, ...] = ()
     """One sentence for each setting that was left out or changed."""
-    id_form: CallIdForm | None = None
-    """The form that ids of calls must have; None for any."""
     needs_reply_after_results: bool = False
     """Whether a message of the user must not stand right after a tool's result."""
     needs_call_signatures: bool = False
@@ -196,7 +188,6 @@ def adapt_request(
         request=request,
         thinking=thinking,
         warnings=tuple(warnings),
-        id_form=next((rule.id_form for rule in rules if rule.id_form is not None), None),
         needs_reply_after_results=any(rule.needs_reply_after_results for rule in rules),
         needs_call_signatures=any(rule.needs_call_signatures for rule in rules),
         takes_closed_schemas=all(rule.takes_closed_schemas for rule in rules),
@@ -221,7 +212,7 @@ def _refuse_what_cannot_be_changed(request: Request, rules: tuple[RequestRule, .
                 message=f"{title} takes at most {rule.max_tools} tools, not {len(request.tools)}; set "
                 "`max_tools` and `essential_tools` in the llms entry",
             )
-        most = rule.max_name_length
+        most = rule.name_form.length if rule.name_form is not None else None
         long_name = next((tool.name for tool in request.tools if most and len(tool.name) > most), None)
         if long_name is not None:
             raise ProviderError(

@@ -21,13 +21,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from toolchart.providers.shared.requests import (
+from toolchart.providers.shared.sent_messages import (
     ANTHROPIC_IDS,
+    ANTHROPIC_NAMES,
     BEDROCK_IDS,
     CHAT_IDS,
+    GEMINI_NAMES,
     MISTRAL_IDS,
     RESPONSES_IDS,
-    CallIdForm,
+    TOOL_NAMES,
+    IdentifierForm,
+    MessageForm,
 )
 from toolchart.states.messages import FinishReason
 
@@ -124,10 +128,14 @@ class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
     takes_tools: bool = True
     max_tools: int | None = None
     """Most functions of one request."""
-    max_name_length: int | None = None
-    """Most characters of a function's name."""
-    id_form: CallIdForm | None = None
+    name_form: IdentifierForm | None = None
+    """The form that names of functions, and of the functions in calls, must have."""
+    id_form: IdentifierForm | None = None
     """The form that ids of calls must have."""
+    parses_arguments: bool = False
+    """Whether a call is refused whose arguments are not the text of a JSON object."""
+    takes_empty_replies: bool = True
+    """Whether an assistant message with neither text nor calls is taken."""
     needs_reply_after_results: bool = False
     """Whether a message of the user right after a tool's result is refused."""
     needs_user_message: bool = False
@@ -326,9 +334,27 @@ WIRE_RULES: tuple[RequestRule, ...] = (
     RequestRule(
         wires=("converse",),
         id_form=BEDROCK_IDS,
-        max_name_length=64,
+        name_form=TOOL_NAMES,
         source="botocore 1.44.5, shapes ToolUseId and ToolName",
         evidence="types",
+    ),
+    RequestRule(
+        wires=("messages",),
+        name_form=ANTHROPIC_NAMES,
+        source="platform.claude.com, Tool use, the form of `name`",
+        evidence="page",
+    ),
+    RequestRule(
+        wires=("gemini",),
+        name_form=GEMINI_NAMES,
+        source="google-genai 3.6.1, types.FunctionDeclaration.name",
+        evidence="types",
+    ),
+    RequestRule(
+        wires=("chat", "responses", "ollama"),
+        name_form=TOOL_NAMES,
+        source="what every host takes; which of them refuse another one is not known",
+        evidence="memory",
     ),
     RequestRule(
         wires=("messages", "converse"),
@@ -393,8 +419,27 @@ WIRE_RULES: tuple[RequestRule, ...] = (
         source="platform.claude.com, Tool use: results are the first blocks after their calls",
         evidence="page",
     ),
+    RequestRule(
+        wires=("gemini",),
+        matches_results=True,
+        source="google-gemini/gemini-cli#16543 (2026-01-13), microsoft/vscode#299295 (2026-03-04)",
+        evidence="traffic",
+    ),
+    RequestRule(
+        wires=("converse",),
+        matches_results=True,
+        source="docs.aws.amazon.com, Converse, tool use: each toolUse has its toolResult in the next message",
+        evidence="page",
+    ),
     RequestRule(wires=("gemini",), max_tools=512, source="google-genai 3.4.0, types.py", evidence="types"),
     _MISTRAL_TEMPLATE,
+    RequestRule(
+        wires=("chat",),
+        models=_MISTRAL,
+        takes_empty_replies=False,
+        source="mistral-common, validator.py, which vLLM runs for these models",
+        evidence="memory",
+    ),
 )
 """What models refuse at every host that speaks a wire format."""
 
@@ -456,7 +501,9 @@ _OPENAI_RULES = (
         evidence="code",
     ),
     RequestRule(
-        max_name_length=64, source="openai 3.54.0, shared_params/function_definition.py", evidence="types"
+        name_form=TOOL_NAMES,
+        source="openai 3.54.0, shared_params/function_definition.py; mcp-use/mcp-use#94",
+        evidence="traffic",
     ),
     RequestRule(
         max_tools=128,
@@ -560,7 +607,6 @@ ANTHROPIC_ROW = HostRow(
     key_variables=("ANTHROPIC_API_KEY",),
     error_forms=("anthropic",),
     thoughts_in_text="never",
-    rules=(RequestRule(max_name_length=64, source="not read again", evidence="memory"),),
     thinking=(_CLAUDE_THINKS,),
     source="platform.claude.com, Messages and Errors",
 )
@@ -603,7 +649,12 @@ OLLAMA_ROW = HostRow(
     echo_reasoning="tool_turns",
     reasoning_field="reasoning",
     error_forms=("text", "object"),
-    rules=(_NO_LISTS,),
+    rules=(
+        _NO_LISTS,
+        RequestRule(
+            wires=("chat",), parses_arguments=True, source="the server's openai/openai.go", evidence="memory"
+        ),
+    ),
     source="recorded traffic; docs.ollama.com/api/openai-compatibility (no tool_choice)",
 )
 
@@ -643,6 +694,12 @@ MISTRAL_ROW = HostRow(
             evidence="traffic",
         ),
         RequestRule(matches_results=True, source="error 3230, told", evidence="memory"),
+        RequestRule(
+            wires=("chat",),
+            takes_empty_replies=False,
+            source="OpenHands/OpenHands#8685 (2025-05-24), solbrowse/extension#16 (2025-06-30)",
+            evidence="traffic",
+        ),
     ),
     source="Mistral's API reference (random_seed, ToolMessage.name); recorded traffic (thinking comes as "
     "parts of the content)",
@@ -789,6 +846,11 @@ VLLM_ROW = HostRow(
             models=r"^qwen3\.[5-9]",
             single_system=True,
             source="vllm-project/vllm#49496 (2026-07-23), #41114, BerriAI/litellm#26879",
+            evidence="traffic",
+        ),
+        RequestRule(
+            parses_arguments=True,
+            source="vllm-project/vllm#43995, #47761 (0.23 to 0.25); guarded by #48922 (2026-07-17)",
             evidence="traffic",
         ),
     ),
@@ -1109,6 +1171,13 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(*("sglang", "SGLang", "http://127.0.0.1:30000/v1")),
     _describe_plain_host(
         *("llamacpp", "llama.cpp", "http://127.0.0.1:8080/v1"),
+        rules=(
+            RequestRule(
+                parses_arguments=True,
+                source="vxcontrol/pentagi#313 (2026-05-13): Failed to parse tool call arguments as JSON",
+                evidence="traffic",
+            ),
+        ),
         source="llama.cpp, docs/function-calling.md; tools/server",
     ),
     _describe_plain_host(
@@ -1156,6 +1225,21 @@ def find_row(host: str | None) -> HostRow:
             if whole == domain or name == domain or ("." in domain and name.endswith(f".{domain}")):
                 return row
     return UNKNOWN_HOST
+
+
+@lru_cache(maxsize=1024)
+def find_message_form(wire: Wire, host: str, model: str) -> MessageForm:
+    """What a model at a host demands of messages.
+
+    Args:
+        host: as in `find_row`.
+    """
+    rules = find_rules(wire, host, model)
+    return MessageForm(
+        id_form=next((rule.id_form for rule in rules if rule.id_form is not None), None),
+        name_form=next((rule.name_form for rule in rules if rule.name_form is not None), None),
+        takes_empty_replies=all(rule.takes_empty_replies for rule in rules),
+    )
 
 
 def list_profile_names() -> list[str]:

@@ -1,14 +1,9 @@
-"""What the wires share about requests: ids of calls, content parts, tool choice, private data, warnings."""
+"""What the wires share about requests: private data, content parts, blocks, tool choice, warnings."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
-from hashlib import sha256
-from itertools import count
-from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import msgspec
@@ -106,129 +101,6 @@ def _find_lost_data(last: Message | None, origin: Origin, key: str) -> list[str]
     ]
 
 
-# -- ids of calls ----------------------------------------------------------------------------------
-# A call keeps the id that its model gave it, so a host may get the ids of another one: after a fallback, a
-# change of `llm`, or an import. Ids that a host takes go out as they are.
-
-
-_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-_SUFFIX_LENGTH = 9
-
-
-class CallIdForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ids of calls a host takes."""
-
-    pattern: str
-    """Regular expression for the whole of an id that is taken."""
-    refused: str = ""
-    """Regular expression for the characters that become `_`; empty: no part of a refused id is kept."""
-    length: int | None = None
-    """Most characters; None for no limit."""
-
-    def takes(self, call_id: str) -> bool:
-        """Whether an id may go out as it is."""
-        return re.fullmatch(self.pattern, call_id) is not None
-
-    def takes_all(self, call_ids: Collection[str]) -> bool:
-        """Whether all of some ids may; one search over all of them, because each request asks for all."""
-        lines = "\n".join(call_ids)
-        is_whole = lines.count("\n") == len(call_ids) - 1
-        return not call_ids or (
-            is_whole and re.fullmatch(f"{self.pattern}(?:\\n{self.pattern})*", lines) is not None
-        )
-
-    def derive_id(self, call_id: str, number: int) -> str:
-        """An id that is taken, made of one that is not.
-
-        Args:
-            number: 0 for the first try; another number gives another id.
-        """
-        if not self.refused:
-            return _hash_text(f"{call_id} {number}" if number else call_id, self.length or _SUFFIX_LENGTH)
-        readable = re.sub(self.refused, "_", call_id)
-        if not number:
-            return readable[: self.length] or "_"
-        suffix = f"_{_hash_text(f'{call_id} {number}', _SUFFIX_LENGTH)}"
-        return readable[: self.length and self.length - len(suffix)] + suffix
-
-
-@lru_cache(maxsize=4096)
-def _hash_text(text: str, length: int) -> str:
-    """Letters and digits that depend on the text alone."""
-    number, letters = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()), []
-    for _ in range(length):
-        number, index = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[index])
-    return "".join(letters)
-
-
-_NO_IDS: Mapping[str, str] = MappingProxyType({})
-
-
-def map_call_ids(messages: Sequence[Message], form: CallIdForm | None) -> Mapping[str, str]:
-    """The ids that a host gets in place of those of the messages; only those that differ.
-
-    Two ids never become one, and an id that the host takes is never changed.
-
-    Args:
-        form: None for a host that takes every id.
-    """
-    if form is None:
-        return _NO_IDS
-    ids: dict[str, None] = {}  # in their order; a result has the id of its call
-    for message in messages:
-        if message.tool_call_id is not None:
-            ids[message.tool_call_id] = None
-        else:
-            for call in message.tool_calls:
-                ids[call.id] = None
-    if form.takes_all(ids):
-        return _NO_IDS
-    refused_ids = [call_id for call_id in ids if not form.takes(call_id)]
-    taken_ids = ids.keys() - set(refused_ids)
-    mapping: dict[str, str] = {}
-    for call_id in refused_ids:
-        mapping[call_id] = next(
-            own_id for number in count() if (own_id := form.derive_id(call_id, number)) not in taken_ids
-        )
-        taken_ids.add(mapping[call_id])
-    return mapping
-
-
-CallIds = tuple[tuple[str, str], ...] | None
-"""The ids of one message that differ, each with what the host gets; None for most messages."""
-
-
-def find_call_ids(
-    messages: Sequence[Message], form: CallIdForm | None
-) -> Callable[[Message], CallIds] | None:
-    """A function that finds the ids of a message that go out in another form; None where none does."""
-    mapping = map_call_ids(messages, form)
-
-    def select_ids(message: Message) -> CallIds:
-        ids = (*(call.id for call in message.tool_calls), message.tool_call_id or "")
-        return tuple((call_id, mapping[call_id]) for call_id in ids if call_id in mapping) or None
-
-    return select_ids if mapping else None
-
-
-ANTHROPIC_IDS = CallIdForm(pattern=r"[a-zA-Z0-9_-]+", refused=r"[^a-zA-Z0-9_-]")
-"""Source: pydantic-ai, `profiles/anthropic.py`, 2026-08-22."""
-
-BEDROCK_IDS = CallIdForm(pattern=r"[a-zA-Z0-9_.:-]{1,64}", refused=r"[^a-zA-Z0-9_.:-]", length=64)
-"""Source: botocore 1.44.5, shape `ToolUseId`."""
-
-MISTRAL_IDS = CallIdForm(pattern=r"[a-zA-Z0-9]{9}", length=9)
-"""Source: error 3280 of Mistral's API, quoted in mistral-vibe#1075 (2026-09-10) and ironclaw#1241."""
-
-CHAT_IDS = CallIdForm(pattern=r".{0,40}", refused=r"[\r\n]", length=40)
-"""OpenAI's chat completions. Source: pi, `openai-completions.ts`, 2026."""
-
-RESPONSES_IDS = CallIdForm(pattern=r".{0,64}", refused=r"[\r\n]", length=64)
-"""OpenAI's Responses. Source: as for chat completions."""
-
-
 # -- content parts ---------------------------------------------------------------------------------
 # A part that a host cannot take is refused before anything is sent: a model that answers without the picture
 # answers another question. Parts of earlier replies (a picture that another model drew) are described in
@@ -304,28 +176,46 @@ def refuse_part(part: SentPart, host: str, advice: str) -> ProviderError:
 Block = dict[str, Any]
 
 
+def restore_own_parts(
+    own_parts: Any,
+    calls: Sequence[ToolCall],
+    encode_own_part: Callable[[Block, ToolCall | None], Block | None],
+    is_call: Callable[[Block], bool],
+) -> list[Block] | None:
+    """What a host itself sent of a reply, as it goes back to it: verbatim, because hosts refuse thinking that
+    is left out or does not fit its signature; but its calls are those of the message, in their order, which
+    have the ids, names and arguments that go out. None where the calls are not as many.
+
+    Args:
+        own_parts: blocks, parts or items of the reply; None or empty where there are none.
+        encode_own_part: the part as it goes back, with the call that it holds; None leaves it out.
+        is_call: whether a part holds a call that is answered here.
+    """
+    parts = [part for part in own_parts if isinstance(part, dict)] if isinstance(own_parts, list) else []
+    if not parts or sum(map(is_call, parts)) != len(calls):
+        return None
+    left = iter(calls)
+    restored = (encode_own_part(part, next(left) if is_call(part) else None) for part in parts)
+    return [part for part in restored if part is not None]
+
+
 def encode_reply_blocks(
     message: Message,
-    own_blocks: Any,
-    ids: Mapping[str, str],
+    own_blocks: list[Block] | None,
     *,
     encode_text: Callable[[str | None], Block],
-    encode_call: Callable[[ToolCall, Mapping[str, str]], Block],
-    encode_own_block: Callable[[Block, Mapping[str, str]], Block],
+    encode_call: Callable[[ToolCall], Block],
 ) -> list[Block]:
     """The blocks of an earlier reply.
 
     Args:
-        own_blocks: what this host sent then. It goes back verbatim: the APIs refuse thinking that is left out
-            or does not fit its signature.
-        ids: ids of calls that go out in another form.
+        own_blocks: what this host sent then, as `restore_own_parts` gives it back.
     """
-    if isinstance(own_blocks, list):
-        own_ids = {call.native_id: ids.get(call.id, call.id) for call in message.tool_calls if call.native_id}
-        return [encode_own_block(block, own_ids) for block in own_blocks]
+    if own_blocks:
+        return own_blocks
     text = describe_reply(message) if message.parts else message.content
     blocks = [encode_text(text)] if text or not message.tool_calls else []
-    return [*blocks, *(encode_call(call, ids) for call in message.tool_calls)]
+    return [*blocks, *map(encode_call, message.tool_calls)]
 
 
 def is_failed_result(content: str | None) -> bool:

@@ -6,7 +6,9 @@ adapters: what they would not write must be seen too.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -49,6 +51,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     wire: Body
     calls: tuple[str, ...] = ()
     """Ids of its calls."""
+    names: tuple[str, ...] = ()
+    """Names of the tools of its calls, in the same order."""
+    arguments: tuple[Any, ...] = ()
+    """Arguments of its calls, as they came."""
     results: tuple[str, ...] = ()
     """Ids of the calls that it answers."""
     parts: tuple[str, ...] = ()
@@ -122,10 +128,14 @@ def _iterate_chat(body: Body) -> Iterator[Entry]:
             _PART_KINDS.get(str(part.get("type")), "") for part in _list_mappings(message.get("content"))
         ]
         result = message.get("tool_call_id")
+        calls = _list_mappings(message.get("tool_calls"))
+        functions = [_read_either(call, "function") for call in calls]
         yield Entry(
             role=str(message.get("role")),
             wire=message,
-            calls=tuple(str(call.get("id", "")) for call in _list_mappings(message.get("tool_calls"))),
+            calls=tuple(str(call.get("id", "")) for call in calls),
+            names=tuple(str(function.get("name")) for function in functions),
+            arguments=tuple(function.get("arguments") for function in functions),
             results=(str(result or ""),) if message.get("role") == "tool" else (),
             parts=tuple(filter(None, parts)),
         )
@@ -136,9 +146,11 @@ def _iterate_responses(body: Body) -> Iterator[Entry]:
         yield Entry(role="user", wire={"content": body["input"]})
     for item in _list_mappings(body.get("input")):
         kind, call_id = item.get("type", "message"), str(item.get("call_id", ""))
-        if kind == "function_call":
-            yield Entry(role="assistant", wire=item, calls=(call_id,))
-        elif kind == "function_call_output":
+        if kind in ("function_call", "custom_tool_call"):
+            arguments = (item.get("arguments"),) if kind == "function_call" else ("{}",)
+            name = str(item.get("name"))
+            yield Entry(role="assistant", wire=item, calls=(call_id,), names=(name,), arguments=arguments)
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             yield Entry(role="tool", wire=item, results=(call_id,))
         elif kind == "message":
             parts = [
@@ -152,10 +164,13 @@ def _iterate_responses(body: Body) -> Iterator[Entry]:
 def _iterate_messages(body: Body) -> Iterator[Entry]:
     for message in _list_mappings(body.get("messages")):
         blocks = _list_mappings(message.get("content"))
+        calls = [block for block in blocks if block.get("type") == "tool_use"]
         yield Entry(
             role=str(message.get("role")),
             wire=message,
-            calls=tuple(str(block.get("id")) for block in blocks if block.get("type") == "tool_use"),
+            calls=tuple(str(call.get("id")) for call in calls),
+            names=tuple(str(call.get("name")) for call in calls),
+            arguments=tuple(call.get("input") for call in calls),
             results=tuple(
                 str(block.get("tool_use_id")) for block in blocks if block.get("type") == "tool_result"
             ),
@@ -166,14 +181,42 @@ def _iterate_messages(body: Body) -> Iterator[Entry]:
 def _iterate_gemini(body: Body) -> Iterator[Entry]:
     for content in _list_mappings(body.get("contents")):
         parts = _list_mappings(content.get("parts"))
-        calls = [_read_either(part, "functionCall") for part in parts]
-        results = [_read_either(part, "functionResponse") for part in parts]
+        calls = [_read_either(part, "functionCall") for part in parts if _holds(part, "functionCall")]
+        results = [
+            _read_either(part, "functionResponse") for part in parts if _holds(part, "functionResponse")
+        ]
         yield Entry(
             role=str(content.get("role", "user")),
             wire=content,
-            calls=tuple(str(call.get("name")) for call in calls if call),
-            results=tuple(str(result.get("name")) for result in results if result),
+            calls=tuple(str(call.get("name")) for call in calls),
+            names=tuple(str(call.get("name")) for call in calls),
+            arguments=tuple(call.get("args", {}) for call in calls),
+            results=tuple(str(result.get("name")) for result in results),
         )
+
+
+def _iterate_converse(body: Body) -> Iterator[Entry]:
+    for message in _list_mappings(body.get("messages")):
+        blocks = _list_mappings(message.get("content"))
+        calls = [use for block in blocks if isinstance(use := block.get("toolUse"), Mapping)]
+        results = [one for block in blocks if isinstance(one := block.get("toolResult"), Mapping)]
+        calls, results = (
+            [one for one in items if not one.get("type")] for items in (calls, results)
+        )  # with a type they are those of a tool that the host ran
+        yield Entry(
+            role=str(message.get("role")),
+            wire=message,
+            calls=tuple(str(call.get("toolUseId")) for call in calls),
+            names=tuple(str(call.get("name")) for call in calls),
+            arguments=tuple(call.get("input") for call in calls),
+            results=tuple(str(result.get("toolUseId")) for result in results),
+            parts=tuple(kind for block in blocks for kind in ("image", "audio", "document") if kind in block),
+        )
+
+
+def _holds(part: Any, name: str) -> bool:
+    """Whether a part has a key, in either spelling of Gemini's JSON."""
+    return name in part or re.sub("[A-Z]", lambda match: "_" + match.group().lower(), name) in part
 
 
 def _read_either(part: Any, name: str) -> Body:
@@ -189,6 +232,7 @@ _READERS = {
     "chat": _iterate_chat,
     "responses": _iterate_responses,
     "messages": _iterate_messages,
+    "converse": _iterate_converse,
     "gemini": _iterate_gemini,
     "ollama": _iterate_chat,
 }
@@ -278,6 +322,7 @@ _ROLES = {
     "chat": ("system", "developer", "user", "assistant", "tool", "function"),
     "responses": ("system", "developer", "user", "assistant", "tool"),
     "messages": ("user", "assistant"),
+    "converse": ("user", "assistant"),
     "gemini": ("user", "model", "function"),
     "ollama": ("system", "user", "assistant", "tool"),
 }
@@ -303,14 +348,50 @@ def _check_form(view: RequestView) -> Iterator[Refusal]:
             yield refuse(f"{key}: {entry.role!r} is not one of {', '.join(_ROLES[wire])}", key)
     if wire == "messages":
         yield from _check_messages(view, refuse)
-    if wire == "ollama":
-        for entry in view.entries:
-            for call in _list_mappings(entry.wire.get("tool_calls")):
-                if not isinstance(_read_either(call, "function").get("arguments"), Mapping):
-                    yield refuse(
-                        "json: cannot unmarshal string into Go value of type api.ToolCallFunctionArguments",
-                        key,
-                    )
+    if wire == "gemini":
+        yield from _check_contents(view, refuse)
+    if wire == "responses":
+        yield from _check_items(view, refuse)
+    for entry in view.entries:
+        if wire in _OBJECT_ARGUMENTS and not all(isinstance(one, Mapping) for one in entry.arguments):
+            yield refuse(_OBJECT_ARGUMENTS[wire], key)
+        if wire in ("chat", "responses") and not all(isinstance(one, str) for one in entry.arguments):
+            yield refuse(f"Invalid type for {key!r}: expected a string of arguments", key)
+        is_answer = wire == "chat" and entry.role == "assistant" and not entry.calls
+        if is_answer and not isinstance(entry.wire.get("content"), str | list):
+            yield refuse("Invalid value for 'content': expected a string, got null.", key)
+        if wire in ("messages", "converse") and not entry.wire.get("content"):
+            yield refuse(f"{key}: all messages must have non-empty content", key)
+
+
+_OBJECT_ARGUMENTS: Mapping[Wire, str] = {
+    "ollama": "json: cannot unmarshal string into Go value of type api.ToolCallFunctionArguments",
+    "messages": "messages: tool_use.input: Input should be a valid dictionary",
+    "gemini": "Proto field is not repeating, cannot start list: function_call.args",
+    "converse": "messages.content.toolUse.input is invalid. Provide a json object for the field.",
+}
+"""What a host says where the arguments of a call are no object."""
+
+
+def _check_contents(view: RequestView, refuse: Callable[[str, str], Refusal]) -> Iterator[Refusal]:
+    """What Gemini demands of contents. Source: the API's refusals of empty contents and parts."""
+    for entry in view.entries:
+        parts = entry.wire.get("parts")
+        if not parts:
+            yield refuse("contents.parts must not be empty.", "contents")
+        if any(not part for part in _list_mappings(parts)):
+            yield refuse("required oneof field 'data' must have one initialized field", "contents")
+        if any(not name or name == "None" for name in entry.results):
+            yield refuse("function_response.name: Name cannot be empty.", "contents")
+
+
+def _check_items(view: RequestView, refuse: Callable[[str, str], Refusal]) -> Iterator[Refusal]:
+    """What the Responses API demands of items. Sources: vercel/ai#7099, openai/openai-dotnet#1050."""
+    items = [entry.wire for entry in view.entries]
+    for item, following in zip(items, [*items[1:], {}], strict=False):
+        is_own = following.get("type") not in (None, "function_call_output", "custom_tool_call_output")
+        if item.get("type") == "reasoning" and not (is_own or following.get("role") == "assistant"):
+            yield refuse("type 'reasoning' was provided without its required following item.", "input")
 
 
 def _check_messages(view: RequestView, refuse: Callable[[str, str], Refusal]) -> Iterator[Refusal]:
@@ -324,6 +405,9 @@ def _check_messages(view: RequestView, refuse: Callable[[str, str], Refusal]) ->
         yield refuse("`max_tokens` must be greater than `thinking.budget_tokens`", "thinking")
     if isinstance(budget, int) and budget < 1024:
         yield refuse("thinking.budget_tokens: Input should be greater than or equal to 1024", "thinking")
+    ids = [call_id for entry in view.entries for call_id in entry.calls]
+    if len(set(ids)) != len(ids):
+        yield refuse("messages: `tool_use` ids must be unique", "messages")
     for entry in view.entries:
         blocks = _list_mappings(entry.wire.get("content"))
         results = [block for block in blocks if block.get("type") == "tool_result"]
@@ -332,6 +416,8 @@ def _check_messages(view: RequestView, refuse: Callable[[str, str], Refusal]) ->
                 yield refuse("messages: text content blocks must contain non-whitespace text", "messages")
             if block.get("type") == "thinking" and not block.get("signature"):
                 yield refuse("messages: thinking.signature: Field required", "messages")
+        if any(block.get("type") == "thinking" for block in blocks[-1:]):
+            yield refuse("messages: The final block in an assistant message cannot be `thinking`", "messages")
         if blocks[: len(results)] != results:
             yield refuse("messages: `tool_result` blocks must be first in their message", "messages")
 
@@ -391,6 +477,17 @@ def _iterate_breaches(
         yield f"'response_format.type' {form.get('type')!r} is not supported", "response_format"
     if rule.matches_results:
         yield from _iterate_mismatches(view)
+    if rule.name_form is not None:
+        for name in {name for entry in entries for name in entry.names}:
+            if not rule.name_form.takes(name):
+                yield f"the name {name!r} of a call must match {rule.name_form.pattern}", "messages"
+    if rule.parses_arguments:
+        for text in (one for entry in entries for one in entry.arguments if not _is_object_text(one)):
+            yield f"Failed to parse the arguments {text!r} of a call as JSON", "messages"
+    if not rule.takes_empty_replies:
+        for entry in entries:
+            if entry.role == "assistant" and not entry.calls and not entry.wire.get("content"):
+                yield "Assistant message must have either content or tool_calls, but not none.", "messages"
     if rule.needs_reasoning != "never" and any(entry.calls for entry in entries):
         own = [e for e in entries if e.role == "assistant" and (e.calls or rule.needs_reasoning == "always")]
         if any("reasoning_content" not in entry.wire for entry in own):
@@ -415,12 +512,22 @@ def _iterate_tool_breaches(rule: RequestRule, view: RequestView) -> Iterator[tup
     if rule.max_tools is not None and len(view.tools) > rule.max_tools:
         yield f"Invalid 'tools': array too long, with a maximum length of {rule.max_tools}", "tools"
     for tool in view.tools:
-        if rule.max_name_length is not None and len(tool.name) > rule.max_name_length:
-            yield f"tools: the name {tool.name!r} is longer than {rule.max_name_length} characters", "tools"
+        if rule.name_form is not None and not rule.name_form.takes(tool.name):
+            yield f"tools: the name {tool.name!r} must match {rule.name_form.pattern}", "tools"
         if not rule.takes_strict and tool.is_strict:
             yield "tools: function.strict is not supported", "tools"
         if not rule.takes_closed_schemas and _holds_closed_object(tool.schema):
             yield "tools: `additionalProperties: false` is not supported", "tools"
+
+
+def _is_object_text(arguments: Any) -> bool:
+    """Whether arguments are an object, or the text of one."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(arguments, Mapping)
 
 
 def _holds_closed_object(schema: Any) -> bool:
@@ -433,18 +540,18 @@ def _holds_closed_object(schema: Any) -> bool:
 
 def _iterate_mismatches(view: RequestView) -> Iterator[tuple[str, str]]:
     """Calls without a result before the next message, and results without a call."""
-    waiting: set[str] = set()
+    waiting: Counter[str] = Counter()  # Gemini's results name their tool, which may be called twice
     is_list = view.wire == "responses"
     is_stored = any(view.body.get(name) for name in ("previous_response_id", "conversation"))
     for entry in view.entries:
         for result in entry.results:
-            if result not in waiting and not is_stored:
+            if not waiting[result] and not is_stored:
                 yield f"no tool call was found for the result {result!r}", "messages"
-            waiting.discard(result)
+            waiting = waiting - Counter([result])
         if waiting and not entry.results and not is_list:
             yield f"the tool calls {', '.join(sorted(waiting))} have no result", "messages"
-            waiting = set()
-        waiting |= set(entry.calls)
+            waiting = Counter()
+        waiting += Counter(entry.calls)
     if waiting:
         yield f"the tool calls {', '.join(sorted(waiting))} have no result", "messages"
 

@@ -63,7 +63,7 @@ def print_rule(name: str, rule: RequestRule) -> str:
             continue
         if field == "refuses":
             value = [option.name for option in value]
-        elif field == "id_form":
+        elif field in ("id_form", "name_form"):
             value = [f"`{value.pattern}`"]
         words = field.replace("_", " ").removeprefix("refused ")
         listed = value if isinstance(value, (list, tuple)) else [] if isinstance(value, bool) else [value]

@@ -29,10 +29,11 @@ from toolchart.providers.shared.host_rows import (
     find_row,
     list_profile_names,
 )
-from toolchart.providers.shared.requests import ANTHROPIC_IDS, MISTRAL_IDS, Origin, map_call_ids
+from toolchart.providers.shared.requests import Origin
+from toolchart.providers.shared.sent_messages import ANTHROPIC_IDS, MISTRAL_IDS
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
-from toolchart.states.messages import Message, ReasoningDelta, Request, ToolCall
+from toolchart.states.messages import Message, ReasoningDelta, Request
 
 TOOLS = [
     {"name": name, "description": name, "implementation": {"type": "mock", "mock_response": 2}}
@@ -802,22 +803,15 @@ def test_a_host_that_was_switched_off_is_refused_by_name() -> None:
 def test_ids_that_a_host_takes_are_never_changed() -> None:
     """The mapping of ids is empty for a host's own ids, so a conversation that stays at its host goes out as
     it was; an id that would become another call's id becomes a third one."""
-
-    def make_messages(*ids: str) -> list[Message]:
-        calls = tuple(ToolCall(id=one, name="count", arguments={}) for one in ids)
-        results = [Message(role="tool", tool_call_id=one, content="2") for one in ids]
-        return [Message(role="assistant", tool_calls=calls), *results]
-
-    assert map_call_ids(make_messages("abcdefgh1", "ABCDEFGH2"), MISTRAL_IDS) == {}
-    assert map_call_ids(make_messages("x"), None) == {}
-    mapping = map_call_ids(make_messages("a.b", "a/b", "a_b"), ANTHROPIC_IDS)
+    assert MISTRAL_IDS.map_refused(("abcdefgh1", "ABCDEFGH2")) == {}
+    mapping = ANTHROPIC_IDS.map_refused(("a.b", "a/b", "a_b"))
     assert set(mapping) == {"a.b", "a/b"}
-    assert map_call_ids(make_messages("a.b"), ANTHROPIC_IDS) == {"a.b": "a_b"}
+    assert ANTHROPIC_IDS.map_refused(("a.b",)) == {"a.b": "a_b"}
     assert len({"a_b", *mapping.values()}) == 3
-    own_id = map_call_ids(make_messages("call_1"), MISTRAL_IDS)["call_1"]
-    assert own_id == MISTRAL_IDS.derive_id("call_1", 0)
-    assert MISTRAL_IDS.derive_id("call_1", 1) != own_id, "the search for a free id goes on"
-    moved = map_call_ids(make_messages("call_1", own_id), MISTRAL_IDS)
+    own_id = MISTRAL_IDS.map_refused(("call_1",))["call_1"]
+    assert own_id == MISTRAL_IDS.derive("call_1", 0)
+    assert MISTRAL_IDS.derive("call_1", 1) != own_id, "the search for a free id goes on"
+    moved = MISTRAL_IDS.map_refused(("call_1", own_id))
     assert moved["call_1"] != own_id
     assert own_id not in moved
 

@@ -21,9 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from toolchart.providers.anthropic.wire import EMPTY_TEXT as ANTHROPIC_BLANK
-from toolchart.providers.bedrock.wire import EMPTY_TEXT as BEDROCK_BLANK
 from toolchart.providers.shared.requests import parse_tool_choice
+from toolchart.providers.shared.sent_messages import EMPTY_TEXT
 from toolchart.states.canonical_json import find_json_differences
 from toolchart.states.content import (
     ContentPart,
@@ -367,7 +366,7 @@ def _read_messages(body: Body, uri: str) -> CanonicalRequest:
                 builder.add_result(block.get("tool_use_id"), None, _read_text(block.get("content")))
         shown = [dict(block) for block in blocks if block.get("type") in ("text", "image", "document")]
         text = _read_text(shown)
-        text = "" if text == ANTHROPIC_BLANK else text
+        text = "" if text == EMPTY_TEXT else text
         if message.get("role") == "assistant":
             uses = [block for block in blocks if block.get("type") == "tool_use"]
             calls = [(str(use.get("id")), str(use.get("name")), use.get("input") or {}) for use in uses]
@@ -429,7 +428,7 @@ def _read_converse(body: Body, uri: str) -> CanonicalRequest:
 
 def _read_converse_text(blocks: Any) -> Any:
     """The text of blocks; with pictures and files among them, a list."""
-    shown = [block for block in _list(blocks) if block.get("text") != BEDROCK_BLANK]
+    shown = [block for block in _list(blocks) if block.get("text") != EMPTY_TEXT]
     return _read_text([{"type": "text", **block} if "text" in block else dict(block) for block in shown])
 
 

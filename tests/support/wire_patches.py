@@ -135,7 +135,7 @@ OWN: list[tuple[str, str, str, Wrap]] = [
     ("openai", "openai.wire", "_encode_tool", drop_key("description")),
     ("openai", "openai.wire", "_encode_tool", drop_key("parameters")),
     ("openai", "openai.wire", "_encode_tool_choice", give("auto")),
-    ("openai", "openai.wire", "encode_arguments", give("{}")),
+    ("openai", "openai.wire", "encode_sent_arguments", give("{}")),
     ("openai", "openai.wire", "lower_parameters", give({"type": "object"})),
     *(
         ("openai", "openai.wire", "_OPTIONS", without(name))

@@ -49,13 +49,19 @@ OWN_DATA: dict[str, dict[str, Any]] = {
     "ollama": {"provider": "ollama", "thinking": "Two tools."},
     "gemini": {
         "provider": "gemini",
-        "content": {"parts": [{"functionCall": {"name": "count", "args": {}}, "thoughtSignature": "c2ln"}]},
+        "content": {
+            "parts": [
+                {"functionCall": {"name": "look_up", "args": {"city": "Oslo"}}, "thoughtSignature": "c2ln"},
+                {"functionCall": {"name": "count", "args": {}}},
+            ]
+        },
     },
     "anthropic": {
         "provider": "anthropic",
         "content": [
             {"type": "thinking", "thinking": "Two tools.", "signature": "c2ln"},
             {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"city": "Oslo"}},
+            {"type": "tool_use", "id": "c2", "name": "count", "input": {}},
         ],
     },
     "bedrock": {
@@ -63,6 +69,7 @@ OWN_DATA: dict[str, dict[str, Any]] = {
         "content": [
             {"reasoningContent": {"reasoningText": {"text": "Two tools.", "signature": "c2ln"}}},
             {"toolUse": {"toolUseId": "c1", "name": "look_up", "input": {"city": "Oslo"}}},
+            {"toolUse": {"toolUseId": "c2", "name": "count", "input": {}}},
         ],
     },
 }
