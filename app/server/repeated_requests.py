@@ -63,11 +63,16 @@ def answer_once(answer: Answer) -> Answer:
             if len(answers) > MAX_ANSWERS:
                 answers.popitem(last=False)
         if sent.digest != digest:
-            raise Refusal(422, f"{HEADER}: another request was sent with it; make a new one for each request")
+            raise refuse_other_request()
         # Whoever goes away stops nothing: the same request may come again.
         return await asyncio.shield(sent.task)
 
     return answer_request
+
+
+def refuse_other_request() -> Refusal:
+    """The answer to a request whose key another one had."""
+    return Refusal(422, f"{HEADER}: another request was sent with it; make a new one for each request")
 
 
 def read_key(request: Request) -> str:

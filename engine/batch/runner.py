@@ -176,7 +176,7 @@ class Batch:
             options = TurnOptions(
                 handler=entry.handler, variables=entry.variables, llm=self._llm, model=self._model
             )
-            line["input"] = await self._engine.digest_request(entry.message, **options)
+            line["input"] = await self._engine.digest_request(entry.message, options)
             kept_line = self._find_kept_line(entry.key, line["input"], conversation)
             if kept_line is not None:
                 self.report.earlier += 1

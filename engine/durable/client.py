@@ -12,7 +12,7 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.open_turns import build_user_said
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, TurnChanged
 from toolchart.states.events import Cancelled, Decided
 
 
@@ -45,7 +45,7 @@ class DurableClient:
 
         Args:
             conversation: its id, to go on with or to begin; None makes one of the key, or a new one.
-            key: idempotency key: a second message with it is not run.
+            key: idempotency key: a message that is submitted again with it is not run again.
             priority: from 1, small numbers first; 0 before all of them.
             options: `handler`, `variables`, `llm`, `model` of the turn, or all as `encode_turn_options` makes
                 them.
@@ -54,6 +54,7 @@ class DurableClient:
             The id of the conversation.
 
         Raises:
+            TurnChanged: the conversation that the key began has another message, or other options.
             DurableHostUnavailable: the host cannot be reached.
         """
         stretch = await self.begin_turn(
@@ -73,6 +74,12 @@ class DurableClient:
         """As `submit`; the stretch that was started."""
         name = conversation or key or generate_conversation_id()
         loaded_conversation = load_conversation(self._engine.store, name)
+        if key is not None and conversation is None:
+            difference = await self._engine.compare_request(name, message, decode_turn_options(options or {}))
+            if difference is not None and difference.is_input:
+                raise TurnChanged(
+                    f"the key {key!r} was used", str(difference), "submit another message under another key"
+                )
         if loaded_conversation is not None and key is None and not loaded_conversation.snapshot.is_over:
             attachments = decode_turn_options(options or {}).get("attachments", ())
             return await self.wake(

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.recovery import RecoveredTurn
     from toolchart.engine.runtime.result import ForkResult, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.runtime.turn_identity import TurnDifference
     from toolchart.engine.telemetry.live import Telemetry
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
@@ -689,7 +690,21 @@ class Engine:
         is_begun = self.store.read_last_line(attempt) is not None
         return self._open_turns.describe_turn(attempt) if is_begun else None
 
-    async def digest_request(self, message: str, **options: Unpack[TurnOptions]) -> str:
+    async def compare_request(
+        self, conversation: str, message: str, options: TurnOptions
+    ) -> TurnDifference | None:
+        """What differs between the first turn of a conversation and a request; nothing runs.
+
+        None where nothing does, and where the conversation has no turn. For doors that find a conversation by
+        the key of a request.
+
+        Raises:
+            SpecError: there is no handler, prompt or model for the request.
+        """
+        form = build_hooks(options).answer_form
+        return await self._open_turns.identities.find_difference(conversation, message, options, form)
+
+    async def digest_request(self, message: str, options: TurnOptions) -> str:
         """The digest of an input and of the agent as it is now: what `arun_once` compares.
 
         Raises:

@@ -33,7 +33,10 @@ from toolchart.states.ports import Store
 from toolchart.states.visible_text import make_visible_line
 
 _INPUT_PARTS = ("message", "history", "attachments", "variables")
-"""The parts of an identity that the caller gives; the others are the agent's."""
+"""The parts of an identity that only the caller gives."""
+
+_AGENT_PARTS = ("spec", "tools", "chart", "effects")
+"""The parts of a configuration: where they are as they were, whatever differs was given by the caller."""
 
 _CARRYING_OPTIONS = ("batch", "cache_key", "cache_ttl", "metadata", "service_tier")
 """Options that say how a question travels, not what is asked."""
@@ -53,15 +56,13 @@ class TurnDifference(msgspec.Struct, frozen=True, kw_only=True):
     before: Any
     """The value in the log; `ABSENT` where it has none."""
     now: Any
-
-    @property
-    def is_input(self) -> bool:
-        """Whether the caller gave another input; else the agent is another one."""
-        return self.part.partition(".")[0] in _INPUT_PARTS
+    is_input: bool
+    """Whether the caller gave another input; else the agent is another one."""
 
     def __str__(self) -> str:
         before, now = _show_both(self.before, self.now)
-        return f"another {self.part}: {before} then, {now} now"
+        means = ", by its variables" if self.part == "prompt" and self.is_input else ""
+        return f"another {self.part}{means}: {before} then, {now} now"
 
 
 class TurnIdentities:
@@ -86,7 +87,9 @@ class TurnIdentities:
         configured, started = _read_beginning(self._store, conversation)
         if not started:
             return None
-        difference = TurnDifference(part="handler", before=started.get("handler", ""), now=ABSENT)
+        difference = TurnDifference(
+            part="handler", before=started.get("handler", ""), now=ABSENT, is_input=False
+        )
         recorded = self._hide_marks(_describe(configured, started))
         for current in await self._describe_request(message, options, form, started.get("handler", "")):
             _take_found_context(current, recorded)
@@ -96,7 +99,9 @@ class TurnIdentities:
                 return None
             pointer, before, now = place
             names = [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
-            difference = TurnDifference(part=".".join(names), before=before, now=now)
+            is_same_agent = all(configured.get(name) == self._configure().get(name) for name in _AGENT_PARTS)
+            is_input = names[0] in _INPUT_PARTS or is_same_agent
+            difference = TurnDifference(part=".".join(names), before=before, now=now, is_input=is_input)
         return difference
 
     async def digest_request(self, message: str, options: TurnOptions, form: AnswerType | None) -> str:
@@ -112,12 +117,16 @@ class TurnIdentities:
         self, message: str, options: TurnOptions, form: AnswerType | None, handler: str | None
     ) -> list[dict[str, Any]]:
         """The identity of a request under each handler that it may have."""
-        if self._configured is None:
-            self._configured = _make_plain(self._agent.conversations.build_configured_event(""))
         plans = await self._agent.outline_turns(message, options, form, handler)
         redact = self._agent.conversations.redact_event
         started = [redact(_make_plain(plan)) for plan in plans]
-        return [self._hide_marks(_describe(self._configured, event)) for event in started]
+        return [self._hide_marks(_describe(self._configure(), event)) for event in started]
+
+    def _configure(self) -> Mapping[str, Any]:
+        """The configuration of the agent as it is now."""
+        if self._configured is None:
+            self._configured = _make_plain(self._agent.conversations.build_configured_event(""))
+        return self._configured
 
     def _hide_marks(self, identity: Any) -> Any:
         """The identity without the marks of secrets, which each process makes anew."""

@@ -27,12 +27,12 @@ from toolchart.app.server.conversations.reading import find_named_conversation, 
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import read_own_history
-from toolchart.app.server.repeated_requests import answer_once, name_by_key
+from toolchart.app.server.repeated_requests import answer_once, name_by_key, refuse_other_request
 from toolchart.app.server.site import Site, get_access, get_site
-from toolchart.engine.log.family import find_root
+from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions
+from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions, read_heading_options
 from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import SpecError
@@ -79,7 +79,7 @@ async def start_conversation(request: Request) -> Response:
     form, site = await read_form(request, NewConversation), get_site(request)
     keyed = name_by_key(request) if form.conversation is None else None
     name = check_new_id(form.conversation) or keyed or generate_conversation_id()
-    if keyed is not None and (begun := _find_begun(site, name)) is not None:
+    if keyed is not None and (begun := await _find_begun(site, name, form)) is not None:
         return begun
     if site.engine.store.read_last_line(name) is not None:
         raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
@@ -87,10 +87,20 @@ async def start_conversation(request: Request) -> Response:
     return await _run_message(request, name, form, form.history, heading)
 
 
-def _find_begun(site: Site, name: str) -> Response | None:
-    """The answer to a request that has begun this conversation already, before a restart."""
+async def _find_begun(site: Site, name: str, form: NewConversation) -> Response | None:
+    """The answer to a request that has begun this conversation already, before a restart.
+
+    Raises:
+        Refusal: 422; another request did, with the same key.
+    """
     if site.engine.store.read_last_line(name) is None:
         return None
+    if (heading := read_heading_options({"owner": form.owner, "tags": form.tags})) is not None:
+        require_heading(site.engine.store, name, heading)
+    options = _read_turn_options(form, form.history)
+    difference = await site.engine.compare_request(name, form.message, options)
+    if difference is not None and difference.is_input:
+        raise refuse_other_request()
     is_running = site.live_turns.is_running(name)
     return _answer_result(name, None if is_running else _describe_newest_turn(site.engine, name))
 
@@ -114,16 +124,8 @@ async def _run_message(
     history: list[dict[str, Any]],
     heading: TurnOptions | None = None,
 ) -> Response:
-    options: TurnOptions = {
-        **(heading or {}),
-        "conversation": name,
-        "handler": form.handler,
-        "variables": form.variables,
-        "history": read_own_history(history),
-        "llm": form.llm,
-        "model": form.model,
-        "attachments": decode_attachments(form.attachments),
-    }
+    options = _read_turn_options(form, history)
+    options.update({**(heading or {}), "conversation": name})
     engine = get_site(request).engine
 
     async def run_turn(on_delta: DeltaObserver) -> TurnResult:
@@ -131,6 +133,17 @@ async def _run_message(
         return await engine.arun(form.message, **options)
 
     return await _answer_turn(request, name, run_turn)
+
+
+def _read_turn_options(form: MessageForm, history: list[dict[str, Any]]) -> TurnOptions:
+    return {
+        "handler": form.handler,
+        "variables": form.variables,
+        "history": read_own_history(history),
+        "llm": form.llm,
+        "model": form.model,
+        "attachments": decode_attachments(form.attachments),
+    }
 
 
 async def _answer_turn(request: Request, name: str, run_turn: Any) -> Response:

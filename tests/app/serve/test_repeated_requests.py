@@ -89,14 +89,28 @@ async def test_what_was_refused_is_carried_out_when_it_comes_again() -> None:
 
 
 async def test_a_key_holds_over_a_restart(tmp_path: Any) -> None:
-    """A request that comes again to a new process on the same log finds the conversation that it began."""
-    answers = []
-    for reply in ("one", "two"):
-        providers = {"model": ScriptedProvider([reply])}
-        site = make_site(Engine(make_spec(), log=tmp_path / "log.db", providers=providers))
-        async with open_client(site) as client:
-            answers.append(
-                (await client.post("/api/conversations", json={"message": "hi"}, headers=key("k1"))).json()
-            )
-    assert answers[0]["content"] == "one"
-    assert answers[1] == answers[0]
+    """A request that comes again to a new process on the same log finds the conversation that it began, also
+    where the agent has another prompt now. Another body with its key is refused there too (422)."""
+    body = {"message": "hi", "variables": {"city": "Rome"}}
+    history = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    others = [
+        {**body, "message": "ho"},
+        {**body, "variables": {"city": "Oslo"}},
+        {**body, "model": "other"},
+        {**body, "history": history},
+        {**body, "attachments": [{"data": "eA==", "media_type": "image/png", "name": "x"}]},
+    ]
+
+    async def post(body: dict[str, Any], reply: str, prompt: str) -> httpx.Response:
+        spec = make_spec(responses=[{"llm": "model", "prompt": prompt}])
+        engine = Engine(spec, log=tmp_path / "log.db", providers={"model": ScriptedProvider([reply])})
+        async with open_client(make_site(engine)) as client:
+            return await client.post("/api/conversations", json=body, headers=key("k1"))
+
+    first = await post(body, "one", "In {{city}}.")
+    assert first.json()["content"] == "one"
+    for prompt in ("In {{city}}.", "Near {{city}}."):
+        assert (await post(body, "two", prompt)).json() == first.json()
+    for other in others:
+        answer = await post(other, "two", "In {{city}}.")
+        assert (answer.status_code, "another request" in answer.json()["error"]) == (422, True), other

@@ -24,7 +24,7 @@ from toolchart.engine.durable.stretches import (
 )
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, TurnChanged
 from toolchart.states.events import Decided
 from toolchart.states.ports import InboxEntry
 from toolchart.testing import TurnableClock
@@ -204,7 +204,7 @@ async def test_a_long_wait_is_left_to_the_host_and_costs_nothing() -> None:
 
 async def test_the_host_in_process_runs_a_conversation_to_its_end() -> None:
     """The smallest host runs the turn, waits as long as the conversation does, and goes on. A message that is
-    submitted twice under one key is run once."""
+    submitted twice under one key is run once; another message under it is an error."""
     clock = TurnableClock(skips=True)
     async with make_pausing_engine(MemoryStore(), clock) as engine:
         host = LocalHost(engine)
@@ -214,6 +214,9 @@ async def test_the_host_in_process_runs_a_conversation_to_its_end() -> None:
         rests = await host.join()
         assert (name, [rest.outcome for rest in rests.values()]) == ("k", ["waits", "over"])
         assert list_types(engine, "k").count("turn_started") == 1
+        assert await client.submit("go", key="k") == "k"
+        with pytest.raises(TurnChanged, match="key 'k' was used with another message: 'go' then, 'stop' now"):
+            await client.submit("stop", key="k")
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
