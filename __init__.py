@@ -136,7 +136,9 @@ if TYPE_CHECKING:
     from toolchart.states.messages import ReasoningDelta as ReasoningDelta
     from toolchart.states.messages import Reply as Reply
     from toolchart.states.messages import Request as Request
+    from toolchart.states.messages import ResultDelta as ResultDelta
     from toolchart.states.messages import TextDelta as TextDelta
+    from toolchart.states.messages import TextWithdrawn as TextWithdrawn
     from toolchart.states.messages import ToolCall as ToolCall
     from toolchart.states.messages import ToolDefinition as ToolDefinition
     from toolchart.states.messages import Usage as Usage
@@ -234,6 +236,8 @@ if not TYPE_CHECKING:
                 "Usage",
                 "Delta",
                 "TextDelta",
+                "TextWithdrawn",
+                "ResultDelta",
                 "ReasoningDelta",
                 "CallStarted",
                 "CallArguments",

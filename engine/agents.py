@@ -51,7 +51,7 @@ from toolchart.specs.loader import load_spec
 from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.diagram.renderers import draw
 from toolchart.states.errors import SpecError, ToolchartError
-from toolchart.states.messages import TextDelta
+from toolchart.states.messages import TextDelta, TextWithdrawn
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.tools.definition import Tool
@@ -759,8 +759,8 @@ class _PartialReader:
 
     def read(self, piece: StepTaken | Delta) -> PartialOutput | None:
         """The answer with a piece more; None where the piece adds nothing that can be read."""
-        if isinstance(piece, StepTaken):
-            self._text, self._last = "", None  # the next model call begins anew
+        if isinstance(piece, TextWithdrawn):
+            self._text, self._last = "", None
         if self._form.is_text or not isinstance(piece, TextDelta):
             return None
         self._text += piece.text

@@ -253,9 +253,41 @@ class RawAnswer(
 # becomes an event: no decision, tool run or log record is based on a delta.
 
 
-class TextDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+Doubt = Literal["", "form", "calls", "chart", "agent"]
+"""Why a text may be no part of the answer: it must have a form, the reply may go on to ask for tools, the
+chart may do something else than answer with it, or an agent says it that the conversation was handed to.
+Empty where only a failure of its host can make it none."""
+
+WithdrawalReason = Literal["form", "calls", "chart", "failure"]
+"""Why a text is no part of the answer: it broke its form, tools were called after it, the chart went on
+without it, or it was broken off."""
+
+
+class TextDelta(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
     """More text of the answer."""
 
+    text: str
+    doubt: Doubt = ""
+    """Why it may still be withdrawn; adapters leave it empty."""
+
+
+class TextWithdrawn(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """All text that came before is no part of the answer. Text that comes after it begins the answer anew."""
+
+    reason: WithdrawalReason
+    kept: str = ""
+    """The beginning of that text that stands nevertheless: it is said again right after this."""
+
+
+class ResultDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """More text of a model call whose result has a name (`as`): a draft or a verdict, and no answer."""
+
+    result: str
+    """Name of the result."""
     text: str
 
 
@@ -290,8 +322,8 @@ class PartDelta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     with its index: a picture may come in drafts, and a call before its outcome."""
 
 
-Delta = TextDelta | ReasoningDelta | CallStarted | CallArguments | PartDelta
-"""One delta of a streamed reply."""
+Delta = TextDelta | TextWithdrawn | ResultDelta | ReasoningDelta | CallStarted | CallArguments | PartDelta
+"""One delta of a streamed reply, or of a turn: `TextWithdrawn` and `ResultDelta` come from the engine."""
 
 _DELTA_KINDS = {
     TextDelta: "text",

@@ -24,7 +24,7 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, describe_part
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.events import Decided, Event, Replied
-from toolchart.states.messages import Delta, TextDelta
+from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 
 if TYPE_CHECKING:
     from toolchart.app.cli.terminal.live_steps import StepDisplay
@@ -80,25 +80,49 @@ class TurnObserver:
     def __init__(self, display: StepDisplay | None = None) -> None:
         self._display = display
         self.streamed = ""
-        """Text of the newest reply, if it was streamed to stdout."""
+        """The answer as far as it was streamed to stdout."""
+        self._is_line_open = False
 
     def on_delta(self, delta: Delta) -> None:
-        """Print a piece of the answer's text on stdout as it arrives."""
-        if isinstance(delta, TextDelta):
-            echo(escape_controls(delta.text), nl=False)
-            self.streamed += delta.text
+        """Print a piece of the answer's text on stdout as it arrives. What must have a form is printed when
+        it is known to have it."""
+        match delta:
+            case TextDelta() if delta.doubt != "form":
+                echo(escape_controls(delta.text), nl=False)
+                self.streamed += delta.text
+                self._is_line_open = True
+            case TextWithdrawn() if self.streamed:
+                self.streamed = ""
+                if delta.reason != "calls":  # else the reply that called tools ends the line
+                    self._end_line()
+                    print_withdrawal(delta.reason)
 
     def __call__(self, event: Event, step: Step) -> None:
         """End the line of a streamed reply, and pass the step to the display."""
-        is_streamed = isinstance(event, Replied) and bool(self.streamed)
-        if isinstance(event, Replied) and self.streamed:
-            echo()
-            if event.reply.tool_calls:  # this text was not the final answer
-                self.streamed = ""
+        is_streamed = isinstance(event, Replied) and self._is_line_open
+        if isinstance(event, Replied):
+            self._end_line()
         if self._display is not None:
             # A person who sees both streams reads the text once.
             sees_both = is_terminal(get_output()) and is_terminal(sys.stderr)
             self._display.show(event, step, is_text_shown=is_streamed and sees_both)
+
+    def _end_line(self) -> None:
+        if self._is_line_open:
+            echo()
+        self._is_line_open = False
+
+
+def print_withdrawal(reason: str) -> None:
+    """Say on stderr why the text that stands above is no part of the answer."""
+    print_notice(f"the text above is no part of the answer: {_WITHDRAWALS[reason]}")
+
+
+_WITHDRAWALS = {
+    "form": "it has not the form that the answer must have",
+    "failure": "the host broke it off, and the model was asked again",
+    "chart": "the turn ended with another text",
+}
 
 
 def build_observer(*, is_silent: bool, verbose: bool = False) -> TurnObserver:

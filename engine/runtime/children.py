@@ -233,11 +233,11 @@ class ChildConversations:
         parent."""
         parent = task.dependencies
         assert parent is not None, "a child that is run has a parent that runs"
-        nest = getattr(parent.observer, "nest", None)
+        nest, stream = getattr(parent.observer, "nest", None), parent.answer_stream
         return replace(
             driver.dependencies,
             observer=nest(task.conversation) if nest is not None else None,
-            on_delta=None if task.effect.result else parent.on_delta,
+            answer_stream=None if task.effect.result or stream is None else stream.open_child(),
         )
 
 

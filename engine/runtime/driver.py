@@ -367,6 +367,8 @@ class Driver:
             dependencies.telemetry.record_step(self.conversation, event, new_step)
         if dependencies.debug_files is not None:
             dependencies.debug_files.record_step(self.conversation, event, new_step)
+        if dependencies.answer_stream is not None:
+            dependencies.answer_stream.take_step(event, new_step)
         if dependencies.observer is not None:
             dependencies.observer(event, new_step)
         return new_step

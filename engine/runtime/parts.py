@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.family import MAX_OWNER_LENGTH, Heading
 from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.batch_calls import BatchCollector
 from toolchart.engine.runtime.clock import Clock, SystemClock
 from toolchart.engine.runtime.people import DecisionDesk
@@ -205,8 +206,9 @@ class Dependencies(Parts, frozen=True, kw_only=True):
     """Answers model calls."""
     executor: Executor
     """Reviews and runs tool calls."""
-    on_delta: DeltaObserver | None = None
-    """Receives deltas. Where it is set and the provider can stream, replies are streamed."""
+    answer_stream: AnswerStream | None = None
+    """Shows the text of the turn to whoever watches. Where it is set and the provider can stream, replies are
+    streamed."""
     answer_form: AnswerForm | None = None
     """The type that the program demands of the answer of this turn."""
     asks_first: bool = False
@@ -304,7 +306,7 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
     """What one turn adds to the dependencies of its driver."""
 
     observer: Observer | None = None
-    on_delta: DeltaObserver | None = None
+    answer_stream: AnswerStream | None = None
     answer_form: AnswerType | None = None
 
     def add_to(self, dependencies: Dependencies, observer: Observer | None) -> Dependencies:
@@ -317,7 +319,7 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
         return replace(
             dependencies,
             observer=self.observer or observer,
-            on_delta=self.on_delta,
+            answer_stream=self.answer_stream,
             answer_form=None if form is None or form.is_text else form,
         )
 
@@ -331,10 +333,10 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     Raises:
         SpecError: `output_type` has no JSON Schema.
     """
-    output_type = options.get("output_type")
+    output_type, on_delta = options.get("output_type"), options.get("on_delta")
     return TurnHooks(
         observer=options.get("observer"),
-        on_delta=options.get("on_delta"),
+        answer_stream=None if on_delta is None else AnswerStream(on_delta),
         answer_form=None if output_type is None else AnswerType(output_type),
     )
 

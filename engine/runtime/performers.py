@@ -155,6 +155,7 @@ class EffectPerformer:
         clock, request, settings = dependencies.clock, effect.request, self._driver.snapshot.settings
         host = effect.host or (settings.service if settings is not None else None)
         deltas: list[dict[str, Any]] = []
+        is_watched = dependencies.answer_stream is not None
         try:
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s", describe_request(request, effect.host))
@@ -168,7 +169,7 @@ class EffectPerformer:
                 provider = accept_text_calls(provider)
             if request.options.get("batch"):
                 answer = self._ask_by_batch(dependencies, provider, effect)
-            elif (dependencies.on_delta is not None or dependencies.keep_deltas) and can_stream(provider):
+            elif (is_watched or dependencies.keep_deltas) and can_stream(provider):
                 answer = self._stream_reply(dependencies, provider, effect, deltas)
             else:
                 answer = provider.complete(request)
@@ -246,6 +247,8 @@ class EffectPerformer:
         Raises:
             ProviderError: the call failed, or the stream ended without a reply.
         """
+        driver, answer_stream = self._driver, dependencies.answer_stream
+        has_form = answer_stream is not None and self._find_answer_form(effect, dependencies) is not None
         text_pieces = self._streamed_texts.setdefault(effect.id, [])
         async with aclosing(provider.stream(effect.request)) as stream:
             async for piece in stream:
@@ -255,8 +258,10 @@ class EffectPerformer:
                     text_pieces.append(piece.text)
                 if dependencies.keep_deltas:
                     deltas.append(encode_delta(piece))
-                if dependencies.on_delta is not None:
-                    dependencies.on_delta(piece)
+                if answer_stream is not None:
+                    answer_stream.take_delta(
+                        piece, effect, driver.snapshot, driver.machine, has_form=has_form
+                    )
         raise ProviderError(kind="bad_response", message="the stream ended without a reply")
 
     async def _ask_by_batch(self, dependencies: Dependencies, provider: Provider, effect: CallModel) -> Reply:
@@ -722,6 +727,8 @@ async def run_agents(driver: DriverPort, effect: RunAgent) -> None:
         driver.apply_event(AgentFinished(at=at, effect=effect.id, conversation="", head=""))
         return
     slots = asyncio.Semaphore(effect.parallel)
+    if not effect.result and driver.dependencies.answer_stream is not None:
+        driver.dependencies.answer_stream.begin_agent(effect, driver.snapshot)
 
     async def run_item(item: int) -> AgentAnswering | None:
         children = driver.dependencies.children

@@ -18,10 +18,11 @@ from rich.markdown import Markdown
 from toolchart.app.cli.terminal.live_steps import StepDisplay
 from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.text import escape_controls
+from toolchart.app.cli.turn_output import print_withdrawal
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.states.events import Failed, Replied
-from toolchart.states.messages import Delta, TextDelta
+from toolchart.states.events import Replied
+from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 
 # -- blocks of a reply that grows -----------------------------------------------------------------------
 #
@@ -106,10 +107,13 @@ class Screen:
         elif self.is_plain:
             return
         elif isinstance(piece, TextDelta):
-            self._show_words(piece.text)
+            if piece.doubt != "form":  # it is shown when it is known to have its form
+                self._show_words(piece.text)
+        elif isinstance(piece, TextWithdrawn):
+            self._withdraw_text(piece)
         elif isinstance(piece, StepTaken):
             is_text_shown = self._has_streamed_reply
-            if isinstance(piece.event, Replied | Failed):  # what follows a failure is another reply
+            if isinstance(piece.event, Replied):
                 self._finish_reply()
             display = StepDisplay(self._open_console(sys.stderr))
             display.show(piece.event, piece.step, is_text_shown=is_text_shown)
@@ -134,6 +138,13 @@ class Screen:
     def discard_reply(self) -> None:
         """Show what arrived of a cancelled reply, then forget it."""
         self._finish_reply()
+        self._streamed_text = ""
+
+    def _withdraw_text(self, withdrawal: TextWithdrawn) -> None:
+        """Forget what was streamed; the reply that calls tools ends its text itself."""
+        if self._streamed_text and withdrawal.reason != "calls":
+            self._finish_reply()
+            print_withdrawal(withdrawal.reason)
         self._streamed_text = ""
 
     def _show_words(self, text: str) -> None:

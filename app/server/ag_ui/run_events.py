@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.app.server.protocols.turns import AnswerText
+from toolchart.app.server.protocols.turns import HELD, AnswerText
 from toolchart.app.server.protocols.waiting import (
     APPROVAL,
     CLIENT_CALL,
@@ -91,8 +91,7 @@ class RunEvents:
         self._thread = thread
         self._run = run
         self._is_client_tool = is_client_tool
-        self._text = AnswerText(separator="")
-        self._part = 0
+        self._text = AnswerText(HELD, can_withdraw=True)
         self._state = describe_state(snapshot)
         self._step = ""
         """Name of the step that is open: the label of the chart's state."""
@@ -108,13 +107,12 @@ class RunEvents:
     def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
         """The events of a piece; the result ends the run."""
         before = self._text.steps.snapshot
-        words = self._text.take(piece)
-        if self._part != self._text.part:
-            self._part = self._text.part
-            yield from self._end_message()
-        if words:
-            yield from self._write(words)
-        if isinstance(piece, PartDelta) and self._text.is_own_reply():
+        change = self._text.take(piece)
+        if change.is_withdrawn:
+            yield from self._end_message(change.reason)
+        if change.text:
+            yield from self._write(change.text)
+        if isinstance(piece, PartDelta) and self._text.steps.is_own_reply():
             yield {"type": "CUSTOM", "name": "part", "value": msgspec.to_builtins(piece)}
         if isinstance(piece, StepTaken) and self._text.steps.snapshot is not before:
             yield from self._take_step(piece)
@@ -135,9 +133,17 @@ class RunEvents:
             yield {"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"}
         yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": words}
 
-    def _end_message(self) -> Iterator[dict[str, Any]]:
+    def _end_message(self, withdrawal: str = "") -> Iterator[dict[str, Any]]:
+        """End the message that is being written.
+
+        Args:
+            withdrawal: why it is no part of the answer; empty where it may be one.
+        """
         if self._message:
             yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
+            if withdrawal:
+                value = {"messageId": self._message, "reason": withdrawal}
+                yield {"type": "CUSTOM", "name": "withdrawn", "value": value}
             self._message = ""
 
     def _make_message_id(self) -> str:

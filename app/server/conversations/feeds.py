@@ -3,7 +3,7 @@
 A reader gets every record in order, from the number that it asks for, and between them what is provisional:
 deltas of a streamed reply, and the result of a turn that runs here. Records have their number as id, so a
 reader that lost its connection goes on where it stopped. A reader that is too slow is let go; it comes back
-by the same way.
+by the same way. Whoever comes while a turn runs, or misses deltas, gets the whole text so far (`text`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
@@ -20,7 +20,7 @@ import msgspec
 
 from toolchart.app.server.server_events import Events, ServerEvent, encode_event
 from toolchart.states.errors import ToolchartError
-from toolchart.states.messages import Delta
+from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 from toolchart.states.ports import Store
 
 log = logging.getLogger("toolchart.server")
@@ -44,13 +44,24 @@ class _Reader:
         """Number of the first record that comes through the queue; those before it are in the log."""
         self.queue: asyncio.Queue[ServerEvent | None] = asyncio.Queue(size)
         self.is_left_behind = False
+        self.misses_text = False
+        """Whether deltas did not reach it, so that later ones would join to another text."""
 
-    def put(self, event: ServerEvent) -> None:
-        """Add an event; a reader that is full misses deltas, and is left behind by anything else."""
-        if not self.queue.full():
+    def put(self, event: ServerEvent, text: ServerEvent | None = None) -> None:
+        """Add an event; a reader that is full misses deltas, and is left behind by anything else.
+
+        Args:
+            text: the whole text with a delta, for a reader that has missed others.
+        """
+        is_delta = event.event == "delta"
+        if self.queue.full():
+            self.misses_text |= is_delta
+            self.is_left_behind |= not is_delta
+        elif not is_delta or not self.misses_text:
             self.queue.put_nowait(event)
-        elif event.event != "delta":
-            self.is_left_behind = True
+        elif text is not None:
+            self.queue.put_nowait(text)
+            self.misses_text = False
 
 
 class _Feed:
@@ -61,7 +72,7 @@ class _Feed:
         self._conversation = conversation
         newest = store.read_last_line(conversation)
         self._next_seq = newest[0] + 1 if newest is not None else 0
-        self._waiting: deque[tuple[ServerEvent, tuple[_Reader, ...]]] = deque()
+        self._waiting: deque[tuple[ServerEvent, ServerEvent | None, tuple[_Reader, ...]]] = deque()
         self._giving: asyncio.Task[None] | None = None
         self.readers: set[_Reader] = set()
 
@@ -77,25 +88,31 @@ class _Feed:
             self.publish(make_record_event(self._next_seq, line))
             self._next_seq += 1
 
-    def publish(self, event: ServerEvent) -> None:
-        """Give an event to every reader: at once to a few, by and by to many."""
+    def publish(self, event: ServerEvent, words: Sequence[str] = ()) -> None:
+        """Give an event to every reader: at once to a few, by and by to many.
+
+        Args:
+            words: with a delta: the whole text so far, in pieces.
+        """
         if len(self.readers) > 1:
             event = msgspec.structs.replace(event, encoded=encode_event(event))
+        is_missed = event.event == "delta" and any(reader.misses_text for reader in self.readers)
+        text = _make_text_event(words) if is_missed else None
         if len(self.readers) <= _AT_ONCE and not self._waiting:
             for reader in self.readers:
-                reader.put(event)
+                reader.put(event, text)
             return
-        self._waiting.append((event, tuple(self.readers)))
+        self._waiting.append((event, text, tuple(self.readers)))
         if self._giving is None or self._giving.done():
             self._giving = asyncio.ensure_future(self._give_to_many())
 
     async def _give_to_many(self) -> None:
         """Give what waits, in its order, to some readers after the others."""
         while self._waiting:
-            event, readers = self._waiting[0]
+            event, text, readers = self._waiting[0]
             for start in range(0, len(readers), _AT_ONCE):
                 for reader in readers[start : start + _AT_ONCE]:
-                    reader.put(event)
+                    reader.put(event, text)
                 await asyncio.sleep(0)
             self._waiting.popleft()  # only now: what comes meanwhile waits behind it
 
@@ -111,6 +128,8 @@ class Feeds:
         self._store = store
         self._queue_size = queue_size
         self._feeds: dict[str, _Feed] = {}
+        self._words: dict[str, list[str]] = {}
+        """By conversation whose turn runs here: what the answer says so far, in pieces."""
 
     def note_records(self, conversation: str) -> None:
         """Take notice of new records of a conversation; called after each commit."""
@@ -122,10 +141,25 @@ class Feeds:
         except ToolchartError as error:  # it may pass; the next look reads on from the same record
             log.warning("the records of conversation %s cannot be read: %s", conversation, error)
 
+    def begin_text(self, conversation: str) -> None:
+        """Note that a turn begins to run here."""
+        self._words[conversation] = []
+
+    def end_text(self, conversation: str) -> None:
+        """Note that it does not run any more."""
+        self._words.pop(conversation, None)
+
     def publish_delta(self, conversation: str, delta: Delta) -> None:
         """Give a delta of a running turn to those who follow it."""
-        data = {"type": type(delta).__name__, **msgspec.to_builtins(delta)}
-        self._publish(conversation, ServerEvent(event="delta", data=data))
+        words = self._words.get(conversation, [])
+        if isinstance(delta, TextWithdrawn):
+            words.clear()
+        elif isinstance(delta, TextDelta):
+            words.append(delta.text)
+        feed = self._feeds.get(conversation)
+        if feed is not None:
+            data = {"type": type(delta).__name__, **msgspec.to_builtins(delta)}
+            feed.publish(ServerEvent(event="delta", data=data), words)
 
     def publish_result(self, conversation: str, result: dict[str, Any]) -> None:
         """Give the result of a turn to those who follow it."""
@@ -144,6 +178,9 @@ class Feeds:
         """The events of a conversation from record `start` on; ends only where the reader is too slow."""
         feed = self._feeds.setdefault(conversation, _Feed(self._store, conversation))
         reader = feed.add_reader(self._queue_size)
+        words = self._words.get(conversation)
+        if words is not None:
+            reader.put(_make_text_event(words))
         try:
             async for event in self._read_stored(conversation, start, reader.first_seq):
                 yield event
@@ -195,6 +232,11 @@ class Feeds:
                 await asyncio.sleep(POLL_S / len(names))
             if not names:
                 await asyncio.sleep(POLL_S)
+
+
+def _make_text_event(words: Sequence[str]) -> ServerEvent:
+    """The whole text so far; it stands in place of all that a reader has read of it."""
+    return ServerEvent(event="text", data={"text": "".join(words)})
 
 
 def make_record_event(seq: int, line: bytes) -> ServerEvent:

@@ -103,6 +103,7 @@ class LiveTurns:
         if conversation in self._tasks:
             raise Refusal(409, f"a turn of conversation {conversation!r} is running")
         self._slots.take()
+        self._feeds.begin_text(conversation)
         self._first_records[conversation] = asyncio.Event()
         task = asyncio.ensure_future(self._run_and_publish(conversation, run_turn))
         self._tasks[conversation] = task
@@ -179,6 +180,7 @@ class LiveTurns:
 
     def _finish(self, conversation: str, task: asyncio.Task[Any]) -> None:
         self._slots.give_back()
+        self._feeds.end_text(conversation)
         del self._tasks[conversation], self._first_records[conversation]
         if not task.cancelled():
             task.exception()  # taken note of; whoever waits gets it too

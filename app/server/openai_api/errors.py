@@ -39,6 +39,15 @@ def shape_turn_error(error: TurnError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": "server_error", "param": None, "code": error.kind}}
 
 
+def shape_contradiction(conversation: str) -> dict[str, Any]:
+    """The JSON that ends a stream which has sent a text that the answer does not begin with."""
+    message = (
+        "the host broke its answer off, and the answer that it gave then begins with other words than those "
+        f"sent here, which are void: read the answer of the conversation {conversation!r}, or ask again"
+    )
+    return {"error": {"message": message, "type": "server_error", "param": None, "code": "answer_changed"}}
+
+
 def refuse_failed_turn(error: TurnError) -> Refusal:
     """The answer to a request whose turn ended in error. The SDK must not send it again by itself: its turn
     stands in the log."""

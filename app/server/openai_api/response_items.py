@@ -5,6 +5,7 @@ Source: `openai/types/responses/` and `openai/lib/streaming/responses/` of the S
 
     response.created, response.in_progress
     a message:      output_item.added, content_part.added, output_text.delta ..., content_part.done, ...
+    no answer:      a message that closes as `incomplete`, with its text under the key `toolchart`
     a tool inside:  an item `mcp_call` with its output
     what is asked:  an item `function_call` (a client's tool, a question) or `mcp_approval_request`
     a picture:      an item `image_generation_call` with its result; sources are annotations of the text
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
-from toolchart.app.server.protocols.turns import AnswerText, count_seconds
+from toolchart.app.server.protocols.turns import HELD, AnswerText, count_seconds
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
@@ -48,13 +49,12 @@ class ResponseBuilder:
     ) -> None:
         self._is_client_tool = is_client_tool
         self._read_times = read_times
-        self._text = AnswerText(separator="")
+        self._text = AnswerText(HELD, can_withdraw=True)
         self._output: list[dict[str, Any]] = []
         self._words: list[str] = []
         """The text of the message that is being written."""
         self._message_id = ""
         """Id of that message; empty for none."""
-        self._part = 0
         self._number = -1
         self.response: dict[str, Any] = {**_EMPTY, **head, "status": "in_progress", "output": self._output}
 
@@ -66,16 +66,15 @@ class ResponseBuilder:
 
     def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
         """The events of a piece, the first with those that begin a response; the result ends the response."""
-        words = self._text.take(piece)
+        change = self._text.take(piece)
         if isinstance(piece, StepTaken) and piece.step.snapshot is self._text.steps.snapshot:
             self.response |= _describe_options(piece.step.snapshot.settings)
         if self._number < 0:
             yield from self._begin_response()
-        if self._part != self._text.part:
-            self._part = self._text.part
-            yield from self._end_message()
-        if words:
-            yield from self._write(words)
+        if change.is_withdrawn:
+            yield from self._withdraw_message(change.reason)
+        if change.text:
+            yield from self._write(change.text)
         if isinstance(piece, StepTaken) and isinstance(piece.event, ToolFinished):
             yield from self._add_finished_call(piece, piece.event)
         if isinstance(piece, TurnResult):
@@ -112,6 +111,15 @@ class ResponseBuilder:
         part = {**_make_text(text), "annotations": notes}
         yield self._part_event("response.content_part.done", part=part)
         yield from self._end_item(self._describe_message("completed", [part]))
+        self._message_id, self._words = "", []
+
+    def _withdraw_message(self, reason: str) -> Iterator[dict[str, Any]]:
+        """Close the message as an item that is no part of the answer. Clients join the contents of all
+        messages, and parse each of them; so it has none."""
+        if not self._message_id:
+            return
+        note = {"withdrawn": reason, "text": "".join(self._words)}
+        yield from self._end_item({**self._describe_message("incomplete", []), "toolchart": note})
         self._message_id, self._words = "", []
 
     def _describe_message(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:

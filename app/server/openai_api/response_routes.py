@@ -33,12 +33,14 @@ from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_ans
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_conversation
+from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.errors import ToolchartError
+from toolchart.states.messages import Delta
 from toolchart.states.snapshot import Snapshot
 
 # -- requests ------------------------------------------------------------------------------------
@@ -178,6 +180,8 @@ def _convert_items(entries: Sequence[dict[str, Any]]) -> list[tuple[str, dict[st
     for index, entry in enumerate(entries):
         kind, place = entry.get("type", "message"), f"input[{index}]"
         match kind:
+            case "message" if entry.get("role") == "assistant" and entry.get("content") == []:
+                pass  # an item of an earlier answer that is no part of it
             case "message":
                 content = _convert_content(entry.get("content"), place)
                 messages.append((place, {"role": entry.get("role"), "content": content}))
@@ -341,11 +345,17 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
         raise Refusal(404, f"there is no response {name.id!r}")
     last = steps[-1]
     builder = _make_builder(site, name, _build_head(site, name, steps))
-    events: list[Any] = []
+    pieces: list[StepTaken | Delta | TurnResult] = []
+    stream = AnswerStream(pieces.append)
     for entry in steps:
-        if entry.step.event is not None:
-            events += builder.take(StepTaken(event=entry.step.event, step=entry.step))
-    events += builder.take(_find_result_at(site.engine, name.conversation, last))
+        event = entry.step.event
+        if event is not None:
+            stream.take_step(event, entry.step)
+            pieces.append(StepTaken(event=event, step=entry.step))
+    pieces.append(_find_result_at(site.engine, name.conversation, last))
+    for piece in pieces:
+        for _ in builder.take(piece):
+            pass
     return builder.response
 
 

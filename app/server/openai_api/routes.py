@@ -17,6 +17,7 @@ from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import ChatTurn, CompletionForm, read_chat
 from toolchart.app.server.openai_api.errors import (
     refuse_failed_turn,
+    shape_contradiction,
     shape_error,
     shape_refusal,
     shape_turn_error,
@@ -210,6 +211,14 @@ def build_usage(result: TurnResult) -> dict[str, Any]:
 
 
 # -- chunks ----------------------------------------------------------------------------------------
+#
+# Nothing that a chunk has said can be taken back. So a text waits until its reply is whole wherever it may be
+# no part of the answer. A failure of the host can come at any time: where the model is asked again and begins
+# with the text that was sent, only what follows is sent; else the stream ends with an error.
+
+
+_HELD = ("form", "calls", "chart", "agent")
+"""Doubts under which a text waits."""
 
 
 async def stream_completion(
@@ -217,17 +226,20 @@ async def stream_completion(
 ) -> AsyncGenerator[ServerEvent, None]:
     """The answer in chunks; an error of the turn is the last event before the end."""
     head: dict[str, Any] = {}
-    text = AnswerText()
+    text = AnswerText(_HELD, can_withdraw=False)
     try:
         async with aclosing(pieces):
             async for piece in pieces:
-                words = text.take(piece)
+                words = text.take(piece).text
                 if not head and (text.steps.first_at or isinstance(piece, TurnResult)):
                     head = _make_head(engine, piece, text.steps.first_at, model)
                     yield _make_chunk(head, {"role": "assistant", "content": ""})
                 if words:
                     yield _make_chunk(head, {"content": words})
                 if isinstance(piece, TurnResult):
+                    if text.is_contradicted:
+                        yield ServerEvent(data=shape_contradiction(piece.conversation))
+                        break
                     for event in _list_last_events(head, piece, include_usage=include_usage):
                         yield event
     except Refusal as refusal:

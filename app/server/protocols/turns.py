@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, TypeAlias, Unpack
@@ -23,8 +23,8 @@ from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.effects import CallModel, RunAgent
-from toolchart.states.events import Decided, Failed, Replied
-from toolchart.states.messages import Delta, TextDelta
+from toolchart.states.events import Decided
+from toolchart.states.messages import Delta, Doubt, TextDelta, TextWithdrawn
 from toolchart.states.snapshot import Snapshot
 
 Pieces: TypeAlias = AsyncGenerator["StepTaken | Delta | TurnResult", None]
@@ -214,78 +214,97 @@ class RootSteps:
             return True
         return False
 
-
-def _find(snapshot: Snapshot, kind: type) -> bool:
-    return any(isinstance(effect, kind) for effect in snapshot.open_effects)
-
-
-class AnswerText:
-    """The text of a turn as it comes: what was streamed ends with the answer of the result.
-
-    Only replies of the conversation's own thread are streamed. Drafts that a flow keeps under a name, and the
-    words of sub-agents, are not. What a model says before it calls a tool comes first, as a part of its own.
-
-    Args:
-        separator: between parts.
-    """
-
-    def __init__(self, separator: str = "\n\n") -> None:
-        self.steps = RootSteps()
-        self.part = 0
-        """Number of the newest part: a part is what the model says in a row."""
-        self._separator = separator
-        self._words: list[str] = []
-        """The text of the newest part."""
-        self._is_part_over = False
-        self._is_streamed = False
-        """Whether deltas of the present reply have come."""
-
-    def take(self, piece: StepTaken | Delta | TurnResult) -> str:
-        """The text that a piece adds; may be empty."""
-        match piece:
-            case TextDelta() if self.is_own_reply():
-                self._is_streamed = True
-                return self._add(piece.text)
-            case StepTaken():
-                return self._take_step(piece)
-            case TurnResult() if piece.is_over and piece.error is None:
-                return self._complete(piece.content)
-        return ""
-
-    def _take_step(self, piece: StepTaken) -> str:
-        is_own, event, text = self.is_own_reply(), piece.event, ""
-        if not self.steps.take(piece) or not isinstance(event, Replied | Failed):
-            return text
-        if isinstance(event, Replied) and is_own and not self._is_streamed and event.reply.content:
-            text = self._add(event.reply.content)
-        self._is_streamed = False
-        # What the model said before it called tools, or before the call failed, is no part of the answer.
-        self._is_part_over = isinstance(event, Failed) or bool(event.reply.tool_calls)
-        return text
-
     def is_own_reply(self) -> bool:
         """Whether the model speaks in the conversation's own thread now, and nobody else does."""
-        snapshot = self.steps.snapshot
+        snapshot = self.snapshot
         if snapshot is None or _find(snapshot, RunAgent):
             return False
         calls = [effect for effect in snapshot.open_effects if isinstance(effect, CallModel)]
         return bool(calls) and not any(call.result for call in calls)
 
-    def _add(self, text: str) -> str:
-        separator = ""
-        if self._is_part_over:
-            separator = self._separator if self._words else ""
-            self._words, self._is_part_over = [], False
-            self.part += 1
-        self._words.append(text)
-        return separator + text
 
-    def _complete(self, content: str) -> str:
-        """What is missing at the end of a turn: all of an answer that no model has said."""
-        said = "" if self._is_part_over else "".join(self._words)
-        if content == said:
-            return ""
-        if content.startswith(said):
-            return self._add(content[len(said) :])
-        self._is_part_over = True
-        return self._add(content)
+def _find(snapshot: Snapshot, kind: type) -> bool:
+    return any(isinstance(effect, kind) for effect in snapshot.open_effects)
+
+
+HELD: Collection[Doubt] = ("form", "agent")
+"""Doubts under which a text waits also where it could be withdrawn: half of a form is of no use, and what an
+agent says that a conversation was handed to stands in a log of its own."""
+
+
+class TextChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client reads next."""
+
+    is_withdrawn: bool = False
+    """Whether all text that it has read is no part of the answer."""
+    reason: str = ""
+    """Why it is none: a `WithdrawalReason`."""
+    text: str = ""
+    """The text that follows; may be empty."""
+
+
+_NO_CHANGE = TextChange()
+
+
+class AnswerText:
+    """The text of a turn as a client of one protocol reads it: in the end it is the answer of the result.
+
+    Args:
+        held: the doubts under which a text waits until it is certain.
+        can_withdraw: whether the protocol can say that a text is no part of the answer.
+    """
+
+    def __init__(self, held: Collection[Doubt], *, can_withdraw: bool) -> None:
+        self.steps = RootSteps()
+        self._held = held
+        self._can_withdraw = can_withdraw
+        self._said: list[str] = []
+        """What has been said, as far as it was not withdrawn."""
+        self._read: list[str] = []
+        """What the client has read of it."""
+        self._is_level = True
+        """Whether that is the same."""
+        self.is_contradicted = False
+        """Whether the client has read a text that the answer does not begin with, and cannot be told so."""
+
+    def take(self, piece: StepTaken | Delta | TurnResult) -> TextChange:
+        """What a piece changes."""
+        match piece:
+            case TextDelta():
+                self._said.append(piece.text)
+                if piece.doubt not in self._held:
+                    return self._pass_on(piece.text)
+                self._is_level = False
+            case TextWithdrawn():
+                self._said.clear()
+                self._is_level = not self._read
+                is_affected = not piece.kept.startswith("".join(self._read))
+                if is_affected and self._can_withdraw:
+                    return self._withdraw(piece.reason)
+            case StepTaken():
+                self.steps.take(piece)
+            case TurnResult() if piece.is_over and piece.error is None:
+                self._said, self._is_level = [piece.content], False
+                change = self._pass_on("")
+                self.is_contradicted = not self._is_level
+                return change
+        return _NO_CHANGE
+
+    def _pass_on(self, text: str) -> TextChange:
+        """Let the client read what has been said; where that contradicts what it has read, it waits."""
+        if self._is_level:
+            self._read.append(text)
+            return TextChange(text=text)
+        said, read = "".join(self._said), "".join(self._read)
+        is_withdrawn = not said.startswith(read) and self._can_withdraw
+        if is_withdrawn:
+            read = ""
+        elif not said.startswith(read):
+            return _NO_CHANGE
+        self._said, self._read, self._is_level = [said], [said], True
+        return TextChange(is_withdrawn=is_withdrawn, reason="chart", text=said[len(read) :])
+
+    def _withdraw(self, reason: str) -> TextChange:
+        self._read.clear()
+        self._is_level = True
+        return TextChange(is_withdrawn=True, reason=reason)

@@ -226,9 +226,6 @@ function takeRecord(record) {
       (reply.tool_calls ?? []).forEach((call, index) => addCall(record.calls?.[index] ?? call.id, call));
       break;
     }
-    case "failed":
-      endWriting();
-      break;
     case "decided":
       setCallStatus(event.call_id, `${event.approved ? "approved" : "rejected"} by ${event.by ?? "?"}`, event.approved ? "good" : "bad");
       if (event.arguments) {
@@ -264,7 +261,9 @@ function readRecord(event) {
 }
 
 function takeDelta(delta) {
-  if (delta.type === "TextDelta") {
+  if (delta.type === "TextWithdrawn") {
+    endWriting();
+  } else if (delta.type === "TextDelta") {
     const isAtEnd = messages.scrollHeight - messages.scrollTop - messages.clientHeight < 120;
     writing ??= addBubble("assistant", "");
     writing.append(delta.text);
@@ -295,7 +294,17 @@ function follow() {
   newestRecord = -1;
   stream.addEventListener("record", readRecord);
   stream.addEventListener("delta", (event) => takeDelta(JSON.parse(event.data)));
-  stream.addEventListener("result", refresh);
+  stream.addEventListener("text", (event) => {
+    endWriting();
+    const { text } = JSON.parse(event.data);
+    if (text) {
+      takeDelta({ type: "TextDelta", text });
+    }
+  });
+  stream.addEventListener("result", () => {
+    endWriting();
+    refresh();
+  });
   stream.addEventListener("fault", (event) => {
     problem.textContent = JSON.parse(event.data).error;
     endWriting();

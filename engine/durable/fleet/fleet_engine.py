@@ -54,8 +54,9 @@ class FleetEngine(Engine):
 
     Messages, decisions, answers and cancellations go to the workers, and each method returns what that of
     `Engine` returns, when the turn rests. Observers are called with the steps of the conversation as they
-    appear in its log. Deltas of replies stay in the worker, so `on_delta` is never called; and nobody sees
-    here the steps of sub-agents, which have logs of their own. Whoever stops waiting does not stop the turn.
+    appear in its log. Deltas of replies stay in the worker: `on_delta` gets the text of each reply in one
+    piece, when its record is in the log. Nobody sees here the steps of sub-agents, which have logs of their
+    own. Whoever stops waiting does not stop the turn.
     Forks run in this engine.
 
     Args:
@@ -221,6 +222,8 @@ class FleetEngine(Engine):
             DurableHostUnavailable: this engine was stopped before the turn began.
         """
         async for step in self._iterate_steps(stretch, first_seq):
+            if hooks.answer_stream is not None:
+                hooks.answer_stream.take_step(step.event, step.step)
             observer = hooks.observer or self._parts.observer
             if observer is not None:
                 observer(step.event, step.step)
