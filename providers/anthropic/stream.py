@@ -25,6 +25,7 @@ from toolchart.providers.shared.streamed_calls import (
     StreamedCalls,
     build_input,
     choose_arguments,
+    read_start,
 )
 from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
 
@@ -139,10 +140,15 @@ class AnthropicAccumulator:
         kind = str(start.get("type"))
         if kind == "tool_use":
             name, call_id = str(start.get("name") or ""), read_string(start.get("id")) or ""
+            count = len(self._calls.calls)
             call, deltas = self._calls.add_piece(
-                index=index, call_id=call_id, name=name, arguments=start.get("input") or None, is_start=True
+                index=index,
+                call_id=call_id,
+                name=name,
+                arguments=read_start(start.get("input")),
+                is_start=True,
             )
-            if all(block.call is not call for block in self._blocks):
+            if call.index == count:
                 self._add_block(index, start, call)
             return [*deltas]
         block = self._add_block(index, start)
@@ -164,8 +170,9 @@ class AnthropicAccumulator:
         if text is None:
             return []
         if key == "input" and (block is None or block.start.get("type") not in _CALL_KINDS[1:]):
+            count = len(self._calls.calls)
             call, deltas = self._calls.add_piece(index=index, arguments=text)
-            if all(block.call is not call for block in self._blocks):
+            if call.index == count:
                 self._add_block(index, {"type": "tool_use"}, call)
             return [*deltas]
         if block is None or (key != "input" and block.start.get("type") in _CALL_KINDS):

@@ -26,6 +26,7 @@ from toolchart.providers.shared.streamed_calls import (
     StreamedCalls,
     build_input,
     choose_arguments,
+    read_start,
 )
 from toolchart.states.errors import ProviderError, format_install
 from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
@@ -200,7 +201,7 @@ class ConverseAccumulator:
         use = start.get("toolUse")
         if isinstance(use, Mapping) and not use.get("type"):
             name, call_id = str(use.get("name") or ""), read_string(use.get("toolUseId")) or ""
-            piece = {"call_id": call_id, "name": name, "arguments": use.get("input") or None}
+            piece = {"call_id": call_id, "name": name, "arguments": read_start(use.get("input"))}
             return self._add_call(index, use, **piece, is_start=True)
         block = self._add_block(index, start)
         if start.get("text"):
@@ -210,8 +211,9 @@ class ConverseAccumulator:
 
     def _add_call(self, index: int | None, use: Mapping[str, Any], **piece: Any) -> list[Delta]:
         """Add a piece of a call, whose block begins with it where it has none."""
+        count = len(self._calls.calls)
         call, deltas = self._calls.add_piece(index=index, **piece)
-        if all(block.call is not call for block in self._blocks):
+        if call.index == count:
             self._add_block(index, {"toolUse": use}, call)
         return [*deltas]
 

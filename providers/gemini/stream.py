@@ -13,9 +13,11 @@ from toolchart.providers.gemini.wire import (
     collect_notes,
     collect_part,
     decode_usage,
+    describe_kind,
     list_parts,
     read_finish_word,
 )
+from toolchart.providers.shared.choices import select_deltas
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     PartCollector,
@@ -33,6 +35,7 @@ class _CandidateBuilder:
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
+        self.held_deltas: list[Delta] = []
         self._content: dict[str, Any] = {}
         self._parts: list[Any] = []
         self._calls = StreamedCalls()
@@ -89,6 +92,14 @@ class _CandidateBuilder:
                 function = {**call, "args": build_input(streamed.build_arguments())}
                 self._parts[position] = {**part, "functionCall": function}
 
+    def describe_kind(self) -> tuple[bool, int]:
+        """Whether the candidate has text or other content so far, and how many calls."""
+        return describe_kind(self._parts)
+
+    def is_over(self) -> bool:
+        """Whether the host has said why it ended."""
+        return "finishReason" in self.values
+
     def build_candidate(self) -> dict[str, Any]:
         """The candidate as an unstreamed answer has it."""
         return {**self.values, "content": {**self._content, "parts": self._parts}}
@@ -98,7 +109,7 @@ class GeminiAccumulator:
     """Accumulates one streamed answer of `streamGenerateContent`.
 
     Any chunk may have usage; the last one counts. Each call comes whole, in one part. Several candidates come
-    mixed, by index; the first one is the reply, and only its deltas are shown.
+    mixed, by index (`choices.py`).
 
     Source: recorded traffic; google-genai 3.4.0, `types.py` (`partial_args` is for Vertex, on request).
     """
@@ -132,11 +143,10 @@ class GeminiAccumulator:
         ]
 
     def _add_candidate(self, candidate: Mapping[str, Any]) -> list[Delta]:
-        """The deltas of a piece of a candidate; none for those that are not the reply."""
+        """The deltas of a piece of a candidate that are shown."""
         index = read_index(candidate.get("index")) or 0
-        is_reply = not self._candidates or index == next(iter(self._candidates))
-        deltas = list(self._candidates.setdefault(index, _CandidateBuilder()).add_candidate(candidate))
-        return deltas if is_reply else []
+        builder = self._candidates.setdefault(index, _CandidateBuilder())
+        return select_deltas(builder, self._candidates.values(), list(builder.add_candidate(candidate)))
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""
@@ -154,7 +164,7 @@ class GeminiAccumulator:
         feedback = self._body.get("promptFeedback")
         is_blocked = isinstance(feedback, Mapping) and feedback.get("blockReason")
         builders = list(self._candidates.values())
-        if not any(builder.values.get("finishReason") for builder in builders) and not is_blocked:
+        if not any(builder.is_over() for builder in builders) and not is_blocked:
             raise build_bad_response_error("the stream ends without a finish reason")
         body = {key: value for key, value in self._body.items() if key != "candidates"}
         candidates = [builder.build_candidate() for builder in builders]

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.providers.shared.choices import is_one_reply
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     FinishWords,
@@ -542,6 +543,13 @@ def decode_reply(body: Any) -> Reply:
     )
 
 
+def describe_kind(parts: Sequence[Any]) -> tuple[bool, int]:
+    """Whether parts have text or other content, and how many calls there are among them."""
+    call_count = sum(isinstance(part, Mapping) and bool(part.get("functionCall")) for part in parts)
+    thought_count = sum(isinstance(part, Mapping) and bool(part.get("thought")) for part in parts)
+    return len(parts) > call_count + thought_count, call_count
+
+
 def list_parts(candidate: Mapping[str, Any]) -> Any:
     """The parts of a candidate; a text or a part may stand in the place of the list, or of the content."""
     content = candidate.get("content")
@@ -551,18 +559,12 @@ def list_parts(candidate: Mapping[str, Any]) -> Any:
 
 
 def _join_candidates(candidates: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """The candidates, of which the first is the reply, and a warning if there are several.
-
-    Nobody asks for several, so a host that sends them has split one reply where at most one of them has text,
-    and one calls. Two of a kind are alternatives.
-    """
+    """The candidates, of which the first is the reply, and a warning if there are several (`choices.py`)."""
     count = len(candidates)
     if count < 2:
         return candidates, ()
     lists = [read_blocks(list_parts(_read_mapping(candidate)), {})[0] for candidate in candidates]
-    callers = [parts for parts in lists if any(part.get("functionCall") for part in parts)]
-    others = [parts for parts in lists if any(not part.get("functionCall") for part in parts)]
-    if len(callers) > 1 or len(others) > 1:
+    if not is_one_reply(list(map(describe_kind, lists))):
         return candidates, (f"the host sent {count} candidates; the first is the reply",)
     word = next(
         filter(None, (read_finish_word(_read_mapping(c).get("finishReason")) for c in candidates)), None

@@ -209,7 +209,7 @@ def decode_reply(body: Any) -> Reply:
     calls = _decode_tool_calls(message)
     word = read_string(body.get("done_reason"))
     thinking = read_string(message.get("thinking"))
-    blocks, warnings = read_blocks(message.get("content"), {})
+    blocks, warnings = read_blocks(message.get("content"), {"type": "text"})
     content = join_text(block.get("text") or "" for block in blocks) or None
     pictures = decode_pictures(message)
     reason = resolve_finish_reason(

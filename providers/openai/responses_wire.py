@@ -707,6 +707,10 @@ class ResponsesAccumulator:
         self._response: dict[str, Any] | None = None
         self._usage: dict[str, Any] = {}
         self._items: list[_Item] = []
+        self._known: dict[tuple[Any, Any], _Item] = {}
+        """The newest item of a type by id, by index, and by nothing."""
+        self._lengths: dict[tuple[int, int], int] = {}
+        """Characters of the answer so far, by item and part."""
         self._calls = StreamedCalls()
         self._part_indexes: dict[Any, int] = {}
         self._shown_parts: dict[tuple[int, int], ContentPart] = {}
@@ -749,20 +753,28 @@ class ResponsesAccumulator:
 
     def _find_item(self, event: Mapping[str, Any], kind: str) -> _Item:
         """The item that an event belongs to, by its id, by its index, or else the newest of its type."""
-        fitting = [item for item in self._items if item.data.get("type") == kind]
         item_id, position = read_string(event.get("item_id")), read_index(event.get("output_index"))
-        of_id = [item for item in fitting if item_id and item.data.get("id") == item_id]
-        of_index = [item for item in fitting if item.position == position]
-        for items in (of_id, of_index) if position is not None else (of_id, fitting):
-            if items:
-                return items[-1]
-        return self._begin_item(position, {"type": kind, **({"id": item_id} if item_id else {})})
+        item = self._known.get((item_id, kind)) if item_id else None
+        if item is None:
+            item = self._known.get((position, kind))  # without an index the newest
+        if item is None:
+            item = self._begin_item(position, {"type": kind, **({"id": item_id} if item_id else {})})
+        return item
 
     def _begin_item(self, position: int | None, data: Mapping[str, Any]) -> _Item:
-        item = _Item(len(self._items) if position is None else position, data.get("type"))
+        kind = data.get("type")
+        item = _Item(len(self._items) if position is None else position, kind)
         item.data |= {key: value for key, value in data.items() if key not in _LISTS}
         self._items.append(item)
+        self._name_item(item, data)
         return item
+
+    def _name_item(self, item: _Item, form: Mapping[str, Any]) -> None:
+        """Let an item be found by what a form of it says."""
+        kind = item.data.get("type")
+        names = (read_string(form.get("id")), read_string(form.get("call_id")))
+        for name in (*filter(None, names), item.position, None):
+            self._known[name, kind] = item
 
     def _match_item(self, form: Mapping[str, Any], position: int | None, known: list[_Item]) -> _Item | None:
         """The item that a whole form is of: by its id, the id of its call, or its place; of calls by name."""
@@ -784,12 +796,14 @@ class ResponsesAccumulator:
         is_end = str(event.get("type")).endswith("done")
         known = self._items if is_end or form.get("id") or form.get("call_id") else []
         item = self._match_item(form, position if is_end else -1, known)
-        yield from self._add_form(item or self._begin_item(position, {"type": form.get("type")}), form)
+        item = item or self._begin_item(position, {"type": form.get("type")})
+        yield from self._add_form(item, form, is_end=is_end)
 
-    def _add_form(self, item: _Item, form: Mapping[str, Any]) -> Iterator[Delta]:
-        """Add a whole form of an item."""
+    def _add_form(self, item: _Item, form: Mapping[str, Any], *, is_end: bool = True) -> Iterator[Delta]:
+        """Add a form of an item: the one with which it begins, or a whole one."""
+        self._name_item(item, form)
         if form.get("type") in _OWN_CALL_TYPES:
-            yield from self._add_call(item, form)
+            yield from self._add_call(item, form, is_end)
         for kind, text in item.add_form(form):
             yield from _build_text_deltas(kind, text)
         if is_host_item(form):
@@ -798,8 +812,8 @@ class ResponsesAccumulator:
                     self._shown_parts[item.position, number] = part
                     yield self._build_part_delta((item.position, number), part)
 
-    def _add_call(self, item: _Item, form: Mapping[str, Any]) -> Iterator[Delta]:
-        """Add a whole form of a call; what it has is shown once."""
+    def _add_call(self, item: _Item, form: Mapping[str, Any], is_end: bool) -> Iterator[Delta]:
+        """Add a form of a call; what it has is shown once."""
         arguments = form.get("arguments", form.get("input"))
         name, call_id = str(form.get("name") or ""), read_string(form.get("call_id")) or ""
         if item.call is None:
@@ -810,7 +824,8 @@ class ResponsesAccumulator:
         elif name and not item.call.name:
             item.call.name = name
             yield CallStarted(index=item.call.index, name=name)
-        yield from _add_whole_arguments(item.call, arguments)
+        if is_end or arguments not in ("{}", {}):  # a call may begin with an empty place
+            yield from _add_whole_arguments(item.call, arguments)
 
     def _add_field(self, event: Mapping[str, Any], end: str, name: str, kind: str) -> Iterator[Delta]:
         """Add a piece of a field, or the whole of it."""
@@ -824,6 +839,9 @@ class ResponsesAccumulator:
             return
         item = self._find_call_item(event, kind)
         assert item.call is not None, "it was found by its call"
+        if event.get("name") and not item.call.name:
+            item.call.name = str(event["name"])
+            yield CallStarted(index=item.call.index, name=item.call.name)
         if end != "delta":
             yield from _add_whole_arguments(item.call, value)
         elif value is not None:
@@ -833,42 +851,41 @@ class ResponsesAccumulator:
 
     def _find_call_item(self, event: Mapping[str, Any], kind: str) -> _Item:
         """The item of the call that a piece belongs to: by id, by index, or else the newest open one."""
-        calls = [item for item in self._items if item.call is not None and item.data.get("type") == kind]
         item_id, position = read_string(event.get("item_id")), read_index(event.get("output_index"))
-        of_id = [
-            item for item in calls if item_id and item_id in (item.data.get("id"), item.data.get("call_id"))
-        ]
-        of_index = [item for item in calls if item.position == position]
-        is_open = [item for item in calls if item.call is not None and not item.call.is_whole()]
-        for items in (of_id, of_index, is_open, calls):
-            if items:
-                return items[-1]
-        item = self._begin_item(position, {"type": kind})
-        item.call, _ = self._calls.add_piece(index=item.position, is_start=True)
+        for name in (item_id, position):
+            item = self._known.get((name, kind)) if name is not None else None
+            if item is not None:
+                return item
+        calls = [item for item in self._items[:-65:-1] if item.call is not None and item.data["type"] == kind]
+        open_calls = (item for item in calls if item.call is not None and not item.call.is_whole())
+        item = next(open_calls, calls[0] if calls else None)
+        if item is None:
+            item = self._begin_item(position, {"type": kind})
+            item.call, _ = self._calls.add_piece(index=item.position, is_start=True)
         return item
 
     def _add_text(
         self, event: Mapping[str, Any], end: str, name: str, kind: str, owner: str
     ) -> Iterator[Delta]:
-        part = self._find_item(event, owner).get_part(name, event.get(f"{name}_index"), kind)
+        item, number = self._find_item(event, owner), event.get(f"{name}_index")
+        part, text = item.get_part(name, number, kind), ""
         if end == "done":
             key = part.get_key()
             text = part.add_whole({**part.data, key: event.get(key)})
-            yield from _build_text_deltas(kind, text)
         elif event.get("delta") is not None:
             part.pieces.append(event["delta"])
-            yield from _build_text_deltas(kind, read_text(event["delta"]))
+            text = read_text(event["delta"])
+        if text and kind == "output_text":
+            place = (item.position, read_index(number) or 0)
+            self._lengths[place] = self._lengths.get(place, 0) + len(text)
+        yield from _build_text_deltas(kind, text)
 
     def _add_annotation(self, event: Mapping[str, Any], note: Item) -> PartDelta:
         item, number = self._find_item(event, "message"), read_index(event.get("content_index")) or 0
         part = item.get_part("content", number, "output_text")
         part.data["annotations"] = [*_read_list(part.data.get("annotations")), note]
-        offset = sum(
-            len(join_text(map(read_text, part.pieces)))
-            for other in self._items
-            for place, part in other.parts["content"].items()
-            if part.data.get("type") == "output_text" and (other.position, place) < (item.position, number)
-        )
+        place = (item.position, number)
+        offset = sum(length for other, length in self._lengths.items() if other < place)
         name = (item.position, number, event.get("annotation_index"))
         return self._build_part_delta(name, decode_annotation(note, offset))
 
@@ -923,9 +940,11 @@ class ResponsesAccumulator:
 
 def _add_whole_arguments(call: StreamedCall, arguments: Any) -> Iterator[Delta]:
     """Add a whole form of a call's arguments; it is shown where nothing was."""
-    is_first = not call.pieces and not any(call.whole_forms)
-    call.whole_forms += [] if arguments is None else [arguments]
-    if is_first and arguments:
+    if arguments is None or arguments == "":
+        return
+    is_first = not call.pieces and not call.whole_forms
+    call.whole_forms.append(arguments)
+    if is_first:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         yield CallArguments(index=call.index, text=text)
 

@@ -22,6 +22,7 @@ from toolchart.providers.openai.wire import (
     read_content_text,
     read_part_thinking,
 )
+from toolchart.providers.shared.choices import select_deltas
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     is_finish_word,
@@ -123,6 +124,10 @@ class _CallsBuilder:
             self._keys[call.index] |= {key: piece[key] for key in CALL_KEYS if piece.get(key)}
             yield from deltas
 
+    def get_count(self) -> int:
+        """How many calls there are so far."""
+        return len(self._streamed.calls) + len(self._entries)
+
     def build_calls(self) -> list[Any]:
         """The calls as an unstreamed answer has them."""
         return [*map(self._build_call, self._streamed.calls), *self._entries]
@@ -172,6 +177,7 @@ class _ChoiceBuilder:
 
     def __init__(self) -> None:
         self.finish_word: Any = None
+        self.held_deltas: list[Delta] = []
         self._message = _ValueBuilder()
         self._log_probabilities = _ValueBuilder()
         self._calls = _CallsBuilder()
@@ -208,6 +214,16 @@ class _ChoiceBuilder:
                         self._part_count += 1
                     yield PartDelta(index=self._part_indexes[name], part=part)
 
+    def describe_kind(self) -> tuple[bool, int]:
+        """Whether the choice has text or other content so far, and how many calls."""
+        message = self._message.build_mapping()
+        has_answer = bool(message.get("content") or message.get("refusal") or self._part_count)
+        return has_answer, self._calls.get_count() + len(self._function_call.calls)
+
+    def is_over(self) -> bool:
+        """Whether the host has said why it ended."""
+        return self.finish_word is not None
+
     def build_choice(self) -> dict[str, Any]:
         """The choice as an unstreamed answer has it."""
         message = self._message.build_mapping()
@@ -230,8 +246,8 @@ class _ChoiceBuilder:
 class ChatAccumulator:
     """Accumulates one streamed chat completion.
 
-    A host that was asked for several choices sends them mixed, by index. The one that begins the stream is
-    the reply; only its deltas are shown.
+    Several choices come mixed, by index. The one that begins the stream is the reply, or they are parts of
+    one (`choices.py`).
 
     Source: openai 3.52.0 `chat_completion_chunk.py`, and recorded streams of hosts that leave out indexes,
     number every call 0, or send a call whole.
@@ -260,12 +276,10 @@ class ChatAccumulator:
         ]
 
     def _add_choice(self, choice: Mapping[str, Any]) -> list[Delta]:
-        """The deltas of a piece of a choice; none for those that are not the reply."""
-        index = choice.get("index") if isinstance(choice.get("index"), int) else 0
-        is_reply = not self._choices or index == next(iter(self._choices))
+        """The deltas of a piece of a choice that are shown."""
+        index = read_index(choice.get("index")) or 0
         builder = self._choices.setdefault(index, _ChoiceBuilder())
-        deltas = list(builder.add_choice(choice))
-        return deltas if is_reply else []
+        return select_deltas(builder, self._choices.values(), list(builder.add_choice(choice)))
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""
@@ -281,8 +295,7 @@ class ChatAccumulator:
         Raises:
             ProviderError: the stream was cut.
         """
-        first = next(iter(self._choices.values()), None)
-        if (first is None or first.finish_word is None) and not is_done:
+        if not any(builder.is_over() for builder in self._choices.values()) and not is_done:
             raise build_bad_response_error("the stream ended without a finish reason")
         choices = [builder.build_choice() for builder in self._choices.values()]
         return {**self._body, "choices": choices or [_ChoiceBuilder().build_choice()]}

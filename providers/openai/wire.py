@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from toolchart.providers.shared.choices import is_one_reply
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.host_rows import EchoReasoning
 from toolchart.providers.shared.replies import (
@@ -774,21 +775,13 @@ def _is_plain_part(part: Any) -> bool:
 
 
 def _join_choices(choices: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
-    """The choices, of which the first is the reply, and a warning if there are several.
-
-    Nobody asks for several (`n` is refused), so a host that sends them has split one reply, unless they are
-    of one kind: texts are alternatives, and so are calls that have no text beside them. Parts are one choice
-    with text and others with calls, and empty ones beside them.
-
-    Source: HKUDS/nanobot#1555 (text in the first choice, each call in one of its own).
-    """
+    """The choices, of which the first is the reply, and a warning if there are several (`choices.py`)."""
     count = len(choices)
     if count < 2:
         return choices, ()
     messages = [read_message(choice) for choice in choices]
-    texts = [message for message in messages if _has_answer(message)]
-    callers = [message for message in messages if _decode_tool_calls(message)]
-    if len(texts) > 1 or (len(callers) > 1 and (not texts or texts[0] in callers)):
+    kinds = [(_has_answer(message), len(_decode_tool_calls(message))) for message in messages]
+    if not is_one_reply(kinds):
         return choices, (f"the host sent {count} choices; the first is the reply",)
     joined: dict[str, Any] = {}
     entries: list[Any] = []

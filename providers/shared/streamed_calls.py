@@ -38,6 +38,9 @@ from typing import Any
 from toolchart.providers.shared.replies import join_text, parse_arguments
 from toolchart.states.messages import CallArguments, CallStarted, Delta
 
+_MAX_OPEN_CALLS = 64
+"""How many of the newest calls are looked at for one that is not whole."""
+
 _STRUCTURE = re.compile(r'["\\{}]')
 
 
@@ -163,7 +166,8 @@ class StreamedCalls:
 
     def _find_newest(self, *, is_open: bool) -> StreamedCall | None:
         """The newest call, of those whose arguments are not whole where that matters and there are such."""
-        open_calls = (call for call in reversed(self.calls) if not call.is_whole()) if is_open else iter(())
+        newest = self.calls[: -_MAX_OPEN_CALLS - 1 : -1] if is_open else []
+        open_calls = (call for call in newest if not call.is_whole())
         return next(open_calls, self.calls[-1] if self.calls else None)
 
 
@@ -211,10 +215,15 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
         elif _is_empty(chosen) or _is_same(form, chosen):
             chosen = form
         elif _read(form) is None or _read(chosen) is not None:
-            chosen = _write(chosen) + _write(form)
+            return _write(chosen) + _write(form)
         else:
             chosen = form
     return chosen
+
+
+def read_start(arguments: Any) -> Any:
+    """The arguments with which a call begins: `{}` keeps the place for the pieces that follow."""
+    return None if isinstance(arguments, Mapping) and not arguments else arguments
 
 
 def build_input(arguments: Any) -> Any:
@@ -226,11 +235,11 @@ def build_input(arguments: Any) -> Any:
 
 def _join_pieces(pieces: Sequence[str]) -> str:
     """The text of the pieces, or of the last one where it says what they say."""
+    if len(pieces) > 1 and pieces[0].strip() == "{}":  # it keeps the place for what follows
+        pieces = pieces[1:]
     text = join_text(pieces)
     if len(pieces) < 2:
         return text
-    if pieces[0].strip() == "{}":  # it keeps the place for what follows
-        return _join_pieces(pieces[1:])
     last, before = pieces[-1], len(pieces) - 1
     values = _read(last) if last.lstrip()[:1] in ("{", '"') else None
     is_repeated = all(map(str.startswith, pieces[1:], pieces[:-1]))

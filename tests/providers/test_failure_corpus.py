@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from host_answers import STREAMED_BODIES, encode_frames
+from host_answers import ENTRIES, STREAMED_BODIES, encode_frames
 from web import WebAnswer, serve_web
 from wire_requests import REQUESTS, send_request
 
@@ -25,16 +25,6 @@ from toolchart.states.events import FAILURE_KINDS
 ROWS: list[dict[str, Any]] = yaml.safe_load(
     (Path(__file__).with_name("failure_corpus.yaml")).read_text("utf-8")
 )
-
-ENTRIES: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "chat": ("/v1", {"provider": "openai", "api": "chat"}),
-    "responses": ("/v1", {"provider": "openai", "api": "responses"}),
-    "messages": ("", {"provider": "anthropic"}),
-    "gemini": ("", {"provider": "gemini"}),
-    "ollama": ("", {"provider": "ollama"}),
-    "converse": ("", {"provider": "bedrock", "region": "eu-central-1"}),
-}
-"""An `llms` entry for each wire format, and the end of its address."""
 
 # Where a body stands: with a status, asked for whole or streamed; or inside a success: whole, as the first
 # piece of a stream, after half an answer, or whole where a stream was asked for.

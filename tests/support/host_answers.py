@@ -154,6 +154,17 @@ STREAMED_BODIES: dict[str, list[Any]] = {
 """The same reply as a stream, by wire format."""
 
 
+ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": ("/v1", {"provider": "openai", "api": "chat"}),
+    "responses": ("/v1", {"provider": "openai", "api": "responses"}),
+    "messages": ("", {"provider": "anthropic"}),
+    "gemini": ("", {"provider": "gemini"}),
+    "ollama": ("", {"provider": "ollama"}),
+    "converse": ("", {"provider": "bedrock", "region": "eu-central-1"}),
+}
+"""An `llms` entry for each wire format, and the end of its address."""
+
+
 def encode_stream(endpoint: str) -> tuple[str, bytes]:
     """Content type and bytes of the streamed reply."""
     return encode_frames(endpoint, STREAMED_BODIES[endpoint])
