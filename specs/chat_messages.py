@@ -269,7 +269,10 @@ class _MessageReader:
             raise self._refuse(f"not a message: {error}", place, hint="see `toolchart.Message`") from None
         if message.tool_calls and message.role != "assistant":
             raise self._refuse(f"only the assistant calls tools, not {message.role}", f"{place}.tool_calls")
-        calls = tuple(self._name_call(call, index, place) for index, call in enumerate(message.tool_calls))
+        calls = tuple(
+            self._name_call(_complete_arguments(call), index, place)
+            for index, call in enumerate(message.tool_calls)
+        )
         return replace(message, tool_calls=calls) if calls != message.tool_calls else message
 
     def _name_call(self, call: ToolCall, index: int, place: str) -> ToolCall:
@@ -351,6 +354,19 @@ class _MessageReader:
             problem=problem,
         )
         return self._name_call(call, index, place)
+
+
+def _complete_arguments(call: ToolCall) -> ToolCall:
+    """The call with arguments, or with the problem of its text."""
+    if call.problem is not None:
+        return replace(call, arguments=None)
+    given = call.arguments if call.arguments is not None else call.raw
+    arguments, problem = _read_arguments(given)
+    if problem is None:
+        is_same = arguments == call.arguments
+        return call if is_same else replace(call, arguments=arguments, raw=call.raw if arguments else None)
+    raw = call.raw if call.raw is not None else json.dumps(given)
+    return replace(call, arguments=None, raw=raw, problem=problem)
 
 
 def _says_something(message: Message) -> bool:

@@ -241,9 +241,12 @@ class _EventBuilder:
         Args:
             follower: role of the message after it.
         """
-        if message.role == "tool" and self._is_open:
+        if message.role == "tool":
             self._open_calls.pop(message.tool_call_id or "", None)
-            self._outcomes.append(_build_outcome(message))
+            if self._is_open:
+                self._outcomes.append(_build_outcome(message))
+            else:
+                self._history.append(message)
             return
         self._interrupt_calls()
         if self._is_open and message.role == "assistant":
@@ -272,8 +275,6 @@ class _EventBuilder:
         """History must answer every call before the next message."""
         if message.role == "assistant" and message.tool_calls:
             self._open_calls = {call.id: call.name for call in message.tool_calls}
-        elif message.role == "tool":
-            self._open_calls.pop(message.tool_call_id or "", None)
         self._history.append(message)
 
     def _open_turn(self, message: Message) -> Iterator[Event]:

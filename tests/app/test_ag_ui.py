@@ -280,6 +280,20 @@ def test_flow_with_structured_results() -> None:
     assert (read_text(events), events[-1].result["content"]) == (wanted, wanted)
 
 
+def test_a_role_that_the_protocol_does_not_have_is_refused(quickstart: str) -> None:
+    """Messages for the screen have no effect; one of an unknown role is refused with its place."""
+    messages = [
+        {"id": "1", "role": "activity", "activityType": "x", "content": {}},
+        {"id": "2", "role": "assistent", "content": "hello"},
+        {"id": "3", "role": "user", "content": "hi"},
+    ]
+    body = {"threadId": "t-roles", "runId": "r", "messages": messages}
+    got = httpx.post(f"{quickstart}/ag-ui", json=body, headers=bearer(), timeout=120)
+    assert (got.status_code, "messages[1].role: unknown role 'assistent'" in got.text) == (400, True)
+    body["messages"] = [messages[0], messages[2]]
+    assert httpx.post(f"{quickstart}/ag-ui", json=body, headers=bearer(), timeout=120).status_code == 200
+
+
 def test_errors(quickstart: str) -> None:
     """A turn that fails ends with `RUN_ERROR`; a bad request is refused before the stream begins."""
     failure = {"fail": {"kind": "auth", "message": "the key is wrong"}}

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from served import make_site, make_value, serve
 
 from toolchart import Engine, load_spec
+from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.testing.clock import TurnableClock
 
 QUESTION = "What is 17 * (23 + 4)?"
@@ -114,6 +115,55 @@ def test_previous_response_continues_the_conversation() -> None:
         ]
     request: Any = engine.hosts.providers["model"].requests[1]  # type: ignore[attr-defined]
     assert [message.content for message in request.messages] == ["Be brief.", "first", "one", "second"]
+
+
+def test_a_whole_list_of_items_is_the_history() -> None:
+    """A client that keeps its conversations itself sends all items again, those of the answers too: what ran
+    inside comes back as a call with its result, a picture as a picture; nothing but reasoning is left out."""
+    echoes: list[Any] = [
+        {"role": "user", "content": "first"},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "mcp_approval_request", "id": "a", "server_label": "s", "name": "echo", "arguments": "{}"},
+        {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True},
+        {"type": "mcp_call", "id": "m1", "name": "echo", "arguments": '{"text":"x"}', "output": "x"},
+        {"type": "mcp_call", "id": "m2", "name": "echo", "arguments": "{}", "error": "no text"},
+        {"type": "mcp_call", "id": "m3", "name": "echo", "arguments": "{}"},
+        {"type": "image_generation_call", "id": "i", "result": "iVBORw0KGgo=", "output_format": "png"},
+        {"role": "user", "content": "second"},
+    ]
+    engine = make_engine(["two"])
+    with serve(make_site(engine)) as address:
+        response = connect(address).responses.create(model="agent", input=echoes)
+    request: Any = engine.hosts.providers["model"].requests[0]  # type: ignore[attr-defined]
+    seen = [(message.role, message.content or len(message.parts)) for message in request.messages[1:]]
+    assert [text for role, text in seen if role == "tool"] == ["x", "no text", NO_RESULT]
+    assert [role for role, _ in seen if role != "tool"] == ["user", *["assistant"] * 4, "user"]
+    assert [type(part).__name__ for message in request.messages for part in message.parts] == ["ImagePart"]
+    assert "no result is known" in response.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+        [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}],
+        [{"type": "function_call_output", "call_id": "c", "output": "a"}, {"role": "user", "content": "b"}],
+        [{"role": "user", "content": "b"}, {"type": "function_call_output", "call_id": "c", "output": "a"}],
+    ],
+)
+def test_a_continued_conversation_takes_one_new_message(items: list[Any]) -> None:
+    """With `previous_response_id` no item of an input is dropped in silence: a second message, or outputs
+    beside one, are refused with the place and the way out; nothing is written."""
+    engine = make_engine(["one", "two"])
+    with serve(make_site(engine)) as address:
+        client = connect(address)
+        first = client.responses.create(model="agent", input="first")
+        with pytest.raises(openai.BadRequestError, match=r"input\[\d\]: with `previous_response_id`"):
+            client.responses.create(model="agent", input=items, previous_response_id=first.id)
+        reference: Any = {"type": "item_reference", "id": "msg_1"}
+        input_: Any = [reference, {"role": "user", "content": "second"}]
+        second = client.responses.create(model="agent", input=input_, previous_response_id=first.id)
+    assert second.output_text == "two"
 
 
 def test_chart_that_waits_for_its_user() -> None:
@@ -297,6 +347,7 @@ def test_limits_and_errors_of_requests(quickstart: str) -> None:
     bad: list[dict[str, Any]] = [
         {"input": []},
         {"input": [{"type": "computer_call"}]},
+        {"input": [{"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": "hello"}]},
         {"input": "hello", "background": True},
         {"input": "hello", "tools": [{"type": "web_search"}]},
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://x.test/a"}]}]},

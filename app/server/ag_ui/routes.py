@@ -91,7 +91,7 @@ def read_run(form: RunForm, *, is_new: bool) -> RunRequest:
     if answers:
         return RunRequest(conversation=form.thread_id, answers=answers, tools=tools)
     messages = [
-        (f"messages[{index}]", _convert_message(entry))
+        (f"messages[{index}]", _convert_message(entry, f"messages[{index}]"))
         for index, entry in enumerate(form.messages)
         if entry.get("role") not in _SCREEN_ROLES
     ]
@@ -143,11 +143,11 @@ _SCREEN_ROLES = ("system", "developer", "activity", "reasoning")
 screen."""
 
 
-def _convert_message(entry: dict[str, Any]) -> dict[str, Any]:
+def _convert_message(entry: dict[str, Any], place: str) -> dict[str, Any]:
     """The message in the form of chat completions."""
     content = entry.get("content")
     if isinstance(content, list):
-        content = [_convert_part(part) for part in content]
+        content = [_convert_part(part, place) for part in content]
     message: dict[str, Any] = {"role": entry.get("role"), "content": content}
     if entry.get("toolCalls"):
         message["tool_calls"] = entry["toolCalls"]
@@ -157,7 +157,7 @@ def _convert_message(entry: dict[str, Any]) -> dict[str, Any]:
     return message
 
 
-def _convert_part(part: Any) -> dict[str, Any]:
+def _convert_part(part: Any, place: str) -> dict[str, Any]:
     match part:
         case {"type": "text", "text": str(text)}:
             return {"type": "text", "text": text}
@@ -172,7 +172,7 @@ def _convert_part(part: Any) -> dict[str, Any]:
                 form = media_type.removeprefix("audio/")
                 return {"type": "input_audio", "input_audio": {"data": value, "format": form}}
             return {"type": "file", "file": {"file_data": url}}
-    raise Refusal(400, "messages: a part is a text, or an image, audio or document with its data")
+    raise Refusal(400, f"{place}: a part is a text, or an image, audio or document with its data")
 
 
 ROUTES = RouteGroup()

@@ -88,6 +88,7 @@ def read_response(form: ResponseForm) -> ChatTurn:
     answers = _read_answers(entries)
     if form.previous_response_id:
         _require_new_items(entries)
+        entries = [entry for entry in entries if entry.get("type") != "item_reference"]
     if answers:
         output_type = make_output_type(form.text.format if form.text is not None else None)
         return ChatTurn(answers=answers, output_type=output_type)

@@ -49,7 +49,11 @@ def read_answers(answers: Mapping[str, Any], access: Access) -> list[AnsweredIte
     for wire_id, data in answers.items():
         item = read_wire_id(wire_id)
         if item is None:
-            raise Refusal(400, f"nothing waits for an answer to {wire_id!r}")
+            raise Refusal(
+                400,
+                f"nothing waits for an answer to {wire_id!r}: a request that ends with results answers calls "
+                "of this server. After the results of another one, a message of the user must come",
+            )
         require_role(access, item.kind.role)
         items.append(AnsweredItem(item=item, answer=item.kind.read(item.id, data, access.name)))
     if len({answered.item.root for answered in items}) > 1:
