@@ -243,7 +243,7 @@ class StreamOptions(TypedDict, total=False):
     history: Sequence[Message | Mapping[str, Any]]
     """Earlier messages from elsewhere, for a new conversation: `Message` values, or dicts of OpenAI's form or
     `{type, text}`. What is not as a model takes it is put right, which a warning of the turn says, or refused
-    with its place (`docs/existing-files.md`)."""
+    with its place (`docs/howto/conversations.md`)."""
     attachments: Sequence[Attachment]
     """Pictures, files, sounds: parts, bytes, paths, or public addresses to fetch."""
     owner: str | None
