@@ -80,6 +80,13 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Base address if neither the entry nor `address_variable` gives one."""
     address_variable: str = ""
     """Environment variable that replaces the default address."""
+    endpoint_path: str = ""
+    """Pattern of the paths of the API's endpoints: where an address ends in one, it is cut off for this API
+    and an error for the others."""
+    added_path: str = ""
+    """Pattern of what the adapter puts before these paths, which is no part of the base address either."""
+    api_version: str = ""
+    """The version that the adapter puts before its paths, where the entry's `api_version` names none."""
     complete_address: str = ""
     """Reference to a function that completes an address as the SDK does; empty: it is used as it is."""
     key_variables: tuple[str, ...] | None = None

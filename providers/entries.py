@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from toolchart.providers.addresses import normalize_address
 from toolchart.providers.descriptor import HostDescriptor
-from toolchart.providers.hosts import find_host
+from toolchart.providers.hosts import VERTEX_VERSION, find_host, list_builtin_hosts
 from toolchart.providers.shared.host_rows import HostRow, find_row
 from toolchart.providers.shared.host_tools import encode_host_tools
 from toolchart.specs.models import LLMConfig
@@ -40,19 +41,32 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
         resolve: replaces `${VARIABLE}` references by their values.
 
     Raises:
-        SpecError: a variable in `base_url` is not set, or the host that the entry names has no address.
+        SpecError: a variable in `base_url` is not set, the host that the entry names has no address, or the
+            address is none that the adapter can use.
     """
-    host, named_row = find_host(config.provider), find_named_row(config)
+    host, named_row, place = find_host(config.provider), find_named_row(config), "llms.*.base_url"
     if config.base_url:
         address = resolve(config.base_url)
     elif named_row is not None:
         address = get_own_address(named_row)
+    elif address := os.environ.get(host.address_variable, ""):
+        place = host.address_variable
     else:
-        address = os.environ.get(host.address_variable) or _get_default_address(host, config)
-    _refuse_ended_host(named_row or find_row(urlsplit(address).netloc))
+        address = _get_default_address(host, config)
     if address and host.complete_address:
         address = load_row_reference(host, host.complete_address)(address)
+    if address and host.endpoint_path:
+        version = _find_api_version(host, config)
+        address = normalize_address(address, host, list_builtin_hosts(), place=place, api_version=version)
+    _refuse_ended_host(named_row or find_row(urlsplit(address).netloc))
     return address.rstrip("/") or None
+
+
+def _find_api_version(host: HostDescriptor, config: LLMConfig) -> str:
+    """The version that the adapter puts before its paths; empty where it puts none."""
+    options = config.extra_options()
+    own_version = VERTEX_VERSION if options.get("vertex") else host.api_version
+    return str(options.get("api_version") or own_version) if host.api_version else ""
 
 
 def _get_default_address(host: HostDescriptor, config: LLMConfig) -> str:

@@ -31,6 +31,7 @@ OPENAI_HOST = HostDescriptor(
     formats=(CHAT, RESPONSES),
     default_address="https://api.openai.com/v1",
     address_variable="OPENAI_BASE_URL",
+    endpoint_path=r"/(chat/completions|completions|responses|embeddings)",
     key_variables=("OPENAI_API_KEY",),
     key_header="authorization: Bearer {key}",
     sign_in=f"{_OPENAI_CODE}.entra:build_auth",
@@ -54,6 +55,8 @@ OLLAMA_HOST = HostDescriptor(
     formats=(OLLAMA_CHAT,),
     default_address="http://127.0.0.1:11434",
     address_variable="OLLAMA_HOST",
+    endpoint_path=r"/api/(chat|generate|embed|embeddings|tags|show)",
+    added_path=r"/api|/v1(/(chat/completions|completions|responses|embeddings|models))?",
     complete_address=f"{_OLLAMA_CODE}.client:complete_address",
     key_variables=("OLLAMA_API_KEY",),
     key_domains=("ollama.com",),
@@ -83,6 +86,8 @@ ANTHROPIC_HOST = HostDescriptor(
     formats=(MESSAGES,),
     default_address="https://api.anthropic.com",
     address_variable="ANTHROPIC_BASE_URL",
+    endpoint_path=r"/v1/(messages|complete)(/batches|/count_tokens)?",
+    added_path=r"/v1(/models)?",
     key_variables=("ANTHROPIC_API_KEY",),
     key_header="x-api-key: {key}",
     headers={"anthropic-version": API_VERSION},
@@ -92,6 +97,12 @@ ANTHROPIC_HOST = HostDescriptor(
 """Source: the API reference (platform.claude.com); it has no embeddings."""
 
 _GEMINI_CODE = "toolchart.providers.gemini"
+
+GEMINI_VERSION = "v1beta"
+"""Set explicitly: since 3.0 the SDK's default is `v1`, which lacks the `-latest` aliases."""
+
+VERTEX_VERSION = "v1beta1"
+"""The version of Vertex AI that has what `v1beta` has. Source: google-genai 3.4.0, `_api_client.py`."""
 
 GENERATE_CONTENT = WireFormat(name="gemini", dialect=GEMINI)
 """`generateContent` and `streamGenerateContent`."""
@@ -105,6 +116,8 @@ GEMINI_HOST = HostDescriptor(
     formats=(GENERATE_CONTENT,),
     default_address="https://generativelanguage.googleapis.com",
     address_variable="GOOGLE_GEMINI_BASE_URL",
+    endpoint_path=r"/models/[^/]+:[a-z]+",
+    api_version=GEMINI_VERSION,
     key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     key_header="x-goog-api-key: {key}",
     sign_in=f"{_GEMINI_CODE}.client:build_auth",
@@ -128,6 +141,8 @@ BEDROCK_HOST = HostDescriptor(
     list_starts="toolchart.providers.entries:list_bedrock_starts",
     formats=(CONVERSE,),
     address_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+    endpoint_path=r"/model/[^/]+/(converse|converse-stream|invoke|invoke-with-response-stream)",
+    added_path=r"/model",
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
     key_header="authorization: Bearer {key}",
     sign_in=f"{_BEDROCK_CODE}.client:build_auth",
@@ -150,11 +165,12 @@ SCRIPTED_HOST = HostDescriptor(
 # -- the table ---------------------------------------------------------------------------------------
 
 
-def _list_builtin_hosts() -> tuple[HostDescriptor, ...]:
+def list_builtin_hosts() -> tuple[HostDescriptor, ...]:
+    """The rows of Toolchart itself."""
     return (OPENAI_HOST, OLLAMA_HOST, ANTHROPIC_HOST, GEMINI_HOST, BEDROCK_HOST, SCRIPTED_HOST)
 
 
-HOSTS: Registry[HostDescriptor] = Registry("provider", "toolchart.hosts", HostDescriptor, _list_builtin_hosts)
+HOSTS: Registry[HostDescriptor] = Registry("provider", "toolchart.hosts", HostDescriptor, list_builtin_hosts)
 """The hosts by the `provider` word of an `llms` entry."""
 
 

@@ -28,6 +28,7 @@ from toolchart.providers.entries import (
 )
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import SUPPORTED_OPTIONS, decode_reply, encode_request
+from toolchart.providers.hosts import GEMINI_VERSION, VERTEX_VERSION
 from toolchart.providers.shared.adapted_requests import adapt_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_rows import find_message_form
@@ -56,12 +57,6 @@ from toolchart.workers.error_text import describe_error
 if TYPE_CHECKING:
     from google.genai import Client
 
-
-API_VERSION = "v1beta"
-"""Set explicitly: since 3.0 the SDK's default is `v1`, which lacks the `-latest` aliases."""
-
-VERTEX_VERSION = "v1beta1"
-"""The version of Vertex AI that has what `v1beta` has. Source: google-genai 3.4.0, `_api_client.py`."""
 
 ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
 """How much the model thinks. Source: google-genai 3.4.0, `types.ThinkingLevel`."""
@@ -184,14 +179,14 @@ class GeminiProvider(WireAdapter):
         place: dict[str, Any] = {"api_key": key}
         if vertex is not None:  # google.auth signs in, when the first request is sent
             place = {"vertexai": True, "project": resolve(vertex.project), "location": vertex.location}
-        version = settings.api_version or (API_VERSION if vertex is None else VERTEX_VERSION)
+        version = settings.api_version or (GEMINI_VERSION if vertex is None else VERTEX_VERSION)
         try:
             if key is None and vertex is None:  # the SDK itself would send the environment's key to any host
                 raise ValueError
             client = Client(
                 **place,
                 http_options=types.HttpOptions(
-                    base_url=resolve(config.base_url) if config.base_url else None,
+                    base_url=resolve_address(config, resolve) if config.base_url or vertex is None else None,
                     api_version=version,
                     timeout=round(get_silence_timeout_s(config) * 1000),
                     retry_options=types.HttpRetryOptions(attempts=1),
@@ -380,7 +375,7 @@ def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
     if host.options.get("vertex"):
         yield from iterate_vertex_models(host)
         return
-    version = host.options.get("api_version") or API_VERSION
+    version = host.options.get("api_version") or GEMINI_VERSION
     page = ""
     while True:
         data = host.fetch_json(f"/{version}/models?pageSize=1000{page}")
@@ -398,7 +393,7 @@ def iterate_models(host: HostClient) -> Iterator[OfferedModel]:
 
 def fetch_vectors(host: HostClient, model: str, texts: Sequence[str]) -> list[list[float]]:
     """Source: Gemini API reference, `models.batchEmbedContents`."""
-    version = host.options.get("api_version") or API_VERSION
+    version = host.options.get("api_version") or GEMINI_VERSION
     model_path = f"models/{model.removeprefix('models/')}"
     requests = [{"model": model_path, "content": {"parts": [{"text": text}]}} for text in texts]
     answer = host.fetch_json(f"/{version}/{model_path}:batchEmbedContents", requests=requests)

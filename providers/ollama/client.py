@@ -102,7 +102,7 @@ class OllamaProvider(HttpAdapter):
         settings = read_adapter_settings(OllamaSettings, config)
         key = find_api_key(config, resolve)
         headers = {"authorization": f"Bearer {key}"} if key else None
-        host = resolve(config.base_url) if config.base_url else None
+        host = resolve_address(config, resolve)
         options = build_client_options(config, resolve, httpx, hooks)
         client = AsyncClient(host, headers=headers, **options)
         is_fast = settings.sdk == "fast" and not find_missing_name(client, *_PRIVATE_NAMES)
@@ -114,7 +114,7 @@ class OllamaProvider(HttpAdapter):
             options["event_hooks"]["request"] += own_hooks
             options["event_hooks"] = add_typed_hooks(options["event_hooks"])
             client = AsyncClient(host, headers=headers, **options)
-        return cls(client, settings, host=urlsplit(resolve_address(config, resolve) or "").netloc)
+        return cls(client, settings, host=urlsplit(host or "").netloc)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /api/chat`."""

@@ -41,6 +41,11 @@ _BODIES: dict[str, Any] = {
         "candidates": [{"content": {"role": "model", "parts": [{"text": TEXT}]}, "finishReason": "STOP"}],
         "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7, "totalTokenCount": 12},
     },
+    "/converse": {
+        "output": {"message": {"role": "assistant", "content": [{"text": TEXT}]}},
+        "stopReason": "end_turn",
+        "usage": {"inputTokens": 5, "outputTokens": 7, "totalTokens": 12},
+    },
     "/api/chat": {
         "model": "m",
         "message": {"role": "assistant", "content": TEXT},
@@ -59,6 +64,8 @@ class CountingHost:
     def __init__(self) -> None:
         self.address = ""
         self.requests = 0
+        self.paths: list[str] = []
+        """The path of each request, without its query."""
         self.open_connections = 0
         """Connections that the client has not closed."""
         self._changed = threading.Condition()
@@ -101,6 +108,7 @@ def serve_counting_host() -> Iterator[CountingHost]:
             self.read_body()
             host.count(requests=1)
             path = self.path.partition("?")[0]
+            host.paths.append(path)
             body = json.dumps(next(body for end, body in _BODIES.items() if path.endswith(end))).encode()
             self.send_whole(200, {"content-type": "application/json"}, body)
 
