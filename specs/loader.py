@@ -144,6 +144,8 @@ def _list_validation_problems(error: ValidationError, document: Document) -> Ite
             continue
         value = detail.get("input")
         hint = _suggest_word(value, detail)
+        if detail["type"] == "string_type" and isinstance(value, (int, float)):
+            hint = "a text that looks like a number or a boolean stands in quotes"
         is_plain = isinstance(value, (str, int, float, bool, type(None)))
         suffix = f", found {value!r}" if is_plain else ""
         message = detail["msg"][:1].lower() + detail["msg"][1:]

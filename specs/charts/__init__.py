@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from toolchart.specs.document_files import find_spec_line, read_text
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.states.chart.loading import (
@@ -20,7 +18,7 @@ from toolchart.states.chart.loading import (
     parse_chart,
     read_chart_document,
 )
-from toolchart.states.chart.yaml_document import parse_document, shorten
+from toolchart.states.chart.yaml_document import parse_document, shorten, write_yaml
 from toolchart.states.errors import SpecError, suggest_name
 
 if TYPE_CHECKING:
@@ -186,7 +184,7 @@ def _build_flow_chart_text(name: str) -> str:
     """The chart of a shipped flow as a file of its own, with the effects that the flow declares."""
     data = parse_document(read_flow_text(name), f"{name}.yaml (shipped)").data
     document = {"name": name, **data["chart"], "effects": data.get("effects") or {}}
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return write_yaml(document)
 
 
 def _is_file(path: Path) -> bool:

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY, Vocabulary
-from toolchart.states.chart.yaml_document import SourcePosition, find_nearest_line
+from toolchart.states.chart.yaml_document import SourcePosition, find_nearest_line, write_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +38,7 @@ class Chart:
         """The resolved chart as YAML that the library and `parse_chart` read back as an equal chart."""
         text = _texts.get(self.digest)
         if text is None:
-            text = yaml.safe_dump(
-                self.document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
-            )
+            text = write_yaml(self.document, default_flow_style=None, width=100)
             if self.digest:
                 _texts[self.digest] = text
         return text

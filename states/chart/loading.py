@@ -176,7 +176,7 @@ def _compute_digest(document: Mapping[str, Any], effects: Mapping[str, Any]) -> 
 
 
 def _read_document(text: str, source: str | None) -> Document:
-    document = read_yaml(text, source, limits=CHART_LIMITS, is_chart=True)
+    document = read_yaml(text, source, limits=CHART_LIMITS)
     if not isinstance(document.data, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`",

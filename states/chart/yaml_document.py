@@ -1,5 +1,10 @@
 """YAML and JSON texts as documents: plain data within bounds, and the line of every key, which errors name.
 
+A word without quotes is what the core schema of YAML 1.2 makes of it, in every document that is read. Only
+`true` and `false` are booleans (`on`, `off`, `yes` and `no` are texts). Dates, times of day (`12:30`) and
+numbers with `_` are texts. So is a number with a zero in front (`007`): YAML 1.1 reads it in base 8, YAML 1.2
+in base 10, and whoever writes one means a code.
+
 A YAML text of a few lines can describe a billion entries (aliases of aliases), an entry that contains
 itself, or a nesting that exhausts the stack. Each is refused here with its line, so no later code meets it.
 """
@@ -11,7 +16,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, NoReturn, Protocol
 
 import yaml
@@ -52,11 +56,8 @@ class Document:
         return find_nearest_line(self.lines, position)
 
 
-def read_yaml(text: str, source: str | None, *, limits: ReadingLimits, is_chart: bool = False) -> Document:
-    """The document of a YAML text.
-
-    The words `on`, `off`, `yes` and `no` stay text where they are keys, in a chart also where they are
-    values. An empty text gives None.
+def read_yaml(text: str, source: str | None, *, limits: ReadingLimits) -> Document:
+    """The document of a YAML text; an empty text gives None.
 
     Raises:
         SpecError: not YAML, a key twice, or beyond the limits; with file and line.
@@ -64,7 +65,7 @@ def read_yaml(text: str, source: str | None, *, limits: ReadingLimits, is_chart:
     if len(text) > limits.characters:
         raise SpecError(f"more than {limits.characters:,} characters", file=source, line=1)
     try:
-        loader = _build_loader_class(is_chart)(text, limits)
+        loader = _BoundedLoader(text, limits)
         node = loader.get_single_node()
         if node is None:
             return Document(source=source)
@@ -119,8 +120,35 @@ def _check_json(text: str, source: str | None) -> None:
         raise SpecError("nested too deeply", file=source, line=1) from None
 
 
+def write_yaml(data: Any, **options: Any) -> str:
+    """Data as YAML that `read_yaml`, and a reader of YAML 1.1, read back as the same data.
+
+    Args:
+        options: of `yaml.dump`.
+    """
+    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **options))
+
+
+# What a word without quotes is: the tag, the pattern, and the characters with which such a word begins.
+# Source: YAML 1.2.2, section 10.3.2; without numbers that have a zero in front.
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    ("merge", r"<<", ["<"]),
+)
+
+
 class _BoundedLoader(yaml.SafeLoader):
-    """A safe loader that stops at a depth, keeps words as keys, and raises nothing but `YAMLError`."""
+    """A safe loader that stops at a depth, and raises nothing but `YAMLError`."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  the library's
 
     def __init__(self, text: str, limits: ReadingLimits) -> None:
         super().__init__(text)
@@ -135,21 +163,10 @@ class _BoundedLoader(yaml.SafeLoader):
             raise _build_yaml_error(f"nested too deeply: more than {self._limits.depth} levels", mark)
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
-        if isinstance(node, yaml.MappingNode):
-            for key, _ in node.value:
-                _keep_word(key)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node; a constructor that fails in its own way (a date in month 13) is located.
-
-        A time of day such as 17:00 is refused: YAML 1.1 reads it as the number 1020, in base 60.
-        """
-        if node.tag in _NUMBER_TAGS and ":" in node.value:
-            raise _build_yaml_error(
-                f"{node.value} is a number of base 60 in YAML; write it in quotes: {node.value!r}",
-                node.start_mark,
-            )
+        """The value of a node; a constructor that fails in its own way (`!!timestamp x`) is located."""
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, TypeError, OverflowError, AttributeError) as error:
@@ -159,24 +176,14 @@ class _BoundedLoader(yaml.SafeLoader):
             ) from None
 
 
-_NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+class _Dumper(yaml.SafeDumper):
+    """A dumper that quotes a text which a reader of YAML 1.1 or 1.2 would take for something else."""
 
 
-def _keep_word(key: yaml.Node) -> None:
-    """Make a key such as `on` a text: YAML 1.1 reads it as a boolean."""
-    if key.tag == "tag:yaml.org,2002:bool" and key.value.lower() not in ("true", "false"):
-        key.tag = "tag:yaml.org,2002:str"
-
-
-@cache
-def _build_loader_class(is_chart: bool) -> type[_BoundedLoader]:
-    """The loader; for a chart it resolves words as the library's own loader does."""
-    from statemachine.io.yaml.reader import _make_loader
-
-    words = _make_loader(yaml) if is_chart else yaml.SafeLoader
-    return type(
-        "DocumentLoader", (_BoundedLoader,), {"yaml_implicit_resolvers": words.yaml_implicit_resolvers}
-    )
+for _name, _pattern, _beginnings in _WORDS:
+    _tag, _word = f"tag:yaml.org,2002:{_name}", re.compile(rf"^(?:{_pattern})$")
+    for _class in (_BoundedLoader, _Dumper):
+        _class.add_implicit_resolver(_tag, _word, _beginnings)  # type: ignore[no-untyped-call]
 
 
 def _build_yaml_error(problem: str, mark: Any) -> yaml.YAMLError:
@@ -247,6 +254,43 @@ def _collect_lines(
         for key, value in node.value:
             _collect_key(key, position, lines, source)
             _collect_lines(value, (*position, key.value), lines, source)
+        if not _DATA_KEYS.intersection(position):
+            _check_texts_of_schema(node, position, source)
+
+
+_DATA_KEYS = frozenset(
+    ("const", "default", "enum", "example", "examples", "arguments", "mock_response", "replies", "variables")
+)
+"""Keys below which a mapping is a value, and no JSON Schema."""
+
+_NOT_TEXT = {"int": "a number", "float": "a number", "bool": "a boolean"}
+
+
+def _check_texts_of_schema(node: yaml.MappingNode, position: SourcePosition, source: str | None) -> None:
+    """Refuse a number or boolean without quotes among the values of a JSON Schema of the type `string`.
+
+    Raises:
+        SpecError: there is one; no value that fits the schema could ever equal it.
+    """
+    parts = {key.value: value for key, value in node.value}
+    kinds = parts.get("type")
+    names = kinds.value if isinstance(kinds, yaml.SequenceNode) else [kinds] if kinds else []
+    if {str(name.value) for name in names} not in ({"string"}, {"string", "null"}):
+        return
+    values = [(key, parts[key]) for key in ("const", "default", "example") if key in parts]
+    for key in ("enum", "examples"):
+        if isinstance(parts.get(key), yaml.SequenceNode):
+            values += [(key, value) for value in parts[key].value]
+    for key, value in values:
+        kind = _NOT_TEXT.get(value.tag.rpartition(":")[2])
+        if kind is not None:
+            raise SpecError(
+                f"{value.value} is {kind}, and the schema is one of texts (`type: string`)",
+                file=source,
+                line=value.start_mark.line + 1,
+                path=format_key_path((*position, key)),
+                hint=f'write it in quotes: "{value.value}"',
+            )
 
 
 def _collect_key(

@@ -20,6 +20,12 @@ An agent spec is a YAML or JSON file. `toolchart schema agent` prints its JSON S
 section may have a `comment`. Sections that a key opens have a table of their own below. [Tools](tools.md) has
 the settings of each kind of tool, and [Providers](providers.md) those of hosts.
 
+A word without quotes means what the core schema of YAML 1.2 says, in specs and charts alike. Only `true`
+and `false` are booleans: `on`, `off`, `yes` and `NO` are texts. So are dates, `12:30`, `1_000`, and numbers
+with a zero in front (`007`). `1.10` is a number: write a version as `"1.10"`. Where a number or a boolean
+stands for a text, in a field of the spec or under `enum`, `const`, `default` or `examples` of a schema with
+`type: string`, the error says to write it in quotes.
+
 This page is generated: `python tests/packaging/test_agent_spec_doc.py` writes it from the models, and the
 same file tests it.
 """

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -15,10 +16,17 @@ from recorded_traffic import find_recording, needs_recorded
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.specs.chat_messages import load_history
-from toolchart.specs.loader import list_shipped_agents, load_spec
+from toolchart.specs.loader import list_shipped_agents, load_spec, parse_spec
 from toolchart.specs.models import build_spec_schema
 from toolchart.specs.secrets import resolve_environment
 from toolchart.specs.turn_plan import conditions_hold, plan_turn, select_handler
+from toolchart.states.chart.yaml_document import (
+    CHART_LIMITS,
+    SPEC_LIMITS,
+    parse_document,
+    read_yaml,
+    write_yaml,
+)
 from toolchart.states.errors import SpecError
 from toolchart.states.flows.templates import render_template
 
@@ -319,3 +327,114 @@ def test_only_an_enabled_section_offers_tools(tools: Any, names: tuple[str, ...]
     assert plan.settings.tools == names
     has_unused_list = bool(tools) and "enabled" not in tools
     assert any("`enabled: true`" in warning for warning in plan.warnings) is has_unused_list
+
+
+# -- words without quotes ------------------------------------------------------------------------------
+
+WORDS: dict[str, Any] = {
+    **dict.fromkeys(("on", "off", "yes", "no", "On", "OFF", "Yes", "NO", "y", "n", "Y", "N"), str),
+    **dict.fromkeys(("007", "08", "-007", "00", "0.10.1", "1_000", "1_0.5", "0b101", "00.5"), str),
+    **dict.fromkeys(("12:30", "1:30:00", "1:30.5", "2026-01-02", "2026-01-02T10:00:00Z", "1.2.3"), str),
+    **{"true": True, "True": True, "TRUE": True, "false": False, "False": False},
+    **{"null": None, "Null": None, "~": None},
+    **{"0": 0, "12": 12, "-5": -5, "+7": 7, "0x1F": 31, "0o17": 15},
+    **{"1.10": 1.1, "0.5": 0.5, ".5": 0.5, "5.": 5.0, "1e3": 1000.0, "1.5E-3": 0.0015, "-2e+2": -200.0},
+}
+"""A word without quotes, and what it is: `str` for itself as a text."""
+
+_AGENT = "llms: {a: {provider: scripted, model: m, replies: [x]}}\nresponses: [{llm: a}]\n"
+
+_DOORS = {
+    "list": lambda word: parse_document(f"a: {{b: [{word}]}}", None).data["a"]["b"][0],
+    "block": lambda word: parse_document(f"a:\n  b:\n    - {word}\n", None).data["a"]["b"][0],
+    "chart": lambda word: read_yaml(f"a: {word}", None, limits=CHART_LIMITS).data["a"],
+    "agent": lambda word: parse_spec(
+        parse_document(f"{_AGENT}variables: {{word: {word}}}\n", None), source=None
+    ).variables["word"],
+}
+
+
+@pytest.mark.parametrize("door", _DOORS)
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_without_quotes_means_what_it_says(door: str, word: str) -> None:
+    """Specs and charts are read by the words of YAML 1.2: only true and false are booleans, and dates, times,
+    codes with zeros in front and numbers with `_` are texts."""
+    value = _DOORS[door](word)
+    wanted = word if WORDS[word] is str else WORDS[word]
+    assert (type(value), value) == (type(wanted), wanted)
+
+
+@pytest.mark.parametrize("is_code", [True, False])
+def test_what_is_written_is_read_back(is_code: bool) -> None:
+    """YAML that Toolchart writes gives the same data to its own reader and to one of YAML 1.1."""
+    words = list(WORDS) if is_code else [value for value in WORDS.values() if value is not str]
+    document = {"words": words, "keys": {str(word): word for word in words}}
+    text = write_yaml(document)
+    assert read_yaml(text, None, limits=SPEC_LIMITS).data == document
+    assert yaml.safe_load(text) == document
+
+
+_TOOL = """llms: {a: {provider: scripted, model: m, replies: [x]}}
+responses: [{llm: a}]
+tools:
+  registry:
+    - name: set_light
+      parameters:
+        type: object
+        properties:
+          state: SCHEMA
+      implementation: {type: mock, mock_response: {type: string, default: 5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ("{type: string, enum: [on, 1.10]}", "1.10"),
+        ("{type: string, enum: [true, false]}", "true"),
+        ("{type: string, default: 12}", "12"),
+        ("{type: string, const: 0x10}", "0x10"),
+        ("{type: string, examples: [a, 1e3]}", "1e3"),
+        ("{type: [string, 'null'], default: 1.0}", "1.0"),
+        ("{type: array, items: {type: string, enum: [1]}}", "1"),
+        ("{anyOf: [{type: string, const: 3}, {type: integer}]}", "3"),
+    ],
+)
+def test_a_number_among_the_texts_of_a_schema_is_an_error(schema: str, word: str) -> None:
+    """A value without quotes that can never fit `type: string` is an error with its line, its path, and the
+    word in quotes as it was written."""
+    with pytest.raises(SpecError) as caught:
+        parse_document(_TOOL.replace("SCHEMA", schema), "agent.yaml")
+    assert "agent.yaml:9: tools.registry[0].parameters.properties.state" in str(caught.value)
+    assert f'write it in quotes: "{word}"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{type: string, enum: [on, off, NO, 007, '1.10'], default: on}",
+        "{type: [string, 'null'], default: null}",
+        "{type: [string, integer], default: 5}",
+        "{enum: [1, true]}",
+        "{type: object, properties: {type: {type: string}, default: {type: integer, default: 3}}}",
+    ],
+)
+def test_texts_and_values_of_other_types_stay(schema: str) -> None:
+    """Texts need no quotes where YAML 1.2 reads them as texts; values of other types stand where they fit."""
+    document = parse_document(_TOOL.replace("SCHEMA", schema), "agent.yaml")
+    assert parse_spec(document, source="agent.yaml").tools is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("name: 1.10", "name"),
+        ("name: true", "name"),
+        ("llms: {a: {provider: scripted, model: 4.1}}", "llms.a.model"),
+    ],
+)
+def test_a_number_where_a_text_belongs_asks_for_quotes(line: str, path: str) -> None:
+    """A field of the spec that is a text takes no number, and the error says to write it in quotes."""
+    with pytest.raises(SpecError, match="in quotes") as caught:
+        parse_spec(parse_document(f"{line}\nresponses: [{{llm: a}}]\n", "agent.yaml"), source="agent.yaml")
+    assert path in str(caught.value)

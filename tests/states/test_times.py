@@ -169,7 +169,9 @@ states:
 """
 
 
-@pytest.mark.parametrize("time", ["24h", '"17:00"', "17:00+02:00", "2027-01-31T09:00Z", '"2027-01-31"'])
+@pytest.mark.parametrize(
+    "time", ["24h", "17:00", '"17:00"', "17:00+02:00", "2027-01-31T09:00Z", "2027-01-31"]
+)
 def test_times_in_a_chart(time: str) -> None:
     """Every kind of time stands in `wait` and in `after`."""
     effects = parse_chart(CHART.format(wait=time, after=time), source="x").effects
@@ -179,16 +181,14 @@ def test_times_in_a_chart(time: str) -> None:
 @pytest.mark.parametrize(
     ("wait", "after", "words"),
     [
-        ("17:00", "1h", "number of base 60"),
-        ("1h", "17:00", "number of base 60"),
         ("soon", "1h", "'soon' is no time"),
         ("1h", "soon", "'soon' is no time"),
-        ("2027-01-31", "1h", "holds no date"),
+        ("!!timestamp 2027-01-31", "1h", "holds no date"),
         ("-5", "1h", "is no time"),
     ],
 )
 def test_what_is_no_time_is_refused_where_it_stands(wait: str, after: str, words: str) -> None:
-    """The error names the line; 17:00 without quotes, which YAML reads as 1020, never means 17 minutes."""
+    """The error names the line."""
     with pytest.raises(SpecError, match=words) as refusal:
         parse_chart(CHART.format(wait=wait, after=after), source="x")
     assert refusal.value.line in (3, 8)

@@ -239,7 +239,7 @@ cases:
         (text.replace("name: book, arg", "name: bok, arg"), "did you mean 'book'"),
         (text.replace("category: rooms", "categry: rooms"), "did you mean 'category'"),
         ("just text", "`tools` and `cases`"),
-        ("a: [", "cannot be read"),
+        ("a: [", "not valid YAML"),
     ):
         file.write_text(wrong)
         with pytest.raises(SpecError, match=words) as caught:

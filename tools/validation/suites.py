@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from toolchart.states.chart.yaml_document import SPEC_LIMITS, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.schemas.checks import check_schema
@@ -49,10 +48,11 @@ def _load_suite_file(path: Path) -> list[Case]:
         SpecError: the file cannot be read, or a part of it is wrong; names the part.
     """
     try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise SpecError(f"cannot be read: {reason}", file=str(path)) from None
+    data = read_yaml(text, str(path), limits=SPEC_LIMITS).data
     if not isinstance(data, Mapping) or not isinstance(data.get("cases"), list):
         raise SpecError("expected a mapping with `tools` and `cases`", file=str(path))
     shared_tools = tuple(_parse_tool(item, path) for item in data.get("tools") or ())

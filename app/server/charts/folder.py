@@ -297,7 +297,7 @@ def _looks_like_chart(data: bytes) -> bool:
 def _classify_document(data: bytes) -> Literal["chart", "agent", "other"]:
     """What a file is by its content: YAML has many spellings of one key, so the document is read."""
     try:
-        document = read_yaml(data.decode("utf-8-sig"), None, limits=CHART_LIMITS, is_chart=True).data
+        document = read_yaml(data.decode("utf-8-sig"), None, limits=CHART_LIMITS).data
     except (UnicodeDecodeError, SpecError):
         return "other"
     if not isinstance(document, dict):

@@ -6,8 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from toolchart.app.server.access.rates import Slots
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.charts.folder import MAX_NAME_CHARACTERS, ChartFolder
@@ -15,7 +13,7 @@ from toolchart.app.server.charts.work import EMPTY_REPORT, ChartText, Surroundin
 from toolchart.app.server.site import Site
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.chart.document import Chart
-from toolchart.states.chart.yaml_document import CHART_LIMITS
+from toolchart.states.chart.yaml_document import CHART_LIMITS, write_yaml
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded_async
@@ -192,4 +190,4 @@ def describe_surroundings(engine: Engine) -> Surroundings:
 def write_whole_chart(chart: Chart) -> str:
     """The YAML of a resolved chart with the effects that are in force: a file of its own."""
     document = {**chart.document, **({"effects": dict(chart.effects)} if chart.effects else {})}
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return write_yaml(document, default_flow_style=None, width=100)
