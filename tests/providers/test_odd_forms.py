@@ -45,7 +45,7 @@ def find_differences(
         f"state {result.state}, {result.error}": result.ok,
         f"content {result.content!r}": result.content == (ANSWER if has_calls else row.text),
         f"shown {shown!r}": not row.is_streamed or shown == row.text + (ANSWER if has_calls else ""),
-        f"the text is not in {sent[1:]}": not has_calls or row.text.encode() in sent[1],
+        f"the text is not in {sent[1:]}": not has_calls or row.text.encode() in b"".join(sent[1:]),
         f"usage {result.usage}": row.tokens in (None, result.usage.input),
         f"warnings {result.warnings}": row.warns in " ".join(result.warnings),
     }
