@@ -197,7 +197,8 @@ class _MessageReader:
         self.mends = Mends()
         self._source = source
         self._is_recording = is_recording
-        self._used_ids: set[str] = set()
+        self._uses: dict[str, int] = {}
+        """How many calls have had each id."""
 
     def read_entries(self, entries: list[Any], places: Sequence[str]) -> list[Message]:
         """The messages of a list, each result behind its call.
@@ -279,10 +280,11 @@ class _MessageReader:
         """The call with an id of its own. Its result may name the one that it came with, too."""
         if not call.name:
             raise self._refuse("a call without a name", f"{place}.tool_calls[{index}]")
-        call_id = call.id or f"call_{len(self._used_ids)}_{index}"
-        while call_id in self._used_ids:
-            call_id += "+"
-        self._used_ids.add(call_id)
+        first_id = call_id = call.id or f"call_{len(self._uses)}_{index}"
+        while call_id in self._uses:  # some hosts begin with the same ids in each turn
+            self._uses[first_id] += 1
+            call_id = f"{first_id}+{self._uses[first_id]}"
+        self._uses[call_id] = 1
         if call.problem is not None:
             self.mends.add(UNREADABLE, place, call)
         if call_id == call.id:

@@ -111,6 +111,10 @@ class _ResultPairing:
         """All calls so far, by each id that a result may name."""
         self._open: defaultdict[str, list[_Slot]] = defaultdict(list)
         """Those without a result."""
+        self._newest_open: list[_Slot] = []
+        """Those of the newest message that is no result."""
+        self._results: dict[tuple[str, str], PlacedMessage] = {}
+        """By the id of the call and the text."""
         self._run_start = 0
         """Number of the first of the assistant's messages that stand right before the newest results."""
         self._newest: tuple[int, int] | None = None
@@ -143,15 +147,16 @@ class _ResultPairing:
             for call_id in {slot.call.id, slot.call.native_id or slot.call.id}:
                 self._slots[call_id].append(slot)
                 self._open[call_id].append(slot)
+        self._newest_open = list(slots)
         self._others.append((placed, slots))
 
     def _find_slot(self, placed: PlacedMessage) -> _Slot | None:
         """The open call that a result answers: by its id, or without one the next of its tool."""
         wanted = placed.message.tool_call_id
         if not wanted:
-            newest = [slot for slot in self._others[-1][1] if slot.result is None] if self._others else []
-            named = (slot for slot in newest if slot.call.name == placed.message.name)
-            slot = next(named, newest[0] if newest else None)
+            name, slot = placed.message.name, next(iter(self._newest_open), None)
+            if name:
+                slot = next((slot for slot in self._newest_open if slot.call.name == name), slot)
             if slot is not None:
                 self._mends.add(NAMELESS, placed.place, slot.call)
             return slot
@@ -168,6 +173,9 @@ class _ResultPairing:
         slot.result = placed
         for call_id in {slot.call.id, slot.call.native_id or slot.call.id}:
             self._open[call_id].remove(slot)
+            self._results.setdefault((call_id, placed.message.content or ""), placed)
+        if slot in self._newest_open:
+            self._newest_open.remove(slot)
         if is_moved:
             self._mends.add(MOVED, placed.place, slot.call)
         if placed.message.name and placed.message.name != slot.call.name:
@@ -210,9 +218,10 @@ class _ResultPairing:
         if slots[0].position[0] >= count and len(open_slots) == 1:
             self._answer(open_slots[0], placed, is_moved=True)
             return
-        results = [slot.result for slot in slots if slot.result is not None]
-        if not any(_say_same(result.message, placed.message) for result in results):
-            other = f", and says something else than {results[-1].place}" if results else ""
+        same = self._results.get((wanted, placed.message.content or ""))
+        if same is None or same.message.parts != placed.message.parts:
+            first = next((slot.result for slot in slots if slot.result is not None), None)
+            other = f", and says something else than {first.place}" if first is not None else ""
             raise self._refuse(placed, f"a second result that answers the call {wanted[:64]!r}{other}")
         self._mends.add(DOUBLED, placed.place, slots[0].call)
 
@@ -223,10 +232,6 @@ class _ResultPairing:
             path=placed.place,
             hint="each call has one result, which names its id: leave this message out, or send its call too",
         )
-
-
-def _say_same(left: Message, right: Message) -> bool:
-    return (left.content or "", left.parts) == (right.content or "", right.parts)
 
 
 def pair_results(

@@ -22,6 +22,7 @@ from toolchart.engine.durable.turn_options import decode_turn_options, encode_tu
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.reading.records import read_records
 from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.specs.chat_messages import History, read_history
 from toolchart.specs.message_pairs import NO_RESULT
@@ -114,17 +115,17 @@ ACCEPTED: dict[str, tuple[list[Entry], list[str], str]] = {
     ),
     "an id used by two turns": (
         [user("a"), ask("c1"), result("c1", "1"), user("b"), ask("c1"), result("c1", "2"), answer("c")],
-        ["user: a", C1, "result c1: 1", "user: b", "calls c1+", "result c1+: 2", "assistant: c"],
+        ["user: a", C1, "result c1: 1", "user: b", "calls c1+2", "result c1+2: 2", "assistant: c"],
         "got one of their own",
     ),
     "an id used again after a turn that was cut off": (
         [user("a"), ask("c1"), user("b"), ask("c1"), result("c1", "2"), answer("c")],
-        ["user: a", C1, GONE.format("c1"), "user: b", "calls c1+", "result c1+: 2", "assistant: c"],
+        ["user: a", C1, GONE.format("c1"), "user: b", "calls c1+2", "result c1+2: 2", "assistant: c"],
         "no result is known of these calls",
     ),
     "an id used twice in one message": (
         [user("a"), ask("c1", "c1"), result("c1", "1"), result("c1", "2"), answer("b")],
-        ["user: a", "calls c1 c1+", "result c1: 1", "result c1+: 2", "assistant: b"],
+        ["user: a", "calls c1 c1+2", "result c1: 1", "result c1+2: 2", "assistant: b"],
         "got one of their own",
     ),
     "ids that differ in case alone": (
@@ -561,7 +562,8 @@ HOSTS = ("openai", "vllm", "mistral", "groq", "deepseek", "anthropic", "gemini",
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_hosts_take_every_history_that_came_in(host: str) -> None:
-    """A history that a door takes is taken by the host too, with this turn and the next two."""
+    """A history that a door takes is taken by the host too, with this turn and the next two; so is a
+    recording that an import took, when somebody goes on with it."""
     refused = []
     for name, (entries, _, _) in ACCEPTED.items():
         with emulate_host(host) as emulator:
@@ -570,9 +572,11 @@ def test_hosts_take_every_history_that_came_in(host: str) -> None:
                 "llms": {"main": emulator.entry},
                 "responses": [{"llm": "main", "prompt": "p"}],
             }
-            with Engine(spec, log="memory") as engine:
+            store = MemoryStore()
+            store.append("imported", 0, import_messages(entries, "imported", AT))
+            with Engine(spec, log=store) as engine:
                 turns = [engine.run("next", conversation="c", history=entries)]
-                turns += [engine.run("next", conversation="c") for _ in range(2)]
+                turns += [engine.run("next", conversation=id_) for id_ in ("c", "c", "imported", "imported")]
         if emulator.refusals or not all(turn.ok for turn in turns):
             refused.append((name, [r.message for r in emulator.refusals] or turns[0].error))
     assert not refused
