@@ -511,29 +511,32 @@ def _encode_result(value: Any) -> str:
 def join_call_messages(data: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A list of OpenAI's form with each tool call and its result as one message.
 
-    A result without the id of a call stays a message of its own.
+    An id stands for its newest call without a result. A result that answers no call before it stays a message
+    of its own.
     """
-    data = list(data)
-    ids = {call.get("id") for entry in data for call in entry.get("tool_calls") or ()} - {None}
-    results = {
-        entry["tool_call_id"]: entry.get("content") for entry in data if entry.get("tool_call_id") in ids
-    }
     messages: list[dict[str, Any]] = []
+    open_calls: dict[Any, list[list[dict[str, Any]]]] = {}
+    """Calls without a result: by id, for each message that has some."""
     for entry in data:
-        if entry.get("role") == "tool" and entry.get("tool_call_id") in ids:
+        call_id = entry.get("tool_call_id")
+        waiting = open_calls.get(call_id) if entry.get("role") == "tool" and call_id is not None else None
+        if waiting:
+            waiting[-1].pop(0)["result"] = entry.get("content")
+            if not waiting[-1]:
+                waiting.pop()
             continue
         calls = entry.get("tool_calls") or ()
         if entry.get("content") or not calls:
             messages.append({key: value for key, value in entry.items() if key != "tool_calls"})
-        messages += [_join_call(call, results) for call in calls]
+        joined = list(map(_join_call, calls))
+        messages += [{"role": "tool", _CALL_KEY: call} for call in joined]
+        for call_id in dict.fromkeys(call["id"] for call in joined):
+            open_calls.setdefault(call_id, []).append([call for call in joined if call["id"] == call_id])
     return messages
 
 
-def _join_call(call: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+def _join_call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call["function"].get("arguments", "{}")
     with suppress(ValueError, TypeError):  # a recorded call may have an object, or no JSON
         arguments = json.loads(arguments)
-    joined = {"id": call.get("id"), "name": call["function"]["name"], "arguments": arguments}
-    if call.get("id") in results:
-        joined["result"] = results[call["id"]]
-    return {"role": "tool", _CALL_KEY: joined}
+    return {"id": call.get("id"), "name": call["function"]["name"], "arguments": arguments}

@@ -118,6 +118,21 @@ def test_unusual_lists_are_kept(name: str) -> None:
         assert all(json.dumps(word) in joined for word in (*names, *results))
 
 
+def test_a_call_joins_its_own_result() -> None:
+    """Where two calls have one id, each has the result that answers it; a result of no open call stays."""
+    twice = [
+        *(USER, ask(call("a")), result("a", "1"), ask(call("a"), call("a"), call("b"))),
+        *(result("b", "2"), result("a", "3"), result("a", "4"), result("a", "5"), ANSWER),
+    ]
+    joined = join_call_messages(twice)
+    assert [one["toolCall"]["result"] for one in joined if "toolCall" in one] == ["1", "3", "4", "2"]
+    assert [one["content"] for one in joined if one["role"] == "tool" and "toolCall" not in one] == ["5"]
+    assert join_call_messages([ask(call("a")), USER]) == [
+        {"role": "tool", "toolCall": {"id": "a", "name": "add", "arguments": {}}},
+        USER,
+    ]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_not_understood_is_refused_with_its_place(name: str) -> None:
     """An entry that no event can stand for is not left out in silence: its list is refused, by its place."""
