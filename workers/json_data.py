@@ -70,6 +70,11 @@ class _Conversion:
         if hasattr(type(value), "model_dump"):
             return self.convert(value.model_dump(mode="json"), depth + 1)
         names = _list_field_names(value)
+        if names is not None and {"data", "media_type"}.issubset(names) and hasattr(value, "read_bytes"):
+            raise UnusableResult(
+                f"{self._name_place()} is a part of the type {type(value).__name__}: a part stands alone or "
+                "in a list, and comes from a tool that runs in a thread or on the event loop"
+            )
         if names is not None:
             return self._convert_items([(name, getattr(value, name)) for name in names], depth)
         if is_iterator(value):

@@ -40,6 +40,7 @@ from toolchart.engine.runtime.parts import (
     TurnOptions,
     build_hooks,
     read_heading_options,
+    refuse_async_function,
 )
 from toolchart.states.errors import LeaseHeld, SpecError
 from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
@@ -132,6 +133,7 @@ class Engine:
         longest_wait_s: float | None = None,
         park_after: int = PARK_AFTER,
     ) -> None:
+        refuse_async_function("observer", observer)
         self._calls = BlockingCalls()
         self._owns_store = log is None or isinstance(log, (str, Path))
         self._parts = Parts(

@@ -6,6 +6,7 @@ what one conversation and one turn add. Each name is declared once; whoever stan
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
@@ -327,15 +328,31 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
 NO_HOOKS = TurnHooks()
 
 
+def refuse_async_function(name: str, function: Any) -> None:
+    """Refuse an async function where nobody awaits it.
+
+    Raises:
+        SpecError: it is one.
+    """
+    if function is not None and inspect.iscoroutinefunction(function):
+        raise SpecError(
+            f"{name} is an async function, and is called between two steps, which nothing waits for",
+            hint="give a plain function, which may put what it gets into a queue; or use `Engine.stream`",
+        )
+
+
 def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     """The hooks that the options of a turn ask for.
 
     Raises:
-        SpecError: `output_type` has no JSON Schema.
+        SpecError: `output_type` has no JSON Schema, or a callback is async.
     """
     output_type, on_delta = options.get("output_type"), options.get("on_delta")
+    observer = options.get("observer")
+    refuse_async_function("observer", observer)
+    refuse_async_function("on_delta", on_delta)
     return TurnHooks(
-        observer=options.get("observer"),
+        observer=observer,
         answer_stream=None if on_delta is None else AnswerStream(on_delta),
         answer_form=None if output_type is None else AnswerType(output_type),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import collections
 import dataclasses
 import datetime
@@ -22,6 +23,10 @@ from typing import Any, NamedTuple
 import attrs
 import msgspec
 import pydantic
+
+from toolchart.states.content import FilePart, ImagePart
+
+PICTURE = base64.b64encode(b"\x89PNG\r\n").decode()
 
 
 class Colour(enum.Enum):
@@ -230,6 +235,7 @@ REFUSED_RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "open file": (lambda: open(__file__, encoding="utf-8"), "type TextIOWrapper"),  # noqa: SIM115
     "lock": (threading.Lock, "type lock"),
     "match": (lambda: re.match("a", "a"), "type Match"),
+    "picture inside": (lambda: {"x": ImagePart(data=PICTURE)}, "a part stands alone"),
     "ellipsis": (lambda: ..., "type ellipsis"),
     "namespace with an object": (lambda: types.SimpleNamespace(a=Plain()), "type SimpleNamespace"),
     "text that fails": (Broken, "type Broken"),
@@ -237,7 +243,42 @@ REFUSED_RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 """By kind: what gives the result, and a part of the error."""
 
-_KINDS = {**READ_RESULTS, **REFUSED_RESULTS}
+
+def yield_picture() -> Any:
+    """Yield a text and a picture."""
+    yield "see"
+    yield ImagePart(data=PICTURE, media_type="image/png")
+
+
+async def yield_picture_later() -> Any:
+    """Yield a text and a picture, later."""
+    yield "see"
+    yield ImagePart(data=PICTURE, media_type="image/png")
+
+
+PART_RESULTS: dict[str, tuple[Callable[[], Any], int]] = {
+    "picture": (lambda: ImagePart(data=PICTURE), 1),
+    "pictures in a list": (lambda: ["see", ImagePart(data=PICTURE), FilePart(data=PICTURE)], 2),
+    "later picture": (lambda: wait(ImagePart(data=PICTURE)), 1),
+    "generator of pictures": (yield_picture, 1),
+    "async generator of pictures": (yield_picture_later, 1),
+    "picture at an address": (lambda: ImagePart(url="https://host.example/a.png"), 1),
+}
+"""By kind: what gives pictures and files, and how many."""
+
+BAD_PARTS: dict[str, Callable[[], Any]] = {
+    "picture of bytes": lambda: ImagePart(data=b"\x89PNG"),  # type: ignore[arg-type]
+    "picture of no base64": lambda: [ImagePart(data="not base64!")],
+    "picture of other letters": lambda: ImagePart(data="ž"),
+}
+"""Parts whose bytes no host could read."""
+
+_KINDS = {
+    **READ_RESULTS,
+    **REFUSED_RESULTS,
+    **PART_RESULTS,
+    **{kind: (function, "not base64") for kind, function in BAD_PARTS.items()},
+}
 
 
 def give(kind: str) -> Any:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from agents import make_engine, reply_with_calls
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolchart.specs.turn_plan import cap_tools
+from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request
 from toolchart.tools.definition import ToolFailure
 from toolchart.tools.services import Hit
@@ -167,6 +169,19 @@ def test_an_own_search_serves_tool_and_prompt() -> None:
     assert own_search.queries == ["abc", "deep"]
     assert model.system == "Known: <[own:1] cba>"
     assert result.tool_calls[0]["result"]["result"]["hits"][0]["file"] == "own"
+
+
+def test_an_async_search_is_refused() -> None:
+    """A search is called in a thread: an async one would find nothing, so it is an error at load."""
+
+    class AsyncSearch:
+        async def search(self, query: str, *, collection: str | None, limit: int) -> list[Hit]:
+            return []
+
+    tools_section = {"registry": [{"name": "search_documents", "implementation": {"type": "internal"}}]}
+    services: Any = {"search_documents": AsyncSearch()}
+    with pytest.raises(SpecError, match=r"AsyncSearch .* is async"):
+        make_engine(["done"], tools=tools_section, services=services)
 
 
 def test_a_failed_search_does_not_end_the_turn() -> None:

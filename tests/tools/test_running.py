@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_results import READ_RESULTS, REFUSED_RESULTS, Giver, give, give_later
+from odd_results import BAD_PARTS, PART_RESULTS, READ_RESULTS, REFUSED_RESULTS, Giver, give, give_later
 from places import where
 from tool_calls import build_tool, make_call, make_executor, run_calls
 
@@ -475,6 +475,22 @@ def test_a_generator_that_is_read_no_further_is_closed(
         if begun.is_set():
             break
     assert closed.wait(60)
+
+
+@pytest.mark.parametrize("tool_kind", _TOOL_KINDS)
+def test_parts_of_a_result_are_kept_or_refused(givers: dict[str, Any], tool_kind: str) -> None:
+    """Pictures and files, alone, in a list or yielded, are parts of the result. A child process sends none,
+    and one with bytes that are no base64 goes to no host: both are failures that say so."""
+    calls = [make_call("give", {"kind": kind}, id=kind) for kind in (*PART_RESULTS, *BAD_PARTS)]
+    events = {event.call_id: event for event in run_calls(givers[tool_kind], *calls)}
+    for kind, (_, count) in PART_RESULTS.items():
+        if tool_kind == "process":
+            assert "a part stands alone" in events[kind].result["error"]
+        else:
+            assert len(events[kind].parts) == count, kind
+    for kind in BAD_PARTS:
+        words = "a part stands alone" if tool_kind == "process" else "is not base64"
+        assert words in events[kind].result["error"], kind
 
 
 # -- errors ------------------------------------------------------------------------------------------

@@ -124,6 +124,8 @@ def _split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
     parts = tuple(item for item in items if isinstance(item, ImagePart | FilePart | AudioPart))
     if not parts:
         return value, ()
+    for part in parts:
+        _check_data(part)
     size = sum(part.size for part in parts)
     if size > MAX_PART_BYTES:
         raise ResultTooLarge(f"the parts of the result have {size} bytes; at most {MAX_PART_BYTES} are kept")
@@ -132,6 +134,19 @@ def _split_parts(value: Any) -> tuple[Any, tuple[ContentPart, ...]]:
         for item in items
     ]
     return (described if items is value else described[0]), parts
+
+
+def _check_data(part: ImagePart | FilePart | AudioPart) -> None:
+    """Refuse a part whose bytes no host could read; the classes check nothing when they are made."""
+    try:
+        is_good = isinstance(part.data, str) and (not part.data or bool(part.read_bytes()))
+    except ValueError:
+        is_good = False
+    if not is_good:
+        kind = type(part).__name__
+        raise UnusableResult(
+            f"the `data` of the {kind} in the result is not base64: encode the bytes as a text"
+        )
 
 
 def _check_size(size: int) -> None:

@@ -5,6 +5,7 @@ The loaders of the types mock, builtin, internal, http and python are here too.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -342,6 +343,11 @@ def load_internal_tool(entry: ToolEntry, context: LoadingContext) -> Tool:
         tool = service
         action |= describe_function(tool.function or tool.run) if tool.action is None else tool.action
     elif isinstance(service, Search):
+        if inspect.iscoroutinefunction(service.search):
+            raise SpecError(
+                f"the search {type(service).__name__} of {entry.name!r} is async, and is called in a thread",
+                hint="write `def search(...)`, which may block",
+            )
         settings = get_type_settings(entry)
         tool = make_search_tool(entry.name, service, limit=settings.get("limit", 5))
         action |= {key: settings[key] for key in list_internal_settings(handler) if key in settings}

@@ -298,3 +298,17 @@ def test_what_fits_is_not_refused() -> None:
         answer = '{"value": {"name": "Rome"}}' if output_type == City | Town else '{"name": "Rome"}'
         with make_engine([answer]) as engine:
             assert engine.run("go", **options, output_type=output_type).ok
+
+
+async def _watch(*values: Any) -> None:
+    """An async callback, which nobody would await."""
+
+
+@pytest.mark.parametrize("name", ["observer", "on_delta"])
+def test_an_async_callback_is_refused_where_nobody_awaits_it(name: str) -> None:
+    """Steps and deltas are shown between two steps: an async function would silently never run."""
+    with Engine("quickstart", log="memory") as engine, pytest.raises(SpecError, match=f"{name} is an async"):
+        engine.run("2+2", **{name: _watch})
+    if name == "observer":
+        with pytest.raises(SpecError, match="observer is an async"):
+            Engine("quickstart", log="memory", observer=_watch)  # type: ignore[arg-type]
