@@ -99,7 +99,9 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
     """
     verdicts_by_id = dict(zip(map(_get_call_id, event.verdicts), event.verdicts, strict=True))
     calls, denied = [], builder.denied
-    is_strict = builder.settings is not None and builder.settings.strict
+    settings = builder.settings
+    is_strict = settings is not None and settings.strict
+    most_repeats = settings.limits.max_repeats if settings is not None else 0
     for open_call in builder.calls:
         if open_call.outcome is not None:
             calls.append(open_call)
@@ -124,6 +126,11 @@ def reduce_review(builder: SnapshotBuilder, event: Reviewed) -> None:
         if is_strict and verdict.is_repaired and verdict.ruling in ("run", "needs_approval"):
             # A lenient policy records the repair alone, and the call runs with what was made of it.
             builder.warnings += (f"the arguments of a call of {call.name!r} were repaired",)
+        if open_call.repeat == most_repeats + 1 and not verdict.may_repeat:
+            builder.warnings += (
+                f"the model asked for the same call of {call.name!r} {open_call.repeat} times"
+                f" (max_repeats: {most_repeats})",
+            )
     if verdicts_by_id or len(calls) != builder.calls.length:
         raise IllegalEvent("reviewed", builder.state, false_conditions=("one verdict for every open call",))
     builder.calls = OpenCalls(calls)

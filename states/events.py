@@ -30,14 +30,20 @@ FAILURE_KINDS = (
     "tools_unsupported",
     "content_filter",
     "bad_response",
+    "malformed_call",
+    "empty_reply",
     "cancelled",
     "effect",
     "bad_output",
     "interrupted",
 )
-"""Classes of a failure. `effect`: a function raised. `bad_output`: a reply
-or a result breaks its schema. `interrupted`: the work began or was about to when the process stopped, and it
-must not be repeated."""
+"""Classes of a failure. `malformed_call`: the model wrote a call that its host could not read, or one that it
+may not make now. `empty_reply`: a reply has neither text nor calls. `effect`: a function raised.
+`bad_output`: a reply or a result breaks its schema. `interrupted`: the work began or was about to when the
+process stopped, and it must not be repeated."""
+
+UNUSABLE_KINDS = ("malformed_call", "empty_reply")
+"""The classes of failures in which the model did reply, and its reply says nothing that can be used."""
 
 Outcome = Literal["succeeded", "failed", "denied", "timed_out", "skipped", "interrupted", "expired"]
 """How one tool call ended. `skipped` never began, `interrupted` began or was about to and has no known
@@ -52,7 +58,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     max_iterations: int = 5
     """Model replies with tool calls before the turn ends at its limit."""
-    max_tool_only_streak: int = 3
+    max_tool_only_streak: int | None = None
     """Replies in a row that call tools and have no text."""
     max_repeats: int = 2
     """Replies that may request the same tool with the same arguments."""
@@ -91,6 +97,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         "Check before doing it again."
     )
     repair: str = "That does not fit the required form: {reason}. Answer again, with JSON of that form only."
+    unusable: str = "Your last reply could not be used: {reason}. Answer again."
     expired: str = "This call was not executed: nobody decided about it in time."
     cleared: str = "The result of this call is not shown any more."
 
@@ -354,7 +361,7 @@ class Failed(Answering, frozen=True, kw_only=True, tag="failed"):
     """Digest of the body that was sent, where one was."""
     rate_limits: dict[str, dict[str, float]] | None = None
     reply: Reply | None = None
-    """The reply that broke its schema; its usage counts."""
+    """The reply that broke its schema, is empty or has a call that cannot be read; its usage counts."""
     usage: Usage | None = None
     """What the host had counted when it broke its answer off, where there is no reply: it may be paid."""
     answer_digest: str | None = None

@@ -293,6 +293,8 @@ class SnapshotFields(msgspec.Struct, gc=False):
     """What the latest failed or cancelled model call had streamed, until a reply arrives."""
     attempt: int = 0
     """Model calls that failed since the latest reply."""
+    unusable_replies: int = 0
+    """The latest of them in a row whose reply was empty, or had a call that cannot be read."""
     tools_sent: bool = False
     """Whether the latest model call offered tools."""
     asked_host: str = ""

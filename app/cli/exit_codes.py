@@ -61,7 +61,7 @@ def find_result_code(result: TurnResult) -> int:
     """The exit code of a turn: a cancellation is 3 and a limit 4; 1 is an error, or a turn that waits."""
     if result.error is not None and result.error.kind == "cancelled":
         return CANCELLED
-    if result.limit_reached:
+    if result.limit_reached and not result.ok:
         return LIMIT_REACHED
     return SUCCESS if result.is_over and result.error is None else NEGATIVE
 

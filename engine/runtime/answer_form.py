@@ -1,6 +1,7 @@
-"""The form that an answer must have: asked for by its JSON Schema, and checked in one way.
+"""The event of a reply: whether it can be used, and has the form that is demanded of it.
 
-A program demands a type (`output_type`), a handler a `response_format`, a declared effect a `schema`.
+The form is asked for by its JSON Schema, and checked in one way. A program demands a type (`output_type`), a
+handler a `response_format`, a declared effect a `schema`.
 """
 
 from __future__ import annotations
@@ -160,18 +161,34 @@ class ResultSchema:
 
 
 def read_answer(
-    effect: CallModel, reply: Reply, at: str, host: str | None, form: AnswerForm, deltas: tuple[Any, ...] = ()
+    effect: CallModel,
+    reply: Reply,
+    at: str,
+    host: str | None,
+    form: AnswerForm | None,
+    deltas: tuple[Any, ...] = (),
 ) -> Replied | Failed:
-    """The event of a reply that must have a form, whoever demands it.
+    """The event of a reply, which must have a form where somebody demands one.
 
     It is `replied` where the reply has the form, and for what is no answer: tool calls, a refusal of the
     conversation's model. A reply that breaks the form is `failed` of the kind `bad_output`. It may be tried
     again at once: a chart with retries does, and then its model reads what was wrong. A refusal in a call
-    with an output schema is `failed` of the kind `content_filter`. Each `failed` holds the reply: its usage
-    counts.
+    with an output schema is `failed` of the kind `content_filter`.
+
+    Whatever its form, a reply with a call that its host could not read is `failed` of the kind
+    `malformed_call`, and an empty one of the kind `empty_reply`: what follows is a row of the chart, and the
+    conversation goes on without that reply. An empty one under an output schema breaks its form.
+
+    Each `failed` holds the reply: its usage counts.
     """
     build_failure = partial(_build_failure, effect, reply, at, host)
+    if reply.finish_reason == "malformed_call":
+        return build_failure("malformed_call", _describe_malformed_call(reply))
     has_output = effect.schema is not None
+    if not has_output and _is_empty(reply, effect):
+        return build_failure("empty_reply", "the reply is empty: it has neither text nor calls")
+    if form is None:
+        return Replied(at=at, effect=effect.id, reply=reply, deltas=deltas)
     if has_output:
         refusal = _find_refusal(reply)
         if refusal is not None:
@@ -185,6 +202,25 @@ def read_answer(
         return build_failure("bad_output", problem)
     kept_output = output if has_output else None  # else the reply itself holds it
     return Replied(at=at, effect=effect.id, reply=reply, output=kept_output, deltas=deltas)
+
+
+def _is_empty(reply: Reply, effect: CallModel) -> bool:
+    """Whether a reply that ended well says nothing: thoughts alone are no answer.
+
+    A refusal is one, and so are pictures, sounds, and what the host did itself. A reply that goes on with the
+    model's own words, as after a pause, may add nothing to them.
+    """
+    if reply.finish_reason not in ("stop", "unknown") or reply.tool_calls or reply.refusal or reply.parts:
+        return False
+    goes_on = any(m.role == "assistant" and m.content for m in effect.request.messages[-1:])
+    return not goes_on and not (reply.content or "").strip()
+
+
+def _describe_malformed_call(reply: Reply) -> str:
+    """What the host says about a call that it could not read: its word, and its message where it has one."""
+    words = [*([reply.native_reason] if reply.native_reason else []), *reply.warnings]
+    more = f" ({': '.join(words)})" if words else ""
+    return f"the reply has a call that cannot be carried out{more}"
 
 
 def _find_refusal(reply: Reply) -> str | None:
@@ -206,7 +242,8 @@ def _describe_invalid(error: ValidationError) -> str:
 def _build_failure(
     effect: CallModel, reply: Reply, at: str, host: str | None, kind: str, message: str
 ) -> Failed:
-    is_passing = kind == "bad_output"
+    # An empty reply is no passing failure: charts ask once more, and not until their attempts are used up.
+    is_passing = kind in ("bad_output", "malformed_call")
     return Failed(
         at=at,
         effect=effect.id,
@@ -215,6 +252,7 @@ def _build_failure(
         retryable=is_passing,
         retry_after_s=0.0 if is_passing else None,
         host=host,
+        content=reply.content if kind == "malformed_call" else None,
         wire_digest=reply.wire_digest,
         reply=reply,
     )

@@ -27,6 +27,7 @@ from toolchart.states.machine import Machine
 from toolchart.states.messages import Delta, Message, Reply, Request, ToolCall
 from toolchart.states.ports import Executor, Provider
 from toolchart.states.snapshot import Snapshot
+from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.questions import CallQuestion
 
 if TYPE_CHECKING:
@@ -225,6 +226,19 @@ def describe_request(request: Request, host: str = "") -> str:
     return (
         f"request (turn {request.turn}, iteration {request.iteration}) to {request.model}{place}: "
         f"{len(request.messages)} messages; tools: {names}; tool_choice: {choice}; options: {options}"
+    )
+
+
+_NAME_LENGTH = 64
+"""Characters of the name of a tool in a line: a model may write any."""
+
+
+def describe_reply(request: Request, reply: Reply) -> str:
+    """One line about the reply to a request: number of calls, names of their tools, finish reason."""
+    names = ", ".join(make_visible_line(call.name)[:_NAME_LENGTH] for call in reply.tool_calls) or "none"
+    return (
+        f"reply (turn {request.turn}, iteration {request.iteration}): {len(reply.tool_calls)} calls; "
+        f"tools: {names}; finish reason: {reply.finish_reason}"
     )
 
 

@@ -24,6 +24,7 @@ from toolchart.engine.runtime.parts import (
     Dependencies,
     DriverPort,
     QuestionApprover,
+    describe_reply,
     describe_request,
 )
 from toolchart.engine.runtime.people import check_answer
@@ -157,7 +158,8 @@ class EffectPerformer:
         deltas: list[dict[str, Any]] = []
         is_watched = dependencies.answer_stream is not None
         try:
-            if log.isEnabledFor(logging.DEBUG):
+            is_debug = log.isEnabledFor(logging.DEBUG)
+            if is_debug:
                 log.debug("%s", describe_request(request, effect.host))
             provider = dependencies.provider
             if effect.host and dependencies.get_provider is not None:
@@ -176,10 +178,13 @@ class EffectPerformer:
             if settings is not None and settings.limits.max_seconds is not None:
                 answer = _await_in_time(answer, self._find_remaining_s(settings.limits.max_seconds))
             reply = await answer
+            if is_debug:
+                log.debug("%s", describe_reply(request, reply))
             if dependencies.price is not None:
                 reply = dependencies.price(reply, request)
             form = self._find_answer_form(effect, dependencies)
-            if form is not None:
+            says_nothing = not ((reply.content or "").strip() or reply.tool_calls)
+            if form is not None or says_nothing or reply.finish_reason == "malformed_call":
                 return read_answer(effect, reply, clock.now(), host, form, tuple(deltas))
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:

@@ -20,9 +20,10 @@ from toolchart.engine.runtime.waiting import (
 from toolchart.states.calls import build_tracked_call
 from toolchart.states.content import CitationPart, ContentPart, HostCallPart, join_host_calls, merge_texts
 from toolchart.states.core.encoding import encode
+from toolchart.states.core.requests import find_withdrawing_limit
 from toolchart.states.effects import AskApproval
-from toolchart.states.events import Outcome, Settings
-from toolchart.states.messages import Message, Reply, Usage
+from toolchart.states.events import UNUSABLE_KINDS, Outcome, Settings
+from toolchart.states.messages import Message, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot, TurnError
 from toolchart.states.visible_text import make_visible_line
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 
 
 PASSING_KINDS = frozenset(
-    ("rate_limited", "overloaded", "server", "timeout", "connection", "bad_response", "bad_output")
+    (
+        *("rate_limited", "overloaded", "server", "timeout", "connection", "bad_response", "bad_output"),
+        *UNUSABLE_KINDS,
+    )
 )
 """Kinds of failures after which the same request may succeed later."""
 
@@ -149,10 +153,10 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """The answer as data: an instance of `output_type`; the checked JSON of the answer where the handler has
     a `response_format`; else None."""
     limit_reached: str | None = None
-    """The limit that ended the turn: `max_iterations`, `max_repeats`, `max_tool_only_streak` or the name of a
-    budget."""
+    """The limit at which the turn ended: `max_iterations`, `max_repeats`, `max_tool_only_streak` or the name
+    of a budget. Where the model was then asked without its tools, and answered, `ok` is true."""
     limit_value: float | None = None
-    """The value of that limit; None where none ended the turn."""
+    """The value of that limit; None where the turn reached none."""
     pending_approvals: list[PendingApproval]
     """Tool calls that wait for a decision. What waits in children stands here and in `questions` too."""
     waiting_calls: list[WaitingCall] = []
@@ -186,8 +190,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the turn ended with an answer: in no error, at no limit, and nobody must decide first."""
-        return self.is_over and self.error is None and self.limit_reached is None
+        """Whether the turn ended with an answer of the model or of the chart: in no error, not with the text
+        of a limit, and nobody must decide first."""
+        return self.is_over and self.error is None and not self._ended_at_limit
 
     @property
     def is_retryable(self) -> bool:
@@ -199,7 +204,12 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
         """Why the turn ended without an answer, in one line: `KIND: MESSAGE`; None where it did not."""
         if self.error is not None:
             return f"{self.error.kind}: {self.error.message}"
-        return f"limit: {self.limit_reached}" if self.limit_reached else None
+        return f"limit: {self.limit_reached}" if self._ended_at_limit else None
+
+    @property
+    def _ended_at_limit(self) -> bool:
+        """Whether the turn ended with the text of a limit, and not with the model's own answer."""
+        return self.limit_reached is not None and self.ended_by != "answer"
 
     @property
     def cost(self) -> float | None:
@@ -213,7 +223,7 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def max_iterations_reached(self) -> bool:
-        """Whether the limit of iterations ended the turn."""
+        """Whether the turn ended at the limit of iterations."""
         return self.limit_reached == "max_iterations"
 
     def to_dict(self) -> dict[str, Any]:
@@ -269,7 +279,7 @@ def build_turn_result(
     Args:
         output_classes: pydantic classes by result name.
     """
-    settings, is_over = snapshot.settings, snapshot.is_over
+    settings, is_over, limit = snapshot.settings, snapshot.is_over, _find_limit(snapshot)
     assert settings is not None, "a turn has settings"
     # What most results do not have is looked for only where the snapshot has something of its kind.
     data = None
@@ -306,8 +316,8 @@ def build_turn_result(
         combined_text=_combine_texts(snapshot),
         finish_reason=finish_reason,
         usage=snapshot.usage,
-        limit_reached=snapshot.limit_reached,
-        limit_value=_find_limit_value(snapshot) if snapshot.limit_reached else None,
+        limit_reached=limit,
+        limit_value=_find_limit_value(snapshot, limit),
         pending_approvals=list_pending_approvals(snapshot, conversation) if has_calls else [],
         waiting_calls=list_waiting_calls(snapshot, conversation) if has_calls else [],
         questions=describe_questions(snapshot) if has_effects else [],
@@ -397,10 +407,17 @@ def _join_messages(messages: Iterable[Message]) -> Iterator[ContentPart]:
         length += len(message.content or "")
 
 
-def _find_limit_value(snapshot: Snapshot) -> float | None:
-    """The value of the limit that ended the turn; None where it is no number of the settings."""
+def _find_limit(snapshot: Snapshot) -> str | None:
+    """The limit at which a turn ended, with the text of the limit or with an answer without tools."""
+    return snapshot.limit_reached or (
+        find_withdrawing_limit(snapshot) if snapshot.ended_by == "answer" else None
+    )
+
+
+def _find_limit_value(snapshot: Snapshot, limit: str | None) -> float | None:
+    """The value of a limit; None where it is no number of the settings."""
     limits = snapshot.settings.limits if snapshot.settings is not None else None
-    value: float | None = getattr(limits, snapshot.limit_reached or "", None)
+    value: float | None = getattr(limits, limit or "", None)
     return value
 
 
@@ -472,15 +489,14 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     """What a turn's own end says: a limit, a cut answer, an unknown finish word, results that were cut."""
     warnings: list[str] = []
     settings = snapshot.settings
-    if snapshot.limit_reached:
-        value = _find_limit_value(snapshot)
-        warnings.append(f"a limit ended the turn: {snapshot.limit_reached} ({value})")
+    limit = _find_limit(snapshot)
+    if limit is not None:
+        text = "a limit ended the turn" if snapshot.limit_reached else "the model answered without its tools"
+        warnings.append(f"{text}: {limit} ({_find_limit_value(snapshot, limit)})")
     reply = snapshot.reply
     if reply is not None and reply.finish_reason in _FINISH_WARNINGS:
         word = f" ({reply.native_reason})" if reply.native_reason else ""
         warnings.append(f"{_FINISH_WARNINGS[reply.finish_reason]}{word}")
-    if reply is not None and snapshot.is_over and snapshot.error is None and _is_empty(snapshot, reply):
-        warnings.append("the model's answer is empty: it has neither text nor calls")
     if settings is not None and "response_format" in settings.options:
         warnings += _list_form_warnings(snapshot, settings)
     if snapshot.turn and snapshot.tracked_calls:
@@ -497,12 +513,6 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
             elif cut is not None:
                 warnings.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
     return warnings
-
-
-def _is_empty(snapshot: Snapshot, reply: Reply) -> bool:
-    """Whether a turn ended without an answer although the newest reply ended well."""
-    has_words = bool((snapshot.answer or "").strip() or (reply.content or "").strip() or reply.refusal)
-    return reply.finish_reason == "stop" and not (has_words or reply.tool_calls or reply.parts)
 
 
 def _list_form_warnings(snapshot: Snapshot, settings: Settings) -> list[str]:

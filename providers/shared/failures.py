@@ -286,8 +286,11 @@ FAILURE_ROWS: tuple[FailureRow, ...] = (
     _row("content_filter", False, "biopolicy", "misalignmentpolicyviolation", host="OpenAI"),
     _row("content_filter", False, "imagecontentpolicyviolation", host="OpenAI"),
     _row("tools_unsupported", False, "tooluseunsupported"),
-    # Groq: the model wrote a call, or JSON, that cannot be read.
-    _row("bad_response", True, "toolusefailed", "jsonvalidatefailed", host="Groq"),
+    # The model wrote a call that its host cannot read. Ollama sends status 500.
+    # Sources: console.groq.com, API error codes; ollama/ollama issues 12884 and 17638.
+    _row("malformed_call", True, "toolusefailed", host="Groq"),
+    _row("malformed_call", True, host="Ollama", text=r"error parsing tool call"),
+    _row("bad_response", True, "jsonvalidatefailed", host="Groq"),  # so with JSON
     # OpenRouter, 403: its moderation. Source: openrouter.ai, Errors.
     _row(
         "content_filter", host="OpenRouter", statuses=(403,), text=r"\binput was flagged|requires moderation"

@@ -12,8 +12,8 @@ class LimitsConfig(Section):
 
     max_iterations: int | None = Field(default=None, ge=1)
     """Most replies with tool calls, if neither handler nor tools section sets a limit."""
-    max_tool_only_streak: int = Field(default=3, ge=1)
-    """Most replies in a row that call tools and have no text."""
+    max_tool_only_streak: int | None = Field(default=None, ge=1)
+    """Most replies in a row that call tools and have no text. Not set by itself: many models write none."""
     max_repeats: int = Field(default=2, ge=1)
     """Most replies of a turn that ask for the same tool with the same arguments."""
     max_attempts: int = Field(default=3, ge=1)

@@ -121,9 +121,9 @@ FACT_ROWS = (
         changed_by=(),
         reads_limits=("max_tool_only_streak",),
         type="integer",
-        meaning="the limit of consecutive replies without text in this turn",
+        meaning="the limit of consecutive replies without text in this turn; `max_steps` where it is not set",
         changes="never within a turn",
-        read=attrgetter("limits.max_tool_only_streak"),
+        read=lambda s: s.limits.max_tool_only_streak or s.limits.max_steps,
     ),
     Fact(
         name="repeated_calls",
@@ -161,6 +161,14 @@ FACT_ROWS = (
         moved_by=("failed", "agent_failed"),
         reset_by=("replied", "agent_finished", "agent_rested"),
         limit="max_attempts",
+    ),
+    Fact(
+        name="unusable_replies",
+        changed_by=(*_WORDS_OF_MODEL, "failed", "agent_failed"),
+        type="integer",
+        meaning="the latest replies in a row that were empty, or had a call that cannot be read",
+        changes="grows with every such reply, back to 0 with any other reply or failure",
+        read=attrgetter("unusable_replies"),
     ),
     Fact(
         name="max_attempts",
@@ -229,8 +237,8 @@ FACT_ROWS = (
         is_latched=True,
         type="boolean",
         meaning="whether the policy is strict and the turn has a warning",
-        changes="with the start of the turn, every reply, a review that repairs arguments, and a tool that"
-        " raises an exception",
+        changes="with the start of the turn, every reply, a review that repairs arguments or finds a call"
+        " that is repeated too often, and a tool that raises an exception",
         read=lambda s: bool(s.warnings) and s.settings is not None and s.settings.strict,
     ),
     Fact(

@@ -25,6 +25,7 @@ from toolchart.states.calls import (
 from toolchart.states.effects import CallModel, Submission
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
+    UNUSABLE_KINDS,
     AgentAnswering,
     AgentFailed,
     AgentFinished,
@@ -266,6 +267,7 @@ def _reduce_failure(builder: SnapshotBuilder, event: Failed) -> None:
         return
     builder.failure = event
     builder.attempt += 1
+    builder.unusable_replies = builder.unusable_replies + 1 if event.kind in UNUSABLE_KINDS else 0
     builder.streamed_text = event.content
     if event.kind == "context_length":
         measure_refused_context(builder, effect)
@@ -331,7 +333,7 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
     builder.failure = None
     builder.streamed_text = None
     # Else the next failure would count as a further one, and wait too long or give up.
-    builder.attempt = 0
+    builder.attempt = builder.unusable_replies = 0
     is_tool_only = calls and not (reply.content or "").strip()
     builder.tool_only_streak = builder.tool_only_streak + 1 if is_tool_only else 0
     builder.usage = builder.usage.plus(reply.usage)

@@ -33,6 +33,7 @@ from toolchart.states.effects import (
     RunTools,
     Wait,
 )
+from toolchart.states.events import UNUSABLE_KINDS
 from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget
 from toolchart.states.flows.times import format_due
 from toolchart.states.message_list import MessageList, OfferedTools, RequestMessages
@@ -85,14 +86,22 @@ def _build_call(builder: SnapshotBuilder, name: str, id_: int, state: str, tools
 
 
 def list_repair_messages(builder: SnapshotBuilder) -> list[Message]:
-    """After an answer that broke its form: that answer, and what was wrong with it; else none.
+    """After a reply that could not be used: its text, and what was wrong with it; else none.
 
-    They are messages of this request only. The conversation goes on with the answer that has the form.
+    They are messages of this request only. The conversation goes on with the reply that can be used.
     """
     failure = builder.failure
-    if failure is None or failure.kind != "bad_output" or failure.reply is None or not failure.reply.content:
+    if failure is None:
         return []
     reply = failure.reply
+    if failure.kind in UNUSABLE_KINDS:
+        # Its private data may hold the call that nobody can read, which a host would refuse.
+        words = reply.content if reply is not None else None
+        reason = builder.texts.unusable.format(reason=failure.message)
+        rejected = [Message(role="assistant", content=words)] if words and words.strip() else []
+        return [*rejected, Message(role="user", content=reason)]
+    if failure.kind != "bad_output" or reply is None or not reply.content:
+        return []
     rejected = Message(
         role="assistant", content=reply.content, provider_data=reply.provider_data, parts=reply.parts
     )
@@ -347,23 +356,35 @@ def _find_reached_limit(builder: SnapshotBuilder) -> str:
     return budget or _find_loop_limit(builder) or "max_iterations"
 
 
-def _find_loop_limit(builder: SnapshotBuilder) -> str | None:
+def find_withdrawing_limit(snapshot: SnapshotFields) -> str | None:
+    """The limit for which the newest request of the turn left its tools out; None where it did not, or did
+    for a failed call."""
+    if snapshot.tools_sent or not snapshot.offered_tools or snapshot.reply is None:
+        return None
+    if snapshot.iteration >= snapshot.limits.max_iterations:
+        return "max_iterations"
+    return _find_loop_limit(snapshot)
+
+
+def _find_loop_limit(snapshot: SnapshotFields) -> str | None:
     """The limit that a model has reached which repeats a call, or only calls tools; None where it has not."""
-    limits, calls = builder.limits, [*builder.calls]
-    own_messages = (message for message in reversed(builder.messages) if message.role == "assistant")
-    replies = list(islice(own_messages, builder.replies))
+    limits, calls = snapshot.limits, [*snapshot.calls]
+    own_messages = (message for message in reversed(snapshot.messages) if message.role == "assistant")
+    replies = list(islice(own_messages, snapshot.replies))
     is_repeated = any(call.repeat > limits.max_repeats and not call.may_repeat for call in calls)
-    if not builder.tools_sent:
+    if not snapshot.tools_sent:
         # The newest reply came after the limit: it was to be an answer. The one before it has reached the
         # limit. Calls that repeat too often are not run; where they ran, something else ended the loop.
         replies = replies[1:]
         count = len(replies[0].tool_calls) if replies else 0
-        last_calls = list(builder.tracked_calls)[-count:] if count else []
+        last_calls = list(snapshot.tracked_calls)[-count:] if count else []
         is_repeated = any(
             call.repeat > limits.max_repeats and call.outcome == "skipped" for call in last_calls
         )
     if is_repeated:
         return "max_repeats"
+    if limits.max_tool_only_streak is None:
+        return None
     streak = takewhile(lambda reply: reply.tool_calls and not (reply.content or "").strip(), replies)
     return "max_tool_only_streak" if len(list(streak)) >= limits.max_tool_only_streak else None
 
@@ -395,7 +416,7 @@ def find_turn_error(builder: SnapshotBuilder) -> TurnError:
 
 
 def _describe_error(error: TurnError) -> str:
-    if error.kind in ("cancelled", "finish_reason", "effect"):
+    if error.kind in ("cancelled", "finish_reason", "effect", "empty_reply"):
         return error.message
     if error.kind == "strict_policy":
         return f"the policy is strict, and there is a warning: {error.message}"

@@ -305,7 +305,7 @@ def _keep_agent_failure(builder: SnapshotBuilder, effect: RunAgent, event: Agent
     keep_failure(builder, effect.result, event.kind, event.message)
     if not effect.result:
         builder.failure = Failed(effect=effect.id, kind=event.kind, message=event.message)
-        builder.attempt += 1
+        builder.attempt, builder.unusable_replies = builder.attempt + 1, 0
 
 
 def build_agent_message(content: str) -> Message:
@@ -319,4 +319,4 @@ def _append_words(builder: SnapshotBuilder, content: str) -> None:
     builder.append_message(build_agent_message(content), "agent")
     builder.reply = Reply(content=content, finish_reason="stop")
     builder.failure = None
-    builder.attempt = 0
+    builder.attempt = builder.unusable_replies = 0

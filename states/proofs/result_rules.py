@@ -23,6 +23,7 @@ START_RULES: tuple[Rule, ...] = tuple(
         "iteration == 0",
         "replies == 0",
         "attempt == 0",
+        "unusable_replies == 0",
         "error_kind == 'none'",
         "finish_reason == 'unknown'",
         "not retryable",
@@ -41,12 +42,14 @@ START_RULES: tuple[Rule, ...] = tuple(
 
 AGENT_RULES: tuple[Rule, ...] = (
     (("agent_finished", "agent_rested"), "attempt == 0", "the words of an agent end the failures"),
+    (("agent_finished", "agent_rested"), "unusable_replies == 0", "the words of an agent end the failures"),
     (("agent_finished", "agent_rested"), "error_kind == 'none'", "the words of an agent end the failures"),
     (("agent_finished", "agent_rested"), "not retryable", "the words of an agent end the failures"),
     (("agent_finished", "agent_rested"), "finish_reason == 'stop'", "an agent ends with an answer"),
     (("agent_finished", "agent_rested"), "tool_calls == 0", "the words of an agent close all calls"),
     (("agent_finished", "agent_rested"), "repeated_calls == 0", "the words of an agent close all calls"),
     (("agent_failed",), "attempt >= 1", "a failure was counted"),
+    (("agent_failed",), "unusable_replies == 0", "an agent gives no reply of the conversation's model"),
     (("agent_failed",), "error_kind != 'none'", "a failure has a kind"),
     (("agent_failed",), "not retryable", "an agent has retried by itself"),
 )

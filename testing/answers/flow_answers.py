@@ -14,6 +14,7 @@ from toolchart.states.chart.vocabulary import Vocabulary
 from toolchart.states.effects import AskPerson, AwaitUser, CallFunction, CallModel, Effect, RunAgent, Wait
 from toolchart.states.events import (
     FAILURE_KINDS,
+    UNUSABLE_KINDS,
     AgentFailed,
     AgentFinished,
     AgentRested,
@@ -84,10 +85,11 @@ def list_failures(terms: GuardTerms, *, has_schema: bool = False) -> Iterator[Fa
 
 
 def _list_failure_kinds(terms: GuardTerms) -> list[str]:
-    """The kinds that guards name, and one that none names."""
+    """The kinds that guards name or count, and one that they do not."""
     kinds = [kind for kind in FAILURE_KINDS if kind in _PROVIDER_FAILURES]
-    others = [kind for kind in ("server", *kinds) if kind not in terms.words]
-    return [*others[:1], *(kind for kind in kinds if kind in terms.words)]
+    words = terms.words | ({*UNUSABLE_KINDS} if "unusable_replies" in terms.facts else set())
+    others = [kind for kind in ("server", *kinds) if kind not in words]
+    return [*others[:1], *(kind for kind in kinds if kind in words)]
 
 
 _PROVIDER_FAILURES = frozenset(FAILURE_KINDS) - {"cancelled"}

@@ -25,8 +25,8 @@ LLMS = {"model": {"provider": "scripted", "model": "m", "context_limit": 100_000
 
 SAME = reply_with_calls(("echo", {"text": "a"}))
 
-LIMIT_CHARTS = ("tool_loop", "approval", "resilient", "budgeted")
-"""Charts in which only the number of iterations ends a loop."""
+FORCING_CHARTS = ("forced_answer", "full", "compacting", "planner")
+"""Charts that ask for an answer without tools where a limit is reached."""
 
 
 def call_anew(number: int) -> dict[str, Any]:
@@ -42,39 +42,90 @@ def run_stubborn(replies: list[Any], chart: str, **changes: Any) -> TurnResult:
         return result
 
 
-@pytest.mark.parametrize(
-    ("chart", "limit", "value"),
-    [
-        *((chart, "max_iterations", 5) for chart in (*LIMIT_CHARTS, "planner")),
-        *((chart, "max_tool_only_streak", 3) for chart in ("forced_answer", "full", "compacting")),
-    ],
-)
-def test_a_model_that_only_calls_tools_ends_at_a_named_limit(chart: str, limit: str, value: int) -> None:
-    """S1.14, S3.2: a model that goes on calling tools, also where they are left out, ends at the limit that
-    led there: the result names it and its value, and is no error."""
+@pytest.mark.parametrize("chart", list_shipped_charts())
+def test_a_model_that_only_calls_tools_ends_at_a_named_limit(chart: str) -> None:
+    """S1.14: a model that goes on calling tools, also where they are left out, ends at the number of
+    iterations: the result names it and its value, and is no error."""
     result = run_stubborn([call_anew(number) for number in range(30)], chart)
-    assert (result.limit_reached, result.limit_value, result.error) == (limit, value, None)
-    assert f"a limit ended the turn: {limit} ({value})" in result.warnings
-    assert result.to_dict()["limit_value"] == value
-    assert result.state == "max_iterations"
+    assert_ends_at(result, "max_iterations", 5)
+    assert "a limit ended the turn: max_iterations (5)" in result.warnings
+    assert result.to_dict()["limit_value"] == 5
     assert {call.outcome for call in result.tool_calls} <= {"succeeded", "skipped"}
 
 
+@pytest.mark.parametrize("chart", list_shipped_charts())
+def test_a_model_that_repeats_a_call_ends_at_a_named_limit(
+    chart: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S2.8: in every chart a call that is asked for a third time is told to the user, and in all but the
+    smallest one it is not run a third time."""
+    result = run_stubborn([SAME] * 30, chart)
+    is_smallest = chart == "tool_loop"
+    assert_ends_at(result, *(("max_iterations", 5) if is_smallest else ("max_repeats", 2)))
+    third = "succeeded" if is_smallest else "skipped"
+    assert [call.outcome for call in result.tool_calls][:3] == ["succeeded", "succeeded", third]
+    warnings = [text for text in result.warnings if "same call of 'echo' 3 times" in text]
+    assert len(warnings) == 1
+    assert sum(warnings[0] in record.getMessage() for record in caplog.records) == 1
+
+
+def assert_ends_at(result: TurnResult, limit: str, value: int) -> None:
+    """The turn ended with the text of this limit, and in no error."""
+    assert (result.limit_reached, result.limit_value, result.error) == (limit, value, None)
+    assert (result.state, result.ok, find_result_code(result)) == ("max_iterations", False, 4)
+
+
+@pytest.mark.parametrize("chart", ["forced_answer", "full", "compacting"])
+def test_replies_without_text_are_limited_where_that_is_set(chart: str) -> None:
+    """S3.2: tools are left out after as many replies in a row without text as the spec says, and never by
+    themselves: many models say nothing beside their calls, and only the iterations count for them."""
+    replies = [call_anew(number) for number in range(30)]
+    result = run_stubborn(replies, chart, limits={"max_tool_only_streak": 3, "max_iterations": 12})
+    assert_ends_at(result, "max_tool_only_streak", 3)
+    result = run_stubborn([*replies[:8], "done"], chart, limits={"max_iterations": 9})
+    assert (result.content, result.limit_reached, result.warnings) == ("done", None, ())
+    assert (len(result.tool_calls), result.iterations) == (8, 8)
+
+
 @pytest.mark.parametrize(
-    ("chart", "limit", "value"),
+    ("chart", "limits", "calls", "limit"),
     [
-        *((chart, "max_iterations", 5) for chart in LIMIT_CHARTS),
-        *((chart, "max_repeats", 2) for chart in ("planner", "full", "compacting")),
-        ("forced_answer", "max_tool_only_streak", 3),
+        *((chart, {"max_iterations": 2}, 2, ("max_iterations", 2)) for chart in FORCING_CHARTS),
+        *((chart, {}, 3, ("max_repeats", 2)) for chart in FORCING_CHARTS),
+        *(
+            (chart, {"max_tool_only_streak": 1}, 1, ("max_tool_only_streak", 1))
+            for chart in FORCING_CHARTS
+            if chart != "planner"
+        ),
     ],
 )
-def test_a_model_that_repeats_a_call_ends_at_a_named_limit(chart: str, limit: str, value: int) -> None:
-    """S2.8: a model that repeats one call for ever ends at the limit that its chart reads for that."""
-    result = run_stubborn([SAME] * 30, chart)
-    assert (result.limit_reached, result.limit_value, result.error) == (limit, value, None)
+def test_everybody_is_told_that_an_answer_came_without_tools(
+    chart: str, limits: dict[str, int], calls: int, limit: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """S1.14, S3.2: where a limit takes the tools away and the model answers, the turn has its answer, and
+    the result, its warnings, its JSON form and a line in `logging` name the limit. The next turn has its
+    tools."""
+    with make_engine(
+        [*[SAME] * calls, "In short: a.", SAME, "b"], chart=chart, llms=LLMS, limits=limits
+    ) as engine:
+        result = engine.run("go", conversation="c")
+        assert (result.content, result.ok, result.state) == ("In short: a.", True, "finished")
+        assert (result.limit_reached, result.limit_value) == limit
+        assert result.max_iterations_reached == (limit[0] == "max_iterations")
+        warning = f"the model answered without its tools: {limit[0]} ({limit[1]})"
+        assert result.warnings[-1:] == (warning,)
+        assert [record.levelname for record in caplog.records if warning in record.getMessage()] == [
+            "WARNING"
+        ]
+        assert (result.failure, find_result_code(result)) == (None, 0)
+        assert {"ok": True, "limit_reached": limit[0]}.items() <= result.to_dict().items()
+        assert engine.describe_turn("c").warnings == result.warnings
+        if limit[0] == "max_repeats":
+            again = engine.run("again", conversation="c")
+            assert (again.content, again.limit_reached, again.warnings) == ("b", None, ())
 
 
-@pytest.mark.parametrize("chart", ["planner", "forced_answer", "full", "compacting"])
+@pytest.mark.parametrize("chart", FORCING_CHARTS)
 def test_a_model_that_talks_and_calls_tools_ends_at_the_iterations(chart: str) -> None:
     """S1.14: with text beside each call only the number of iterations is reached, and the text is kept."""
     replies = [{**call_anew(number), "content": f"hm {number}"} for number in range(30)]

@@ -1,18 +1,28 @@
-"""The last moments of a turn: a cancellation that comes too late, and time that is nearly spent."""
+"""The last moments of a turn: a late cancellation, time that is nearly spent, replies that nobody can use."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import make_engine, make_function_tool, reply_with_calls
+from agents import make_engine, make_function_tool, make_spec, reply_with_calls
+from msgspec.structs import replace
+from web import serve_web
+from wire_answers import ScriptedHost
+from wire_requests import ENTRIES, NETWORK_ENTRIES
 
+from toolchart.app.cli.exit_codes import find_result_code
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.providers.scripted.provider import ScriptedProvider
+from toolchart.specs.charts import list_shipped_charts
+from toolchart.states.content import HostCallPart, ImagePart
 from toolchart.states.events import Event
-from toolchart.states.messages import Reply
+from toolchart.states.messages import Message, Reply, Request, ToolCall, Usage
 from toolchart.testing import TurnableClock
 
 
@@ -89,9 +99,184 @@ def test_all_texts_of_a_turn_are_kept_beside_the_last(is_endless: bool) -> None:
     assert engine.describe_turn("c").combined_text == second.combined_text
 
 
-@pytest.mark.parametrize("reply", ["", " \n"])
-def test_an_empty_answer_is_warned_of(reply: str) -> None:
-    """A turn that ends well with neither text nor calls says so in its warnings."""
-    result = make_engine([Reply(content=reply, finish_reason="stop")]).run("Hi")
-    assert result.warnings == ("the model's answer is empty: it has neither text nor calls",)
-    assert make_engine(["Yes."]).run("Hi").warnings == ()
+# -- replies that nobody can use -------------------------------------------------------------------
+
+EMPTY = {
+    "nothing": Reply(finish_reason="stop"),
+    "blanks": Reply(content=" \n", finish_reason="stop"),
+    "thoughts alone": Reply(content="", reasoning="I should call the tool.", finish_reason="stop"),
+    "nothing, for an unknown reason": Reply(content="", finish_reason="unknown"),
+}
+MALFORMED = {
+    "a malformed call": Reply(
+        finish_reason="malformed_call",
+        native_reason="MALFORMED_FUNCTION_CALL",
+        warnings=("Malformed function call: look(",),
+    ),
+    "a malformed call beside text": Reply(content="I look.", finish_reason="malformed_call"),
+    "a malformed call beside a whole one": Reply(
+        tool_calls=(ToolCall(name="look", arguments={}),), finish_reason="malformed_call"
+    ),
+}
+UNUSABLE = {**EMPTY, **MALFORMED}
+LLMS = {"model": {"provider": "scripted", "model": "m", "context_limit": 100_000}}
+RETRYING_CHARTS = ("resilient", "full", "compacting")
+CALL_LOOK = reply_with_calls(("look", {}))
+
+
+async def run_turn(
+    replies: list[Any], chart: str, is_streamed: bool = False, **changes: Any
+) -> tuple[TurnResult, Sequence[Request], Sequence[Message]]:
+    """The result of one turn of a chart, the requests of its model, and the messages of the conversation."""
+    if chart in RETRYING_CHARTS:
+        changes = {"retry": {"first_wait_s": 0}, **changes}
+    provider, spec = ScriptedProvider(replies), make_spec(chart=chart, llms=LLMS, **changes)
+    async with Engine(spec, log="memory", functions=[LOOK], providers={"model": provider}) as engine:
+        if is_streamed:
+            result = [item async for item in engine.stream("Go.", conversation="c")][-1]
+        else:
+            result = await engine.arun("Go.", conversation="c")
+        assert isinstance(result, TurnResult)
+        assert len([*replay_conversation(engine.store, "c")]) == len([*engine.store.read_lines("c")])
+        return result, provider.requests, engine.conversation("c").messages
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("chart", list_shipped_charts())
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_a_reply_that_cannot_be_used_is_asked_for_again(
+    name: str, chart: str, is_streamed: bool
+) -> None:
+    """S1.15: in every chart an empty reply, or one with a call that cannot be carried out, is asked for
+    again, at once and after a tool's result. The model reads why, and the conversation goes on without that
+    reply: no call of it runs, and its text is no part of the answer."""
+    for before in ([], [CALL_LOOK]):
+        replies = [*before, UNUSABLE[name], "done"]
+        result, requests, messages = await run_turn(replies, chart, is_streamed)
+        assert (result.content, result.ok, result.state) == ("done", True, "finished")
+        assert (len(requests), len(result.tool_calls)) == (len(replies), len(before))
+        reason = requests[-1].messages[-1]
+        assert reason.role == "user"
+        assert all(word in str(reason.content) for word in ("could not be used", *UNUSABLE[name].warnings))
+        assert [m.content for m in messages if m.role == "assistant"] == [*(None for _ in before), "done"]
+        assert [m.content for m in messages if m.role == "user"] == ["Go."]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("chart", list_shipped_charts())
+@pytest.mark.parametrize("name", EMPTY)
+async def test_a_second_empty_reply_ends_the_turn_in_error(name: str, chart: str, is_streamed: bool) -> None:
+    """S1.15: a model that says nothing twice in a row is not asked a third time, and not a second time where
+    `max_attempts` is 1: the turn is no success, and state, reason, text and exit code say so."""
+    for limits, asked in (({}, 2), ({"max_attempts": 1}, 1)):
+        result, requests, _ = await run_turn([EMPTY[name]] * 5, chart, is_streamed, limits=limits)
+        assert (result.state, result.ok, len(requests)) == ("error", False, asked)
+        assert result.failure == "empty_reply: the reply is empty: it has neither text nor calls"
+        assert result.content.startswith("I encountered an issue while answering: the reply is empty")
+        assert (find_result_code(result), result.is_retryable) == (1, True)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("chart", list_shipped_charts())
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_calls_that_cannot_be_carried_out_end_the_turn(
+    name: str, chart: str, is_streamed: bool
+) -> None:
+    """S3.3: a model that writes one malformed call after the other is asked twice; by charts with retries as
+    often as `max_attempts` says, and then without tools. No call runs. An answer without tools counts; where
+    there is none, the turn ends in error and keeps what was said."""
+    retries, reply = chart in RETRYING_CHARTS, MALFORMED[name]
+    asked = 3 if retries else 2
+    result, requests, _ = await run_turn([reply] * 9, chart, is_streamed)
+    assert (result.state, result.ok, result.tool_calls) == ("error", False, [])
+    assert (result.error is not None and result.error.kind, find_result_code(result)) == ("malformed_call", 1)
+    assert len(requests) == asked + retries
+    assert reply.content is None or result.content == reply.content
+    if retries:
+        result, requests, _ = await run_turn([*[reply] * asked, "done"], chart, is_streamed)
+        assert (result.content, result.ok, len(requests[-1].tools)) == ("done", True, 0)
+
+
+@pytest.mark.parametrize("chart", list_shipped_charts())
+async def test_what_failed_before_is_no_empty_reply(chart: str) -> None:
+    """S3.10: an empty reply after another failure is asked for again while `max_attempts` allows it, and so
+    is one after a usable reply."""
+    busy = {"fail": {"kind": "overloaded", "message": "busy", "retryable": True}}
+    for replies in (
+        *([[busy, EMPTY["nothing"], "done"]] if chart in RETRYING_CHARTS else []),
+        [EMPTY["nothing"], CALL_LOOK, EMPTY["nothing"], "done"],
+    ):
+        result, requests, _ = await run_turn(replies, chart)
+        assert (result.content, result.ok, len(requests)) == ("done", True, len(replies))
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("chart", ["forced_answer", *RETRYING_CHARTS, "planner"])
+async def test_a_reply_without_tools_is_asked_for_again_too(chart: str, is_streamed: bool) -> None:
+    """S3.2, S3.3: where the last request has no tools, an unusable reply to it is asked for once more."""
+    for reply in UNUSABLE.values():
+        failed = {"fail": {"kind": "bad_request", "message": "no", "status": 400}}
+        before = [failed] if chart == "resilient" else [CALL_LOOK]
+        replies = [*before, reply, "done"]
+        result, requests, _ = await run_turn(replies, chart, is_streamed, limits={"max_iterations": 1})
+        assert (result.content, result.ok, len(requests)) == ("done", True, 3)
+        assert [bool(request.tools) for request in requests] == [True, False, False]
+
+
+SPEAKING: dict[str, dict[str, Any]] = {
+    "a refusal": {"refusal": "I will not.", "finish_reason": "content_filter"},
+    "a picture": {"parts": (ImagePart(media_type="image/png", data="aGk="),), "finish_reason": "stop"},
+    "a call of the host": {"parts": (HostCallPart(tool="web_search"),), "finish_reason": "stop"},
+    "a filtered answer": {"finish_reason": "content_filter"},
+    "an answer that was cut": {"finish_reason": "length"},
+}
+
+
+@pytest.mark.parametrize("chart", list_shipped_charts())
+@pytest.mark.parametrize("name", SPEAKING)
+async def test_a_reply_without_text_may_say_something(name: str, chart: str) -> None:
+    """S1.15: a refusal, a picture, or what the host did itself is no empty reply, and what was cut or
+    filtered would come the same again: none is asked for a second time."""
+    result, requests, _ = await run_turn([Reply(**SPEAKING[name])], chart)
+    assert len(requests) == 1
+    assert result.error is None or result.error.kind == "finish_reason"
+
+
+async def test_a_reply_that_goes_on_may_add_nothing() -> None:
+    """After a pause the model goes on with its own words, and may have said all: the answer is what it said.
+    Where it had said nothing, it is asked again."""
+    replies: list[Any] = [Reply(content="Well.", finish_reason="paused"), EMPTY["nothing"]]
+    result, requests, _ = await run_turn(replies, "full")
+    assert (result.content, result.ok, len(requests)) == ("Well.", True, 2)
+    replies = [Reply(finish_reason="paused"), EMPTY["nothing"], "done"]
+    result, requests, _ = await run_turn(replies, "full")
+    assert (result.content, len(requests)) == ("done", 3)
+
+
+@pytest.mark.parametrize("chart", ["full", "budgeted", "compacting"])
+async def test_a_spent_budget_comes_before_another_question(chart: str) -> None:
+    """S2.8: where the tokens are spent, no unusable reply is asked for again: the budget ends the turn."""
+    for reply in UNUSABLE.values():
+        paid = replace(reply, usage=Usage(total=50))
+        result, requests, _ = await run_turn([paid, "done"], chart, limits={"max_tokens": 40})
+        assert (result.limit_reached, result.ok, len(requests)) == ("max_tokens", False, 1)
+
+
+@pytest.mark.parametrize("entry", NETWORK_ENTRIES)
+def test_an_empty_answer_of_each_host_is_asked_for_again(entry: str) -> None:
+    """S1.15: over every wire format an answer without text, after a tool's result, is asked for again, and
+    twice in a row it ends the turn in error."""
+    host = ScriptedHost()
+    with serve_web(host.make_answer) as server:
+        llm = {**ENTRIES[entry], "model": "m", "api_key": "k"}
+        llm["base_url"] = server.url + llm.get("base_url", "")
+        spec = {"llms": {"main": llm}, "responses": [{"llm": "main", "tools": {"enabled": True}}]}
+        with Engine(spec, log="memory", functions=[LOOK]) as engine:
+            host.answers += [{"calls": [("look", {})]}, {"text": ""}, {"text": "done"}]
+            result = engine.run("Go.", conversation="c")
+            assert (result.content, result.ok, len(server.requests)) == ("done", True, 3), result.failure
+            host.answers += [{"text": ""}, {"text": ""}]
+            result = engine.run("On.", conversation="c")
+            assert str(result.failure).startswith("empty_reply")
+            host.answers += [{"text": "here"}]
+            assert engine.run("Well?", conversation="c").content == "here"

@@ -76,7 +76,7 @@ def test_failures_are_the_same_through_the_typed_methods_of_the_sdks(wire: str, 
 
 def test_the_corpus_covers_hosts_kinds_and_forms() -> None:
     """The corpus has each kind that the failure of an answer has; each row has a source and its own name."""
-    ours = {"connection", "cancelled", "effect", "bad_output", "interrupted"}
+    ours = {"connection", "cancelled", "effect", "bad_output", "empty_reply", "interrupted"}
     assert {row["kind"] for row in ROWS} == set(FAILURE_KINDS) - ours
     assert len({row["name"] for row in ROWS}) == len(ROWS) > 150
     assert all(row["source"] for row in ROWS)

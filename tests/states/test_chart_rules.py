@@ -178,7 +178,7 @@ def test_a_row_of_the_same_event_and_guard_is_replaced() -> None:
         """
     )
     rows = mine.document["states"]["prompting"]["transitions"]
-    assert [row["target"] for row in rows if row["event"] == "failed"] == ["given_up"]
+    assert [row["target"] for row in rows if row["event"] == "failed"] == ["prompting", "given_up"]
     assert list(mine.document["states"])[-1] == "given_up"
 
 

@@ -35,13 +35,13 @@ def test_shipped_charts_are_clean(name: str) -> None:
 
 def test_the_worst_case_is_the_worst_case() -> None:
     """S1.7: the numbers of the loop follow from its limits: seven replies with calls, and before them the six
-    pauses that are answered while there are fewer than seven replies."""
+    pauses that are answered while there are fewer than seven replies, each with all its attempts."""
     worst = check(load_chart("tool_loop"), limits=Limits(max_iterations=7)).worst
     assert worst is not None
-    assert (worst.model_calls, worst.tool_rounds, worst.waits) == (13, 7, 0)
+    assert (worst.model_calls, worst.tool_rounds, worst.waits) == (13 * 3, 7, 0)
     forced_answer = check(load_chart("forced_answer"), limits=Limits(max_iterations=7)).worst
     assert forced_answer is not None
-    assert forced_answer.model_calls == 14
+    assert forced_answer.model_calls == 14 * 3
     resilient = check(load_chart("resilient"), limits=Limits(max_iterations=1, max_attempts=3)).worst
     assert resilient is not None
     assert resilient.waits >= 2

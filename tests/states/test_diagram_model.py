@@ -63,7 +63,7 @@ def test_shipped_charts_are_numbered() -> None:
     edges = build_diagram(load_chart("tool_loop")).edges
     rows = [(edge.event, edge.order) for edge in edges if edge.source == "prompting"]
     assert rows[:5] == [("replied", number) for number in range(1, 6)]
-    assert rows[5:7] == [("failed", 0), ("cancelled", 0)]
+    assert rows[5:8] == [("failed", 1), ("failed", 2), ("cancelled", 0)]
 
 
 @pytest.mark.parametrize(

@@ -172,9 +172,9 @@ def test_bounds_become_claims() -> None:
     chart = load_chart("tool_loop")
     limits = Limits(max_iterations=4)
     text = write_promela(chart, limits=limits, worst=check(chart, limits=limits).worst)
-    assert "ltl model_calls_bounded { [] (model_calls <= 7) }" in text
+    assert "ltl model_calls_bounded { [] (model_calls <= 21) }" in text
     assert "ltl tool_rounds_lower { [] (tool_rounds < 4) }" in text
-    assert "Limits: max_iterations = 4." in text
+    assert "Limits: max_attempts = 3, max_iterations = 4." in text
 
 
 def test_what_cannot_be_translated_is_refused() -> None:

@@ -305,6 +305,7 @@ _add_chart(
         {"content": "and see", "finish_reason": "paused"},
         "Now.",
         {"content": "", "finish_reason": "stop"},
+        "Once more.",
         {"content": "no", "finish_reason": "content_filter"},
     ],
     "Go.",
@@ -1079,7 +1080,7 @@ async def run_history(world: World) -> None:
         {"role": "assistant", "content": "\u00bfQu\u00e9 tal?"},
     ]
     other = SlowProvider(["Another host.", {"content": "lone \ud800 half", "finish_reason": "stop"}])
-    replies = [{"content": None}, "Line\u2028break"]
+    replies = [{"content": None}, "It is one.", "Line\u2028break"]
     async with world.open(spec, replies, providers={"other": other}, functions=make_tools()) as engine:
         variables = {"place": "Brno", "day": "Monday", "count": 10**20, "share": 1e16, "none": None}
         await engine.arun("A picture.", conversation="c", history=history, variables=variables)

@@ -208,11 +208,12 @@ class ResponseBuilder:
                 yield from self._add_picture(part)
         for item in list_waiting_items(result):
             yield from self._add_waiting(item)
-        status = "incomplete" if result.limit_reached else "completed"
+        is_cut = bool(result.limit_reached) and not result.ok
+        status = "incomplete" if is_cut else "completed"
         if result.error is not None:
             status = "failed"
             self.response["error"] = {"code": "server_error", "message": result.error.message}
-        elif result.limit_reached:
+        elif is_cut:
             self.response["incomplete_details"] = {"reason": "max_output_tokens"}
         else:
             # The time of the record, so that the response says the same when it is read from the log.

@@ -192,7 +192,7 @@ def find_finish_reason(result: TurnResult, items: list[WaitingItem]) -> str:
     """Why the answer ends: the API's word."""
     if items:
         return "tool_calls"
-    if result.limit_reached:
+    if result.limit_reached and not result.ok:
         return "length"
     return _FINISH_REASONS.get(result.finish_reason, "stop")
 

@@ -42,6 +42,7 @@ from toolchart.specs.sections.preparation import (
     SEARCH_FUNCTION,
     build_preparation_spec,
 )
+from toolchart.states.events import UNUSABLE_KINDS
 from toolchart.states.flows.templates import render_template
 from toolchart.tools.sources.effect_functions import effect
 
@@ -50,7 +51,7 @@ ROUTES = RouteGroup()
 MAX_MESSAGES = 20
 """Most messages of the user in one test of topics: each is a call of the model."""
 
-_UNREADABLE_KINDS = ("bad_output", "bad_response")
+_UNREADABLE_KINDS = ("bad_output", "bad_response", *UNUSABLE_KINDS)
 """Failures of a topic that leave the user's message as the topic, as in a turn."""
 
 # -- document services ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ import msgspec
 
 from toolchart.states.chart.vocabulary import GENERAL_VOCABULARY
 from toolchart.states.compiler import GuardTable
+from toolchart.states.events import UNUSABLE_KINDS
 from toolchart.states.proofs.solving.guard_formulas import (
     AllOf,
     AnyOf,
@@ -75,6 +76,7 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "a reply with calls has the finish reason `tool_calls`",
     ),
     (("replied",), "attempt == 0", "a reply ends the failures"),
+    (("replied",), "unusable_replies == 0", "a reply ends the failures"),
     (("replied",), "replies >= 1", "a reply was counted"),
     (("replied",), "error_kind == 'none'", "a reply ends the failures"),
     (("replied",), "not retryable", "a reply ends the failures"),
@@ -88,6 +90,16 @@ FACT_DOMAIN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("decided",), "undecided_calls <= pending_calls", "a call that waits for a decision has no outcome"),
     (("failed",), "attempt >= 1", "a failure was counted"),
+    (("failed",), "unusable_replies <= attempt", "an unusable reply is a failure"),
+    *(
+        (("failed",), f"error_kind != '{kind}' or unusable_replies >= 1", "an unusable reply was counted")
+        for kind in UNUSABLE_KINDS
+    ),
+    (
+        ("failed",),
+        " or ".join(f"error_kind == '{kind}'" for kind in UNUSABLE_KINDS) + " or unusable_replies == 0",
+        "another failure ends the unusable replies",
+    ),
     (("user_said",), "unread_messages >= 1", "no request contains the message yet"),
     (("failed",), "error_kind != 'none'", "a failure has a kind"),
     (("tool_finished",), "pending_calls >= 1 or iteration >= 1", "the last outcome ends an iteration"),

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from promela.chart_tree import ChartTree
 from promela.costs import CostCounters
 from promela.effects import Slot, list_items
-from promela.text import Lines, indent, name_variable, write_choice, write_if
+from promela.text import Lines, indent, name_variable, name_word, write_choice, write_if
 from promela.variables import CALLS, PENDING, Variables
+from toolchart.states.events import UNUSABLE_KINDS
 
 START = "(start)"
 NOT_ASKING = ("stop", "unknown", "paused")
@@ -183,6 +184,7 @@ class EventWriter:
         facts = self._facts
         return [
             *facts.assign("attempt", "0"),
+            *facts.assign("unusable_replies", "0"),
             *facts.assign("retryable", "0"),
             *facts.assign_word("error_kind", "none"),
         ]
@@ -205,12 +207,25 @@ class EventWriter:
         lines = [*facts.count(f"{dot}failures")] if result else facts.choose_flag("retryable")
         return [*lines, *facts.count(f"{dot}attempt"), *facts.choose_word(f"{dot}error_kind", ["none"])]
 
+    def _count_unusable_replies(self) -> Lines:
+        """After a failed model call of the conversation: another unusable reply, or none any more."""
+        facts, name = self._facts, "unusable_replies"
+        if not facts.has(name):
+            return []
+        more, none = facts.count(name), facts.assign(name, "0")
+        if not facts.has("error_kind"):
+            return write_choice([more, none])
+        kinds = [f"{facts.read_fact('error_kind')} == {name_word('error_kind', k)}" for k in UNUSABLE_KINDS]
+        chosen = facts.choose_word("error_kind", ["none"], UNUSABLE_KINDS)
+        return [*chosen, *write_if(" || ".join(kinds), more, none)]
+
     def _write_failure(self, slot: Slot, event: str) -> Iterator[tuple[str, Lines]]:
         yield (
             "1",
             [
                 f"{slot.open} = 0;",
                 *self._keep_failure(slot.row.result),
+                *([] if slot.row.result else self._count_unusable_replies()),
                 *self._spend(),
                 *self._choose_items(),
             ],
@@ -294,7 +309,7 @@ class EventWriter:
             kind = f"{result}.error_kind"
             kept += facts.choose_word(kind, ["none"]) if has_failed else facts.assign_word(kind, "none")
         elif has_failed:
-            kept = self._keep_failure(result)
+            kept = [*self._keep_failure(result), *([] if result else facts.assign("unusable_replies", "0"))]
         else:
             kept = self._keep_value(result) if result else self._write_words()
         end = [*kept, *self._spend(), *self._choose_items()]
@@ -349,7 +364,8 @@ _BRINGS = {"replied": ("finish_reason", "has_content"), "failed": ("error_kind",
 """Facts of the conversation that an event sets, whatever they were."""
 
 _COUNTERS = (
-    *("iteration", "replies", "attempt", "tool_only_streak", "approved_calls", "denied_calls"),
+    *("iteration", "replies", "attempt", "unusable_replies", "tool_only_streak"),
+    *("approved_calls", "denied_calls"),
     *("unread_messages", "tools_sent", "retryable", "has_content", "budget_spent"),
 )
 """Facts that are 0 when a turn begins."""
