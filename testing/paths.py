@@ -40,9 +40,10 @@ from toolchart.testing.untaken_transitions import SearchObservations, UntakenTra
 
 __all__ = ["Paths", "Scenario", "UntakenTransition", "find_paths"]
 
-MAX_SITUATIONS = 20_000
+MAX_SITUATIONS = 30_000
 """Most situations that a search visits: some seconds of work. Of the shipped charts `compacting` needs most,
-more than 10,000: its rows for pauses tell apart how many replies a turn had."""
+more than 20,000: its rows for pauses tell apart how many replies a turn had, and its rows for failures which
+replies could not be used."""
 
 Key = tuple[str, int]
 

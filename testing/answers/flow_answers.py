@@ -75,9 +75,9 @@ def _list_result_replies(effect: CallModel, terms: GuardTerms) -> Iterator[Repli
 
 
 def list_failures(terms: GuardTerms, *, has_schema: bool = False) -> Iterator[Failed]:
-    """Yield failures of a model call: the kinds that guards name, retryable or not."""
+    """Yield failures of a model call: the kinds that guards name, retryable or not as they come."""
     for kind in _list_failure_kinds(terms):
-        for retryable in (True, False):
+        for retryable in (kind == "malformed_call",) if kind in UNUSABLE_KINDS else (True, False):
             yield Failed(kind=kind, message="scripted", retryable=retryable)
     if has_schema:
         rejected = Reply(content="[]", finish_reason="stop", usage=_USAGE)
@@ -87,7 +87,7 @@ def list_failures(terms: GuardTerms, *, has_schema: bool = False) -> Iterator[Fa
 def _list_failure_kinds(terms: GuardTerms) -> list[str]:
     """The kinds that guards name or count, and one that they do not."""
     kinds = [kind for kind in FAILURE_KINDS if kind in _PROVIDER_FAILURES]
-    words = terms.words | ({*UNUSABLE_KINDS} if "unusable_replies" in terms.facts else set())
+    words = terms.words | ({"empty_reply"} if "unusable_replies" in terms.facts else set())
     others = [kind for kind in ("server", *kinds) if kind not in words]
     return [*others[:1], *(kind for kind in kinds if kind in words)]
 

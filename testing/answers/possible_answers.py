@@ -163,7 +163,7 @@ def _list_replies(snapshot: Snapshot, terms: GuardTerms) -> Iterator[Reply]:
         for calls in _list_call_groups(snapshot, terms):
             yield Reply(content=content, tool_calls=calls, finish_reason="tool_calls", usage=usage)
     for reason in FINISH_REASONS:
-        if reason not in ("stop", "tool_calls"):
+        if reason not in ("stop", "tool_calls", "malformed_call"):  # that one is a failure
             yield Reply(content="It is", finish_reason=reason, usage=usage)
             yield Reply(finish_reason=reason, usage=usage)
     yield Reply(finish_reason="stop", usage=usage)

@@ -130,6 +130,7 @@ def test_forced_answer_after_a_streak() -> None:
         [reply_with_calls(("echo", {"text": str(i)})) for i in range(3)] + ["fine"],
         chart="forced_answer",
         tools=ECHO,
+        limits={"max_tool_only_streak": 3},
     )
     result = run.run("go", conversation="c")
     assert (result.state, result.content, result.iterations) == ("finished", "fine", 3)

@@ -83,8 +83,8 @@ async def test_a_finding_names_its_line_its_run_and_what_to_change() -> None:
     assert finding["change"]
     assert 'data-state="executing"' in faulty["svg"]
     assert (clean["ok"], clean["findings"]) == (True, [])
-    assert "at most 13 model calls" in clean["bound"]
-    assert "at most 13 model calls" not in alone["bound"]
+    assert "at most 39 model calls" in clean["bound"]
+    assert "at most 39 model calls" not in alone["bound"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def test_the_chart_of_the_agent_is_shown_with_its_own_limits() -> None:
     async with open_client(make_site(make_engine(["hi"], tools=tools)), "viewer") as client:
         page = (await client.get("/charts")).text
     text = read_text(page)
-    assert "at most 13 model calls" in text
+    assert "at most 39 model calls" in text
     assert "clean" in text
     assert 'data-state="prompting"' in page
     assert "<style" not in page

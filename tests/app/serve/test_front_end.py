@@ -833,14 +833,15 @@ async def test_a_chat_with_a_topic_from_the_first_message(host: Any, settings: S
     ("reply", "status", "words"),
     [
         ({"fail": {"kind": "auth", "message": "the key is wrong", "status": 401}}, 500, "the key is wrong"),
-        ("  ", 200, "without any text"),
+        ("  ", 500, "the reply is empty"),
+        ({"parts": [{"type": "image", "media_type": "image/png", "data": "aGk="}]}, 200, "without any text"),
     ],
 )
 async def test_every_answer_of_the_chat_has_a_sentence(
     settings: SiteSettings, reply: Any, status: int, words: str
 ) -> None:
     """Row 16: the page stays locked without a text in `response`: an error and an empty reply have one."""
-    async with open_pages(make_spec(), settings, reply) as pages:
+    async with open_pages(make_spec(), settings, reply, reply) as pages:
         shape = "chat" if status == 200 else "chat error"
         answer = await pages.send("/chat/api", CHAT, shape, status)
         refused = await pages.send("/chat/api", {"prompt": 7}, "chat error", 400)
