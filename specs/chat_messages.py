@@ -33,6 +33,7 @@ from msgspec.structs import replace
 from toolchart.specs.message_pairs import (
     JSON_RESULT,
     NEW_ID,
+    OTHER_KEYS,
     SILENT,
     SYSTEM,
     UNREADABLE,
@@ -80,6 +81,9 @@ _OTHER_FORMS = {
     "redacted_thinking": "the Anthropic API",
 }
 """Types of items and parts of other APIs, for the message that refuses them."""
+
+_CONTENT_KEYS = ("name", "audio", "reasoning", "reasoning_content", "thinking")
+"""Keys of the user's and the assistant's messages whose values no message has a place for."""
 
 _ASSISTANT_KEYS = ("role", "content", "tool_calls", "function_call")
 """Keys that become fields of a message; the others of a recording are kept beside it."""
@@ -248,6 +252,8 @@ class _MessageReader:
         message = Message(role=role, content=content, parts=parts)
         if role == "tool":
             return self._read_result(message, entry, place)
+        if not self._is_recording and (names := [key for key in _CONTENT_KEYS if entry.get(key)]):
+            self.mends.add(OTHER_KEYS, f"{place} ({', '.join(names)})")
         if role != "assistant":
             if entry.get("tool_calls"):
                 raise self._refuse(f"only the assistant calls tools, not {role}", f"{place}.tool_calls")

@@ -45,6 +45,7 @@ NEW_ID = "these calls have no id, or one that an earlier call has, and got one o
 SILENT = "these messages say nothing, and were left out"
 SYSTEM = "a system message is not sent, because the prompt comes from the agent's spec"
 UNREADABLE = "the arguments of these calls are no JSON object, and count as a call that was refused"
+OTHER_KEYS = "what these messages hold beside text, calls and results is not sent"
 JSON_RESULT = "these results are no text, and are sent as JSON"
 
 _MAX_PLACES = 5

@@ -296,7 +296,7 @@ def decode_chat_part(data: Any) -> TextPart | ImagePart | FilePart | AudioPart:
     kind = data.get("type") if isinstance(data, Mapping) else None
     body = data[kind] if isinstance(data, Mapping) and isinstance(kind, str) and kind in data else None
     match kind, body:
-        case "text", str():
+        case "text" | "refusal", str():  # a model that refuses says so in a part of its own
             return TextPart(text=body)
         case "image_url", {"url": str(url)}:
             return _decode_address(url, ImagePart)

@@ -214,6 +214,7 @@ def build_recorded_events(
     - A user message that the next message does not answer is history too.
     - A user message within a turn, after results of calls, is `user_said`. It stands before the last result,
       with which the request is asked that has both.
+    - A system message within a turn ends it.
     - A call without a result is interrupted. What is left at the end is a turn with an empty user message.
     """
     builder = _EventBuilder(start_turn)
@@ -252,6 +253,12 @@ class _EventBuilder:
         if self._is_open and message.role == "assistant":
             yield from self._take_outcomes()
             yield from self._build_reply(message)
+        elif self._is_open and message.role == "system":
+            # No event says this within a turn, so the turn ends, and the rest is history of the next one.
+            yield from self._take_outcomes()
+            yield Cancelled(reason="the recording goes on with a system message")
+            self._is_open = False
+            self._keep_for_next_turn(message)
         elif self._is_open:
             self._outcomes[-1:-1] = [UserSaid(message=message.content or "", parts=message.parts)]
         elif message.role == "user" and follower in ("assistant", None):

@@ -183,6 +183,17 @@ ACCEPTED: dict[str, tuple[list[Entry], list[str], str]] = {
         ["user: a", C1, "result c1: ", "calls c2", "result c2: ", "assistant: b"],
         "",
     ),
+    "two questions": ([user("a"), user("b")], ["user: a", "user: b"], ""),
+    "a refusal": (
+        [user("a"), {**answer(None), "refusal": "no"}, answer([{"type": "refusal", "refusal": "never"}])],
+        ["user: a", "assistant: no", "assistant: never"],
+        "",
+    ),
+    "a name and thoughts": (
+        [{**user("a"), "name": "bob"}, {**answer("b"), "reasoning_content": "hm"}],
+        ["user: a", "assistant: b"],
+        "beside text, calls and results",
+    ),
     "results only": (
         [ask("c1"), result("c1"), ask("c2"), result("c2")],
         [C1, "result c1: sunny", "calls c2", "result c2: sunny"],
@@ -464,9 +475,13 @@ DOORS: dict[str, Door] = {
     "AG-UI": serve_door("/ag-ui", build_run),
 }
 
+_PROTOCOLS = ("chat completions", "responses", "AG-UI")
+_KEY_CASES = ("a refusal", "a name and thoughts")
 _SYSTEM_CASES = ("a system message at the beginning", "a system message in the middle")
 _SYSTEM = "the protocol has its own rule for system messages"
 NOT_SAID = {
+    **{(door, name): "no such keys" for door in ("values", *_PROTOCOLS[1:]) for name in _KEY_CASES},
+    ("import", "a name and thoughts"): "a recording keeps all keys",
     **{("import", name): "a recording has its own prompt" for name in _SYSTEM_CASES},
     **{
         (door, name): _SYSTEM for door in ("chat completions", "responses", "AG-UI") for name in _SYSTEM_CASES
