@@ -95,7 +95,9 @@ class AnthropicAccumulator:
             ProviderError: the event is an error, or no object.
         """
         check_object(event, "the stream has a piece that is not an object")
-        index = read_index(event.get("index"))
+        index = event.get("index")
+        if type(index) is not int:
+            index = read_index(index)
         match event.get("type"):
             case "message_start" if isinstance(event.get("message"), Mapping):
                 self._message = dict(event["message"])

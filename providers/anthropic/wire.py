@@ -474,7 +474,7 @@ def decode_reply(body: Any) -> Reply:
         provider_data=_build_provider_data(blocks, body.get("container")),
         details={**select_others(body, _KNOWN_KEYS), **select_other_counts(body.get("usage"), _KNOWN_COUNTS)}
         or None,
-        warnings=(*find_missing_word(word, reason), *warnings),
+        warnings=(*(() if word in FINISH_WORDS else find_missing_word(word, reason)), *warnings),
     )
 
 

@@ -165,7 +165,9 @@ class ConverseAccumulator:
         return []
 
     def _add_event(self, name: str, value: Mapping[str, Any]) -> list[Delta]:
-        index = read_index(value.get("contentBlockIndex"))
+        index = value.get("contentBlockIndex")
+        if type(index) is not int:
+            index = read_index(index)
         match name:
             case "contentBlockStart" if isinstance(value.get("start"), Mapping):
                 return self._start_block(index, value["start"])

@@ -74,7 +74,8 @@ class _CandidateBuilder:
                 self._repeat_call(streamed)
                 return
         self._parts.append(part)
-        for block in read_blocks(part, {})[0]:
+        is_plain = isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        for block in [part] if is_plain else read_blocks(part, {})[0]:
             collect_part(self._collector, block)
             text = block.get("text")
             if text:
@@ -146,7 +147,10 @@ class GeminiAccumulator:
         """The deltas of a piece of a candidate that are shown."""
         index = read_index(candidate.get("index")) or 0
         builder = self._candidates.setdefault(index, _CandidateBuilder())
-        return select_deltas(builder, self._candidates.values(), list(builder.add_candidate(candidate)))
+        deltas = list(builder.add_candidate(candidate))
+        if len(self._candidates) == 1:
+            return deltas
+        return select_deltas(builder, self._candidates.values(), deltas)
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""

@@ -23,6 +23,8 @@ from toolchart.providers.shared.replies import (
 from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
 from toolchart.states.messages import Delta, PartDelta, ReasoningDelta, TextDelta, Usage
 
+_COUNTS = frozenset(("prompt_eval_count", "eval_count"))
+
 
 class OllamaAccumulator:
     """Accumulates one streamed answer of `/api/chat`.
@@ -49,7 +51,10 @@ class OllamaAccumulator:
             ProviderError: the line is an error, or no object.
         """
         check_object(line, "the stream has a line that is not an object")
-        self._body = merge_counts(self._body, line)
+        if self._body.keys() & _COUNTS:
+            self._body = merge_counts(self._body, line)
+        else:
+            self._body |= line
         message = line.get("message")
         return list(self._iterate_deltas(message)) if isinstance(message, Mapping) else []
 
@@ -59,11 +64,12 @@ class OllamaAccumulator:
             text = message.get(key)
             if text is not None and text != "":
                 self._texts[key].append(text)
-                yield delta_type(text=read_text(text))
+                yield delta_type(text=text if isinstance(text, str) else read_text(text))
         for picture in decode_pictures(message):
             yield PartDelta(index=len(self._images), part=picture)
             self._images.append(picture.data)
-        for entry in list_call_entries(message.get("tool_calls")):
+        entries = message.get("tool_calls")
+        for entry in list_call_entries(entries) if entries else ():
             if isinstance(entry, Mapping):
                 yield from self._add_call(entry)
             else:

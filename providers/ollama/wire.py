@@ -209,8 +209,11 @@ def decode_reply(body: Any) -> Reply:
     calls = _decode_tool_calls(message)
     word = read_string(body.get("done_reason"))
     thinking = read_string(message.get("thinking"))
-    blocks, warnings = read_blocks(message.get("content"), {"type": "text"})
-    content = join_text(block.get("text") or "" for block in blocks) or None
+    text, warnings = message.get("content"), ()
+    if text is not None and not isinstance(text, str):
+        blocks, warnings = read_blocks(text, {"type": "text"})
+        text = join_text(block.get("text") or "" for block in blocks)
+    content = text or None
     pictures = decode_pictures(message)
     reason = resolve_finish_reason(
         word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or pictures)
@@ -226,7 +229,7 @@ def decode_reply(body: Any) -> Reply:
         model=read_string(body.get("model")),
         provider_data=build_provider_data(thinking, calls),
         details={**select_others(body, _KNOWN_KEYS), **select_others(message, _KNOWN_MESSAGE_KEYS)} or None,
-        warnings=(*find_missing_word(word, reason), *warnings),
+        warnings=(*(() if word in FINISH_WORDS else find_missing_word(word, reason)), *warnings),
     )
 
 

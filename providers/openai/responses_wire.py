@@ -636,6 +636,7 @@ class _Item:
         self.position = position
         self.data: dict[str, Any] = {"type": kind}
         self.parts: dict[str, dict[int, _Part]] = {name: {} for name in _LISTS}
+        self.last_form: Mapping[str, Any] = {}
         self.fields: dict[str, list[str]] = {}
         """Pieces of fields of a call that the host runs itself."""
         self.call: StreamedCall | None = None
@@ -647,6 +648,9 @@ class _Item:
 
     def add_form(self, form: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Add a whole form of the item; yields the type and text of its parts that no piece had."""
+        if form == self.last_form:
+            return
+        self.last_form = form
         self.data = _fill(self.data, {key: value for key, value in form.items() if key not in _LISTS})
         for name in _LISTS:
             value = form.get(name)
@@ -711,6 +715,8 @@ class ResponsesAccumulator:
         """The newest item of a type by id, by index, and by nothing."""
         self._lengths: dict[tuple[int, int], int] = {}
         """Characters of the answer so far, by item and part."""
+        self._last_part: tuple[Any, _Part, tuple[int, int]] | None = None
+        """The part of the last piece of the answer, by what that named it with, and its place."""
         self._calls = StreamedCalls()
         self._part_indexes: dict[Any, int] = {}
         self._shown_parts: dict[tuple[int, int], ContentPart] = {}
@@ -725,7 +731,11 @@ class ResponsesAccumulator:
         return list(self._iterate_deltas(event))
 
     def _iterate_deltas(self, event: Mapping[str, Any]) -> Iterator[Delta]:
-        kind, response = str(event.get("type")), event.get("response")
+        kind, response = event.get("type"), event.get("response")
+        if kind == "response.output_text.delta" and isinstance(event.get("delta"), str):
+            yield from self._add_answer(event, event["delta"])
+            return
+        kind = str(kind)
         stem, _, end = kind.rpartition(".")
         if isinstance(response, Mapping):
             self._usage = merge_counts(self._usage, response.get("usage"))
@@ -762,6 +772,7 @@ class ResponsesAccumulator:
         return item
 
     def _begin_item(self, position: int | None, data: Mapping[str, Any]) -> _Item:
+        self._last_part = None
         kind = data.get("type")
         item = _Item(len(self._items) if position is None else position, kind)
         item.data |= {key: value for key, value in data.items() if key not in _LISTS}
@@ -863,6 +874,19 @@ class ResponsesAccumulator:
             item = self._begin_item(position, {"type": kind})
             item.call, _ = self._calls.add_piece(index=item.position, is_start=True)
         return item
+
+    def _add_answer(self, event: Mapping[str, Any], text: str) -> Iterator[Delta]:
+        """Add a piece of the answer. Most events are such, and most of the part that the last one was of."""
+        names = (event.get("output_index"), event.get("item_id"), event.get("content_index"))
+        if self._last_part is None or self._last_part[0] != names:
+            item, number = self._find_item(event, "message"), read_index(names[2]) or 0
+            part = item.get_part("content", number, "output_text")
+            self._last_part = (names, part, (item.position, number))
+        _, part, place = self._last_part
+        part.pieces.append(text)
+        if text:
+            self._lengths[place] = self._lengths.get(place, 0) + len(text)
+            yield TextDelta(text=text)
 
     def _add_text(
         self, event: Mapping[str, Any], end: str, name: str, kind: str, owner: str

@@ -61,7 +61,7 @@ class _ValueBuilder:
     def add_value(self, key: str, value: Any) -> None:
         """Add the next piece of a key."""
         previous = self._values.get(key)
-        if key == "content" and not isinstance(value, str | list):
+        if key == "content" and not isinstance(value, (str, list)):
             value = [value]  # a number or an object in the place of text
         if isinstance(value, str) and key != "role":
             if isinstance(previous, _TextPieces):
@@ -180,8 +180,8 @@ class _ChoiceBuilder:
         self.held_deltas: list[Delta] = []
         self._message = _ValueBuilder()
         self._log_probabilities = _ValueBuilder()
-        self._calls = _CallsBuilder()
-        self._function_call = StreamedCalls()
+        self._calls: _CallsBuilder | None = None
+        self._function_call: StreamedCalls | None = None
         self._sound: _SoundBuilder | None = None
         self._part_count = 0
         self._part_indexes: dict[Any, int] = {}
@@ -189,16 +189,20 @@ class _ChoiceBuilder:
 
     def add_choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
-        if is_finish_word(choice.get("finish_reason")):
-            self.finish_word = choice["finish_reason"]
+        word = choice.get("finish_reason")
+        if word and is_finish_word(word):
+            self.finish_word = word
         for key, value in _read_mapping(choice.get("logprobs")).items():
             self._log_probabilities.add_value(key, value)
         delta = _read_mapping(choice.get("delta") or choice.get("message"))
         for key, value in delta.items():
             if key == "tool_calls":
+                if self._calls is None:
+                    self._calls = _CallsBuilder()
                 yield from self._calls.add_pieces(value)
             elif key == "function_call" and isinstance(value, Mapping):
                 name, arguments = str(value.get("name") or ""), value.get("arguments")
+                self._function_call = self._function_call or StreamedCalls()
                 yield from self._function_call.add_piece(index=0, name=name, arguments=arguments)[1]
             elif key == "audio" and isinstance(value, Mapping):
                 if self._sound is None:
@@ -218,7 +222,8 @@ class _ChoiceBuilder:
         """Whether the choice has text or other content so far, and how many calls."""
         message = self._message.build_mapping()
         has_answer = bool(message.get("content") or message.get("refusal") or self._part_count)
-        return has_answer, self._calls.get_count() + len(self._function_call.calls)
+        call_count = self._calls.get_count() if self._calls else 0
+        return has_answer, call_count + (len(self._function_call.calls) if self._function_call else 0)
 
     def is_over(self) -> bool:
         """Whether the host has said why it ended."""
@@ -229,11 +234,12 @@ class _ChoiceBuilder:
         message = self._message.build_mapping()
         if self._sound:
             message["audio"] = self._sound.build_audio()
-        calls = self._calls.build_calls()
+        calls = self._calls.build_calls() if self._calls else []
         if calls:
             message["tool_calls"] = calls
         functions = [
-            {"name": call.name, "arguments": call.build_arguments()} for call in self._function_call.calls
+            {"name": call.name, "arguments": call.build_arguments()}
+            for call in (self._function_call.calls if self._function_call else ())
         ]
         if len(functions) == 1:
             message["function_call"] = functions[0]
@@ -264,9 +270,9 @@ class ChatAccumulator:
             ProviderError: the chunk is an error, or no object.
         """
         check_object(chunk, "the stream has a piece that is not an object")
-        usage = self._body.get("usage")
+        usage = self._body.get("usage") if chunk.get("usage") else None
         self._body |= {key: value for key, value in chunk.items() if value and key != "choices"}
-        if usage and chunk.get("usage"):
+        if usage:
             self._body["usage"] = merge_counts(usage, chunk["usage"])
         return [
             delta
@@ -277,9 +283,14 @@ class ChatAccumulator:
 
     def _add_choice(self, choice: Mapping[str, Any]) -> list[Delta]:
         """The deltas of a piece of a choice that are shown."""
-        index = read_index(choice.get("index")) or 0
+        index = choice.get("index")
+        if type(index) is not int:
+            index = read_index(index) or 0
         builder = self._choices.setdefault(index, _ChoiceBuilder())
-        return select_deltas(builder, self._choices.values(), list(builder.add_choice(choice)))
+        deltas = list(builder.add_choice(choice))
+        if len(self._choices) == 1:
+            return deltas
+        return select_deltas(builder, self._choices.values(), deltas)
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""

@@ -688,8 +688,8 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise build_bad_response_error("the answer has no choices")
-    joined, warnings = _join_choices(choices)
-    return _decode_choice(body, joined, {**FINISH_WORDS, **(finish_words or {})}, warnings)
+    choices, warnings = _join_choices(choices) if len(choices) > 1 else (choices, ())
+    return _decode_choice(body, choices, {**FINISH_WORDS, **(finish_words or {})}, warnings)
 
 
 def keep_thoughts(reply: Reply, text: str) -> Reply:
@@ -703,15 +703,23 @@ def _decode_choice(
     body: Mapping[str, Any], choices: list[Any], finish_words: FinishWords, warnings: tuple[str, ...]
 ) -> Reply:
     """The reply of the first of several choices."""
-    choice, message = choices[0], read_message(choices[0])
+    choice = choices[0]
+    message = choice.get("message")
+    message = message if isinstance(message, Mapping) else {}
     calls, word = _decode_tool_calls(message), choice.get("finish_reason")
     word = word if isinstance(word, str) else None
     refusal = read_string(message.get("refusal"))
     own_keys = {key: message[key] for key in _REASONING_KEYS if message.get(key)}
-    thoughts = merge_reasoning_parts(message.get("content"))
+    content, odd_texts = message.get("content"), ()
+    if content is not None and not isinstance(content, str):
+        odd_texts = find_odd_texts(list_texts(content))
+        thoughts = merge_reasoning_parts(content)
+        content = read_content_text(content)
+    else:
+        thoughts = []
     if thoughts:
         own_keys[_REASONING_PARTS] = thoughts
-    content = read_content_text(message.get("content")) or read_transcript(message)
+    content = content or read_transcript(message)
     media = decode_media(message)
     reason = resolve_finish_reason(
         word, finish_words, call_count=len(calls), has_answer=bool(content or media), is_refusal=bool(refusal)
@@ -731,8 +739,8 @@ def _decode_choice(
         details=_collect_details(body, choices, message) or None,
         warnings=(
             *_find_word_conflict(word, calls, finish_words),
-            *find_missing_word(word, reason),
-            *find_odd_texts(list_texts(message.get("content"))),
+            *(() if word in finish_words else find_missing_word(word, reason)),
+            *odd_texts,
             *warnings,
         ),
     )
@@ -777,8 +785,6 @@ def _is_plain_part(part: Any) -> bool:
 def _join_choices(choices: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
     """The choices, of which the first is the reply, and a warning if there are several (`choices.py`)."""
     count = len(choices)
-    if count < 2:
-        return choices, ()
     messages = [read_message(choice) for choice in choices]
     kinds = [(_has_answer(message), len(_decode_tool_calls(message))) for message in messages]
     if not is_one_reply(kinds):
@@ -832,7 +838,8 @@ def _build_provider_data(
 
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    calls = list(map(_decode_tool_call, list_call_entries(message.get("tool_calls"))))
+    entries = message.get("tool_calls")
+    calls = list(map(_decode_tool_call, list_call_entries(entries))) if entries else []
     # Some hosts send an empty call beside a plain answer (recorded from Snowflake); it is dropped.
     calls = [call for call in calls if call.name or call.id or call.raw or call.arguments]
     function_call = message.get("function_call")

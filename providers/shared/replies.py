@@ -63,6 +63,8 @@ def read_index(value: Any) -> int | None:
     >>> read_index(1), read_index("1"), read_index(1.0), read_index(None), read_index(True)
     (1, 1, 1, None, None)
     """
+    if type(value) is int:
+        return value
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
     return read_token_count(value)
@@ -402,11 +404,9 @@ def resolve_finish_reason(
         has_answer: whether it has text, or other content.
         is_refusal: whether the model refused to answer.
     """
-    reason: FinishReason = "unknown"
-    if word is not None and is_finish_word(word):
-        reason = finish_words.get(word, "unknown")
-    elif has_answer:
-        reason = "stop"
+    reason = finish_words.get(word) if word is not None else None
+    if reason is None:
+        reason = "stop" if has_answer and not is_finish_word(word) else "unknown"
     if reason in _OVERRIDING_REASONS:
         return reason
     if is_refusal:

@@ -65,7 +65,7 @@ class _LineBuffer:
         Raises:
             ProviderError: a line is longer than `MAX_LINE_BYTES`.
         """
-        if self._has_bare_returns:
+        if self._has_bare_returns and (self._is_after_return or b"\r" in data):
             data = self._replace_returns(data)
         self._rest += data
         if len(self._rest) > MAX_LINE_BYTES:
@@ -128,10 +128,10 @@ class EventFrameReader:
         if line.startswith(b"data:"):
             self._data_lines.append(line[5:].removeprefix(b" "))
         elif not line and self._data_lines:
-            data, self._data_lines = b"\n".join(self._data_lines).strip(), []
+            data, self._data_lines = b"\n".join(self._data_lines), []
             if data.startswith(b"[DONE]"):
                 self.is_done = True
-            elif data:
+            elif data and not data.isspace():
                 yield _decode_frame(data)
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
             self._lines_outside.append(line)
