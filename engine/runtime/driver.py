@@ -409,6 +409,8 @@ class Driver:
         if entry:
             self.journal.add_taken_entry(entry)
         self._stop_answered_effects()
+        # What the running work asks for during the commit is in no record yet: that begins when the work ends.
+        effects = self._list_startable_effects()
         try:
             await self.journal.commit()
         except Exception as error:  # the turn is ahead of its log, so it ends
@@ -420,8 +422,9 @@ class Driver:
         if isinstance(event, Cancelled) and new_step.is_untaken:
             self.suspend()
         elif self._inline_effect and not self._interrupts_inline:
-            for effect in self._list_startable_effects():
-                if effect.id != self._inline_effect:
+            startable_ids = {effect.id for effect in self._list_startable_effects()} - {self._inline_effect}
+            for effect in effects:
+                if effect.id in startable_ids:
                     self._start_task(effect)
         return new_step
 

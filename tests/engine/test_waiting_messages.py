@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from agents import make_engine, reply_with_calls
+from agents import make_engine, make_function_tool, make_spec, reply_with_calls
 from child_agents import FunctionModel
 from paying_agent import make_engine as make_paying_engine
 from paying_agent import wait_until
@@ -23,6 +25,7 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
+from toolchart.states.ports import InboxEntry
 
 ECHO = reply_with_calls(("echo", {"text": "a"}))
 
@@ -220,6 +223,70 @@ async def test_a_message_while_an_approver_is_asked_goes_to_the_running_turn(
         assert read_request(worker)[-1] == ("user", "and hurry")
         assert list_types(worker).count("user_said") == 1
         list(replay_conversation(worker.store, "c"))
+
+
+class HeldStore(MemoryStore):
+    """A store whose reading of inboxes waits while it is held, and with it the records that come behind it."""
+
+    commits_at_once = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on, self.is_waiting = threading.Event(), threading.Event()
+        self.may_go_on.set()
+
+    def read_inbox(self, conversations: Sequence[str]) -> Sequence[InboxEntry]:
+        """Wait, then read."""
+        if not self.may_go_on.is_set():
+            self.is_waiting.set()
+            assert self.may_go_on.wait(60)
+        return super().read_inbox(conversations)
+
+
+async def test_a_message_beside_the_last_result_asks_for_nothing_that_is_not_recorded() -> None:
+    """DESIGN 7.2: a message of the user and the last result of a reply's calls come together. The next
+    request begins when the record that asks for it is durable, not with the record of the message."""
+    ends = {"a": asyncio.Event(), "b": asyncio.Event()}
+    begun, asked, store = list[str](), list[int](), HeldStore()
+
+    async def look_up(arguments: dict[str, Any]) -> str:
+        begun.append(arguments["text"])
+        await ends[arguments["text"]].wait()
+        return "done"
+
+    def answer(said: str, request: Request) -> Reply:
+        records = [orjson.loads(line) for line in store.read_lines("c")]
+        asks = [ask["effect"] for record in records for ask in record.get("asks", ())]
+        asked.append(asks.count("call_model"))
+        if len(model.requests) > 1:
+            return Reply(content="both done", finish_reason="stop")
+        calls = tuple(ToolCall(id=name, name="look_up", arguments={"text": name}) for name in ends)
+        return Reply(tool_calls=calls, finish_reason="tool_calls")
+
+    model = FunctionModel(answer)
+    engine = Engine(
+        make_spec(chart="tool_loop"),
+        log=store,
+        functions=[make_function_tool("look_up", {"type": "object"}, look_up)],
+        providers={"model": model},
+    )
+    async with engine, asyncio.timeout(60):
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await wait_until(lambda: sorted(begun) == ["a", "b"])
+        store.may_go_on.clear()
+        await wait_until(store.is_waiting.is_set)
+        ends["a"].set()
+        await asyncio.sleep(0.05)  # the record of its result is handed over, and waits
+        message = asyncio.create_task(engine.asay("c", "and hurry"))
+        await asyncio.sleep(0.05)
+        ends["b"].set()
+        await asyncio.sleep(0.05)
+        store.may_go_on.set()
+        await message
+        assert (await turn).content == "both done"
+        assert asked == [1, 2], "the log asks for each request"
+        assert "user_said" in list_types(engine)
+        list(replay_conversation(engine.store, "c"))
 
 
 async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_turn() -> None:
