@@ -179,7 +179,10 @@ class Driver:
                 elif len(effects) == 1 and not self._tasks:
                     await self._perform_inline(effects[0])
                 else:
+                    snapshot = self.snapshot
                     await self.journal.commit()
+                    if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
+                        continue  # something came meanwhile, a cancellation perhaps: look again
                     for effect in effects:
                         self._start_task(effect)
                     await self._wait_for_progress()
@@ -242,7 +245,10 @@ class Driver:
         row = find_effect_row(effect.kind or effect.name)
         # What begins with a start mark is committed with it, by its performer (`begin_calls`).
         if not row.is_pure and row.start is None:
+            snapshot = self.snapshot
             await self.journal.commit()
+            if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
+                return  # as in `perform_open_effects`
         self._inline_effect = effect.id
         try:
             await self._perform(effect)
@@ -409,7 +415,9 @@ class Driver:
         if entry:
             self.journal.add_taken_entry(entry)
         self._stop_answered_effects()
-        # What the running work asks for during the commit is in no record yet: that begins when the work ends.
+        if isinstance(event, Cancelled) and new_step.is_untaken:
+            self.suspend()
+        # What the running work asks for during the commit has no record yet: it begins when the work ends.
         effects = self._list_startable_effects()
         try:
             await self.journal.commit()
@@ -419,9 +427,7 @@ class Driver:
             raise
         finally:
             self._progress.set()  # also where the caller is cancelled: the record is written anyway
-        if isinstance(event, Cancelled) and new_step.is_untaken:
-            self.suspend()
-        elif self._inline_effect and not self._interrupts_inline:
+        if self._inline_effect and not (self._interrupts_inline or self._is_suspended):
             startable_ids = {effect.id for effect in self._list_startable_effects()} - {self._inline_effect}
             for effect in effects:
                 if effect.id in startable_ids:

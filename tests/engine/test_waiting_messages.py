@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml
 from agents import make_engine, make_function_tool, make_spec, reply_with_calls
 from child_agents import FunctionModel
 from paying_agent import make_engine as make_paying_engine
@@ -22,6 +23,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.ownership import Message, encode_message
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.specs.charts import read_shipped_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
@@ -226,7 +228,7 @@ async def test_a_message_while_an_approver_is_asked_goes_to_the_running_turn(
 
 
 class HeldStore(MemoryStore):
-    """A store whose reading of inboxes waits while it is held, and with it the records that come behind it."""
+    """A store whose reading of inboxes waits while it is held, and so do the records that come behind it."""
 
     commits_at_once = False
 
@@ -243,10 +245,23 @@ class HeldStore(MemoryStore):
         return super().read_inbox(conversations)
 
 
-async def test_a_message_beside_the_last_result_asks_for_nothing_that_is_not_recorded() -> None:
-    """DESIGN 7.2: a message of the user and the last result of a reply's calls come together. The next
-    request begins when the record that asks for it is durable, not with the record of the message."""
-    ends = {"a": asyncio.Event(), "b": asyncio.Event()}
+def make_deaf_chart() -> dict[str, Any]:
+    """The chart `tool_loop` without its rows for a cancellation."""
+    chart = yaml.safe_load(read_shipped_chart("tool_loop"))
+    for state in chart["states"].values():
+        rows = state.get("transitions", ())
+        if rows:
+            state["transitions"] = [row for row in rows if row["event"] != "cancelled"]
+    return chart
+
+
+@pytest.mark.parametrize("chart", ["tool_loop", "deaf"])
+@pytest.mark.parametrize("comes", ["message", "cancellation"])
+async def test_nothing_begins_that_is_not_recorded_or_was_cancelled(comes: str, chart: str) -> None:
+    """DESIGN 7.2: an event from outside comes beside the last result of a reply's calls, while their records
+    are written. A message: the next request begins when the record that asks for it is durable, not with the
+    record of the message. A cancellation, whether the chart has a row for it or not: no request begins."""
+    ends = {name: asyncio.Event() for name in (("a", "b") if comes == "message" else ("a",))}
     begun, asked, store = list[str](), list[int](), HeldStore()
 
     async def look_up(arguments: dict[str, Any]) -> str:
@@ -265,27 +280,31 @@ async def test_a_message_beside_the_last_result_asks_for_nothing_that_is_not_rec
 
     model = FunctionModel(answer)
     engine = Engine(
-        make_spec(chart="tool_loop"),
+        make_spec(chart=make_deaf_chart() if chart == "deaf" else chart),
         log=store,
         functions=[make_function_tool("look_up", {"type": "object"}, look_up)],
         providers={"model": model},
     )
     async with engine, asyncio.timeout(60):
         turn = asyncio.create_task(engine.arun("go", conversation="c"))
-        await wait_until(lambda: sorted(begun) == ["a", "b"])
+        await wait_until(lambda: sorted(begun) == [*ends])
         store.may_go_on.clear()
         await wait_until(store.is_waiting.is_set)
         ends["a"].set()
         await asyncio.sleep(0.05)  # the record of its result is handed over, and waits
-        message = asyncio.create_task(engine.asay("c", "and hurry"))
-        await asyncio.sleep(0.05)
-        ends["b"].set()
+        if comes == "message":
+            said = asyncio.create_task(engine.asay("c", "and hurry"))
+            await asyncio.sleep(0.05)
+            ends["b"].set()
+        else:
+            said = asyncio.create_task(engine.acancel("c", "enough"))
         await asyncio.sleep(0.05)
         store.may_go_on.set()
-        await message
-        assert (await turn).content == "both done"
-        assert asked == [1, 2], "the log asks for each request"
-        assert "user_said" in list_types(engine)
+        await said
+        result = await turn
+        assert asked == ([1, 2] if comes == "message" else [1]), "the log asks for each request"
+        assert list_types(engine).count("user_said" if comes == "message" else "cancelled") == 1
+        assert (result.content == "both done") is (comes == "message")
         list(replay_conversation(engine.store, "c"))
 
 
