@@ -13,14 +13,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
 from typing import Any
 
 import msgspec
 
+from toolchart.engine.log.family import name_context
 from toolchart.engine.log.redaction import MARK_PATTERN
 from toolchart.engine.runtime.agent import CONTEXT_MARK, Agent
 from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.parts import TurnOptions
+from toolchart.specs.child_agents import MAX_DEPTH, describe_agent
+from toolchart.specs.turn_plan import needs_preparation
 from toolchart.states.canonical_json import (
     ABSENT,
     encode_canonical,
@@ -29,6 +33,7 @@ from toolchart.states.canonical_json import (
 )
 from toolchart.states.core.encoding import make_plain_event, read_json
 from toolchart.states.events import CONFIGURATION_TYPES, Event, Forked, TurnStarted
+from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.ports import Store
 from toolchart.states.visible_text import make_visible_line
 
@@ -43,6 +48,9 @@ _CARRYING_OPTIONS = ("batch", "cache_key", "cache_ttl", "metadata", "service_tie
 
 _CONTEXT_SECTIONS = ("intent", "topic", "rag_services")
 """Sections of a spec that find the context of a turn."""
+
+_PLACES = "collections"
+"""The variable that names the places where the context of a turn is searched."""
 
 _SHOWN = 60
 """Characters of a value in a message."""
@@ -91,14 +99,15 @@ class TurnIdentities:
             part="handler", before=started.get("handler", ""), now=ABSENT, is_input=False
         )
         recorded = self._hide_marks(_describe(configured, started))
+        recorded["variables"] |= _read_searched_places(self._store, conversation)
         for current in await self._describe_request(message, options, form, started.get("handler", "")):
             _take_found_context(current, recorded)
             places = find_json_differences(recorded, current, splits_lists=False)
             place = next(places, None)
             if place is None:
-                return None
+                return self._find_child_difference(conversation, self._agent)
             pointer, before, now = place
-            names = [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
+            names = _split_pointer(pointer)
             is_same_agent = all(configured.get(name) == self._configure().get(name) for name in _AGENT_PARTS)
             is_input = names[0] in _INPUT_PARTS or is_same_agent
             difference = TurnDifference(part=".".join(names), before=before, now=now, is_input=is_input)
@@ -111,6 +120,7 @@ class TurnIdentities:
             SpecError: there is no handler, prompt or model for the request.
         """
         identities = await self._describe_request(message, options, form, None)
+        identities += _describe_children(self._agent, 0)
         return hashlib.sha256(encode_canonical(identities)).hexdigest()[:16]
 
     async def _describe_request(
@@ -120,12 +130,38 @@ class TurnIdentities:
         plans = await self._agent.outline_turns(message, options, form, handler)
         redact = self._agent.conversations.redact_event
         started = [redact(_make_plain(plan)) for plan in plans]
-        return [self._hide_marks(_describe(self._configure(), event)) for event in started]
+        identities = [self._hide_marks(_describe(self._configure(), event)) for event in started]
+        if needs_preparation(self._agent.spec):
+            places = (options.get("variables") or {}).get(_PLACES) or []
+            for identity in identities:
+                identity["variables"][_PLACES] = places
+        return identities
+
+    def _find_child_difference(self, conversation: str, agent: Agent) -> TurnDifference | None:
+        """The first difference of an agent that ran in a conversation from each one that would run there."""
+        children = list_child_agents(agent)
+        for name in _iterate_children(self._store, conversation) if children else ():
+            recorded = _describe_agent(_read_beginning(self._store, name)[0])
+            difference: TurnDifference | None = None
+            for child in children:
+                places = find_json_differences(
+                    recorded, _describe_agent(_configure(child)), splits_lists=False
+                )
+                place = next(places, None)
+                if place is None:
+                    difference = self._find_child_difference(name, child)
+                    break
+                pointer, before, now = place
+                part = ".".join(["agents", *_split_pointer(pointer)])
+                difference = difference or TurnDifference(part=part, before=before, now=now, is_input=False)
+            if difference is not None:
+                return difference
+        return None
 
     def _configure(self) -> Mapping[str, Any]:
         """The configuration of the agent as it is now."""
         if self._configured is None:
-            self._configured = _make_plain(self._agent.conversations.build_configured_event(""))
+            self._configured = _configure(self._agent)
         return self._configured
 
     def _hide_marks(self, identity: Any) -> Any:
@@ -159,6 +195,17 @@ def _read_beginning(store: Store, conversation: str) -> tuple[Mapping[str, Any],
     return configured, {}
 
 
+def _read_searched_places(store: Store, conversation: str) -> dict[str, Any]:
+    """The variable that says where the context of a turn was searched; empty where nothing was searched."""
+    for line in store.read_lines(conversation):
+        event = read_json(line)["event"]
+        if event["type"] == Forked.TYPE:
+            return _read_searched_places(store, event["parent"])
+        break
+    variables = _read_beginning(store, name_context(conversation))[1].get("variables") or {}
+    return {name: value for name, value in variables.items() if name == _PLACES}
+
+
 def _iterate_events(store: Store, conversation: str) -> Iterator[Mapping[str, Any]]:
     """The events of a conversation; those of the parent first, where it is a fork."""
     for line in store.read_lines(conversation):
@@ -171,8 +218,7 @@ def _iterate_events(store: Store, conversation: str) -> Iterator[Mapping[str, An
 
 def _describe(configured: Mapping[str, Any], started: Mapping[str, Any]) -> dict[str, Any]:
     """The identity of a turn, from the events of its beginning as JSON data."""
-    settings, spec, effects = started["settings"], configured["spec"], configured.get("effects") or {}
-    has_children = any("run_agent" in declared for declared in effects.values())
+    settings, spec = started["settings"], configured["spec"]
     tools = {tool["name"]: tool for tool in configured.get("tools") or ()}
     identity = {
         "message": started["message"],
@@ -182,14 +228,62 @@ def _describe(configured: Mapping[str, Any], started: Mapping[str, Any]) -> dict
         "prompt": started.get("system"),
         "model": settings["model"],
         "options": _drop(settings.get("options") or {}, _CARRYING_OPTIONS),
-        "tools": tools if has_children else {name: tools.get(name) for name in settings.get("tools") or ()},
+        "tools": {name: tools.get(name) for name in settings.get("tools") or ()},
         "chart": configured["chart"],
-        "effects": effects,
+        "effects": configured.get("effects") or {},
         "spec": {name: spec[name] for name in _CONTEXT_SECTIONS if name in spec},
-        # A child of the same spec may have any of its handlers.
-        "responses": spec.get("responses") if has_children else None,
     }
     return {name: value for name, value in identity.items() if value is not None and value != []}
+
+
+def _describe_agent(configured: Mapping[str, Any]) -> dict[str, Any]:
+    """What an agent is that another one runs, whatever it is asked; from its configuration as JSON data."""
+    spec = configured["spec"]
+    return {
+        "responses": spec.get("responses") or [],
+        "models": {name: llm.get("model") for name, llm in (spec.get("llms") or {}).items()},
+        "tools": {tool["name"]: tool for tool in configured.get("tools") or ()},
+        "chart": configured["chart"],
+        "effects": configured.get("effects") or {},
+    }
+
+
+def _configure(agent: Agent) -> dict[str, Any]:
+    """The configuration of an agent as its conversations have it."""
+    return _make_plain(agent.conversations.build_configured_event(""))
+
+
+def _describe_children(agent: Agent, depth: int) -> list[dict[str, Any]]:
+    """The agents that an agent may run, and those that these may run."""
+    if depth > MAX_DEPTH:
+        return []
+    children = list_child_agents(agent)
+    described = [_describe_agent(_configure(child)) for child in children]
+    return described + [each for child in children for each in _describe_children(child, depth + 1)]
+
+
+def list_child_agents(agent: Agent) -> list[Agent]:
+    """The agents that the chart of an agent runs."""
+    runs = [row.parameters for row in agent.chart.vocabulary.declared.values()]
+    return [agent.get_child(describe_agent(run)) for run in runs if isinstance(run, RunAgentParameters)]
+
+
+def _iterate_children(store: Store, conversation: str) -> Iterator[str]:
+    """The conversations of the agents that a conversation has run, in order."""
+    for line in store.read_lines(conversation):
+        record = read_json(line)
+        if record["event"]["type"] == Forked.TYPE:
+            yield from _iterate_children(store, record["event"]["parent"])
+        for ask in record.get("asks") or ():
+            name = f"{conversation}.{ask['id']}"
+            if store.read_last_line(name) is not None:
+                yield name
+            items = (f"{name}.{item}" for item in count())
+            yield from takewhile(lambda child: store.read_last_line(child) is not None, items)
+
+
+def _split_pointer(pointer: str) -> list[str]:
+    return [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
 
 
 def _drop(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -201,7 +295,9 @@ def _take_found_context(current: dict[str, Any], recorded: Mapping[str, Any]) ->
     pieces, prompt = current.get("prompt", "").split(CONTEXT_MARK), recorded.get("prompt", "")
     if len(pieces) > 1 and _fits(pieces, prompt):
         current["prompt"] = prompt
-    variables, found = current.get("variables", {}), recorded.get("variables", {})
+    variables, found = current["variables"], recorded["variables"]
+    if _PLACES not in found:
+        variables.pop(_PLACES, None)
     found_names = [name for name, value in variables.items() if value == CONTEXT_MARK]
     if found_names:
         kept = {name: value for name, value in variables.items() if name not in found_names}
@@ -226,7 +322,8 @@ def _fits(pieces: list[str], text: str) -> bool:
 def _show_both(before: Any, now: Any) -> tuple[str, str]:
     """Both values, each on one line; of long ones the part that begins a little before their difference."""
     texts = [_write(value) for value in (before, now)]
-    start = next((at for at, (left, right) in enumerate(zip(*texts, strict=False)) if left != right), 0)
+    pairs = enumerate(zip(*texts, strict=False))
+    start = next((at for at, (left, right) in pairs if left != right), min(map(len, texts)))
     start = max(0, start - _SHOWN // 3) if max(map(len, texts)) > _SHOWN else 0
     left, right = (
         f"'{_cut(text, start)}'" if isinstance(value, str) else _cut(text, start)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from toolchart import Decided, Engine, LogConflict, SpecError, TurnCancelled, tool
+from toolchart import (
+    Decided,
+    Engine,
+    LogConflict,
+    Message,
+    SpecError,
+    TurnCancelled,
+    TurnChanged,
+    TurnResult,
+    tool,
+)
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import verify_store
 from toolchart.states.errors import LogDamaged
@@ -209,3 +221,151 @@ def test_a_turn_that_a_sub_agent_ended_is_read(office: Office) -> None:
     assert first.error is not None
     assert (second.conversation, second.error) == ("k", first.error)
     assert office.payments == ["Ann"]
+
+
+# -- what is one turn ---------------------------------------------------------------------------
+
+PICTURE = b"\x89PNG\r\n\x1a\n"
+HISTORY = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+
+
+class City(BaseModel):
+    """A form of an answer."""
+
+    name: str
+
+
+REQUEST: dict[str, Any] = {
+    "message": "pay " + "Ann " * 5000,
+    "variables": {"city": "Rome", "unused": 1},
+    "history": HISTORY,
+    "attachments": [PICTURE + b"1"],
+    "handler": "a",
+}
+"""A request with every part, and a message that the log keeps as a large part."""
+
+OTHER_REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
+    "end of a long message": ({"message": REQUEST["message"] + "!"}, "Ann ' then, '…Ann Ann"),
+    "variable of the prompt": ({"variables": {"city": "Oslo"}}, "another prompt, by its variables: 'In Rome"),
+    "variable that is missing": ({"variables": None}, "another prompt, by its variables"),
+    "history": ({"history": HISTORY[:1]}, "another history"),
+    "no history": ({"history": ()}, "another history"),
+    "attachment": ({"attachments": [PICTURE + b"2"]}, "another attachments.0.data"),
+    "no attachment": ({"attachments": ()}, "another attachments"),
+    "handler": ({"handler": "b"}, "another prompt"),
+    "model": ({"model": "m2"}, "another model: 'm' then, 'm2' now"),
+    "host with another model": ({"llm": "n"}, "another model: 'm' then, 'n' now"),
+    "type": ({"output_type": City}, "another options.response_format"),
+}
+"""What differs from the request, and what the error says."""
+
+SAME_REQUESTS: dict[str, dict[str, Any]] = {
+    "equal": {},
+    "a variable that nothing reads": {"variables": {"city": "Rome", "unused": 2}},
+    "messages as values": {
+        "history": [Message(role="user", content="hi"), Message(role="assistant", content="hello")]
+    },
+    "the handler by its number": {"handler": "0"},
+    "the host by its name": {"llm": "m", "model": "m"},
+    "plain text": {"output_type": str},
+}
+
+HANDLERS: dict[str, Any] = {
+    "llms": {
+        name: {"provider": "scripted", "model": name, "rules": [{"match": ".*", "reply": '{"name": "x"}'}]}
+        for name in ("m", "n")
+    },
+    "responses": [
+        {"name": "a", "llm": "m", "prompt": "In {{city}}."},
+        {"name": "b", "llm": "m", "prompt": "At {{city}}."},
+    ],
+}
+
+
+def run_request(engine: Engine, changes: dict[str, Any]) -> TurnResult:
+    """Run the request with changes once."""
+    options = {**REQUEST, **changes}
+    return engine.run_once(options.pop("message"), conversation="k", **options)
+
+
+@pytest.mark.parametrize("name", SAME_REQUESTS)
+def test_the_same_request_is_read(office: Office, name: str) -> None:
+    """A request that asks the same in another way is the same: nothing is asked again."""
+    with office.open(spec=HANDLERS) as engine:
+        first = run_request(engine, {})
+        records = engine.store.read_last_line("k")
+        assert run_request(engine, SAME_REQUESTS[name]).content == first.content
+        assert engine.store.read_last_line("k") == records
+
+
+@pytest.mark.parametrize("name", OTHER_REQUESTS)
+def test_another_request_is_named(office: Office, name: str) -> None:
+    """Each part of a request in which it differs is named, and nothing runs; `again` begins it anew, once,
+    and then the first one is the other."""
+    changes, words = OTHER_REQUESTS[name]
+    with office.open(spec=HANDLERS) as engine:
+        run_request(engine, {})
+        with pytest.raises(TurnChanged, match=re.escape(words)) as caught:
+            run_request(engine, changes)
+        assert len(str(caught.value)) < 400
+        assert list(engine.store.list_conversations()) == ["k"]
+        for _ in range(2):
+            assert run_request(engine, {**changes, "again": True}).conversation == "k~2"
+        with pytest.raises(TurnChanged):
+            run_request(engine, {})
+        check_log(engine)
+
+
+def test_a_redacted_turn_is_compared_without_its_secrets(office: Office) -> None:
+    """Of a redacted log everything but the secrets is compared, also by another process with another key."""
+    redacts = {"redact": {"patterns": ["email"]}, "responses": [{"llm": "m", "prompt": "For {{to}}."}]}
+    with office.open("done", spec=redacts) as engine:
+        engine.run_once("Write to ann@example.com.", conversation="k", variables={"to": "bob@example.com"})
+    with office.open(spec=redacts) as engine:
+        again = engine.run_once(
+            "Write to ann@example.com.", conversation="k", variables={"to": "bob@example.com"}
+        )
+        assert again.content == "done"
+        with pytest.raises(TurnChanged, match="another message") as caught:
+            engine.run_once("Call ann@example.com.", conversation="k", variables={"to": "bob@example.com"})
+        assert "ann@" not in str(caught.value)
+
+
+CHILD = {
+    "chart": {
+        "states": {
+            "delegating": {
+                "initial": True,
+                "enter": "delegate",
+                "transitions": [
+                    {"event": "agent_finished", "target": "finished"},
+                    {"event": "agent_failed", "target": "error"},
+                    {"event": "cancelled", "target": "error"},
+                ],
+            },
+            "finished": {"final": True, "enter": "publish"},
+            "error": {"final": True, "enter": "answer_with_error"},
+        }
+    },
+    "effects": {
+        "delegate": {"run_agent": {"spec": "child.yaml", "message": "{{user_message}}", "as": "work"}},
+        "publish": {"answer": "{{work.content}}"},
+    },
+}
+
+
+def test_an_agent_that_another_one_runs_is_compared(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the spec of a sub-agent has changed since it ran, its turn is another one."""
+    child = office.log.parent / "child.yaml"
+    llms = "llms: {m: {provider: scripted, model: m, replies: [a, b]}}"
+    text = f"chart: tool_loop\n{llms}\nresponses: [{{llm: m, prompt: P}}]"
+    monkeypatch.chdir(child.parent)
+    child.write_text(text, "utf-8")
+    for _ in range(2):
+        with office.open(spec=CHILD) as engine:
+            assert engine.run_once("go", conversation="k").content == "a"
+    child.write_text(text.replace("prompt: P", "prompt: Q"), "utf-8")
+    with office.open(spec=CHILD) as engine:
+        with pytest.raises(TurnChanged, match=r"another agents.responses.0.prompt: 'P' then, 'Q' now"):
+            engine.run_once("go", conversation="k")
+        assert engine.run_once("go", conversation="k", again=True).conversation == "k~2"

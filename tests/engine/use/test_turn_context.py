@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from web import serve_web
 
-from toolchart import Engine
+from toolchart import Engine, TurnChanged
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.verify import verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -139,6 +139,33 @@ def test_the_topic_is_the_query_of_later_turns(almanac: Any) -> None:
     _, result, _ = run_turn(make_spec(almanac.url), ["no JSON", "high"], "tides", history=history)
     assert read_bodies(almanac)[0]["query"] == "How high is it?"
     assert "topic" in result.warnings[0]
+
+
+def test_a_turn_that_is_run_once_finds_its_context_once(almanac: Any) -> None:
+    """Reading a turn again, and telling it from another one, asks no model and searches nothing: what was
+    found is left out of the comparison. Another message, other places and another prompt are told."""
+    spec, places = make_spec(almanac.url), ["almanac/far", "almanac/berths"]
+    with Engine(spec, log="memory", providers={"quay": ScriptedProvider(["prices", "100"])}) as engine:
+        store, requests = engine.store, engine.hosts.get_provider("quay").requests
+
+        def run(message: str, *collections: str, prompt: str = "Sell. {{rag_context}}") -> str:
+            changed = {**spec, "responses": [*spec["responses"]]}
+            changed["responses"][1] = {**spec["responses"][1], "prompt": prompt}
+            with Engine(changed, log=store, providers={"quay": engine.hosts.get_provider("quay")}) as other:
+                variables = {"collections": list(collections)}
+                return other.run_once(message, conversation="c", variables=variables).content
+
+        assert [run("How high?", *places) for _ in range(3)] == ["100"] * 3
+        for message, collections, prompt, part in (
+            ("How deep?", places, "Sell. {{rag_context}}", "message"),
+            ("How high?", places[1:], "Sell. {{rag_context}}", "variables.collections"),
+            ("How high?", places, "Give. {{rag_context}}", "prompt"),
+            ("How high?", places, "Sell. {{rag_context}} Now.", "prompt"),
+        ):
+            with pytest.raises(TurnChanged, match=f"another {part}"):
+                run(message, *collections, prompt=prompt)
+    assert len(requests) == 2
+    assert len(read_bodies(almanac)) == 2
 
 
 def test_a_service_that_is_down_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
