@@ -285,7 +285,9 @@ def _compile_chart(text: str, effects: str) -> Machine:
     """The machine of a chart and of the JSON text of its declared effects; cached, because many conversations
     share a chart and YAML is slow."""
     declared = json.loads(effects)
-    return get_machine(parse_chart(text, source="the log's chart", effects=lambda _: declared))
+    return get_machine(
+        parse_chart(text, source="the log's chart", effects=lambda _: declared, is_recorded=True)
+    )
 
 
 # -- going on ------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from toolchart.states.chart.yaml_document import (
     CHART_LIMITS,
     Document,
     LocatedDocument,
+    NumbersForTexts,
     SourcePosition,
     copy_plain_data,
     format_key_path,
@@ -58,16 +59,18 @@ def parse_chart(
     source: str | None = None,
     resolve: ChartResolver | None = None,
     effects: EffectDeclarations | None = None,
+    is_recorded: bool = False,
 ) -> Chart:
     """The chart of a YAML text.
 
     Args:
         effects: returns the effects that are in force, from those that the chart declares.
+        is_recorded: whether Toolchart wrote the text, so that nothing in it lacks quotes.
 
     Raises:
         SpecError: the text is not YAML, not a chart, or breaks a rule; with file and line.
     """
-    return _build_chart(_read_document(text, source), resolve, effects)
+    return _build_chart(_read_document(text, source, is_recorded), resolve, effects)
 
 
 def parse_recorded_chart(text: str, effects: Mapping[str, Any] | None = None) -> Chart:
@@ -79,7 +82,7 @@ def parse_recorded_chart(text: str, effects: Mapping[str, Any] | None = None) ->
     Raises:
         SpecError: the text is not a chart at all.
     """
-    document = _read_document(text, "the log's chart")
+    document = _read_document(text, "the log's chart", is_recorded=True)
     if not isinstance(document.data.get("states"), dict):
         raise SpecError("a chart is a mapping with the key `states`", file=document.source)
     return Chart(
@@ -175,8 +178,9 @@ def _compute_digest(document: Mapping[str, Any], effects: Mapping[str, Any]) -> 
 # -- reading -------------------------------------------------------------------------------------
 
 
-def _read_document(text: str, source: str | None) -> Document:
-    document = read_yaml(text, source, limits=CHART_LIMITS)
+def _read_document(text: str, source: str | None, is_recorded: bool = False) -> Document:
+    numbers_for_texts: NumbersForTexts = "keep" if is_recorded else "refuse"
+    document = read_yaml(text, source, limits=CHART_LIMITS, numbers_for_texts=numbers_for_texts)
     if not isinstance(document.data, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`",

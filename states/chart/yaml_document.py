@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import yaml
 
@@ -38,6 +38,9 @@ CHART_LIMITS = ReadingLimits(characters=200_000, entries=10_000, depth=40)
 SPEC_LIMITS = ReadingLimits(characters=5_000_000, entries=200_000, depth=100)
 
 
+NumbersForTexts = Literal["refuse", "convert", "keep"]
+"""What becomes of a number or boolean without quotes among the values of a schema of texts."""
+
 SourcePosition = tuple[str | int, ...]
 """The keys and indexes that lead to an entry, for instance `("states", "prompting", "transitions", 0)`."""
 
@@ -56,8 +59,15 @@ class Document:
         return find_nearest_line(self.lines, position)
 
 
-def read_yaml(text: str, source: str | None, *, limits: ReadingLimits) -> Document:
+def read_yaml(
+    text: str, source: str | None, *, limits: ReadingLimits, numbers_for_texts: NumbersForTexts = "refuse"
+) -> Document:
     """The document of a YAML text; an empty text gives None.
+
+    Args:
+        numbers_for_texts: what becomes of a number or boolean without quotes among the values of a schema of
+            texts. `convert` is for documents that somebody else wrote for other readers: it is the text as it
+            is written. `keep` is for what Toolchart wrote itself.
 
     Raises:
         SpecError: not YAML, a key twice, or beyond the limits; with file and line.
@@ -70,7 +80,7 @@ def read_yaml(text: str, source: str | None, *, limits: ReadingLimits) -> Docume
         if node is None:
             return Document(source=source)
         _NodeMeasure(limits).measure_node(node)
-        lines = _map_lines(node, source)
+        lines = _map_lines(node, source, numbers_for_texts)
         return Document(data=loader.construct_document(node), source=source, lines=lines)
     except yaml.YAMLError as error:
         raise _convert_yaml_error(error, source, text) from None
@@ -231,7 +241,9 @@ def _list_children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _map_lines(node: yaml.Node, source: str | None) -> dict[SourcePosition, int]:
+def _map_lines(
+    node: yaml.Node, source: str | None, numbers_for_texts: NumbersForTexts
+) -> dict[SourcePosition, int]:
     """The one-based line of every key and entry below a composed node.
 
     Raises:
@@ -239,23 +251,30 @@ def _map_lines(node: yaml.Node, source: str | None) -> dict[SourcePosition, int]
             and keep the last one.
     """
     lines: dict[SourcePosition, int] = {}
-    _collect_lines(node, (), lines, source)
+    _collect_lines(node, (), lines, source, numbers_for_texts)
     return lines
 
 
 def _collect_lines(
-    node: yaml.Node, position: SourcePosition, lines: dict[SourcePosition, int], source: str | None
+    node: yaml.Node,
+    position: SourcePosition,
+    lines: dict[SourcePosition, int],
+    source: str | None,
+    numbers_for_texts: NumbersForTexts,
 ) -> None:
     lines.setdefault(position, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
         for index, entry in enumerate(node.value):
-            _collect_lines(entry, (*position, index), lines, source)
+            _collect_lines(entry, (*position, index), lines, source, numbers_for_texts)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             _collect_key(key, position, lines, source)
-            _collect_lines(value, (*position, key.value), lines, source)
-        if not _DATA_KEYS.intersection(position):
-            _check_texts_of_schema(node, position, source)
+            _collect_lines(value, (*position, key.value), lines, source, numbers_for_texts)
+        if numbers_for_texts != "keep" and not _DATA_KEYS.intersection(position):
+            for key, value in _list_numbers_for_texts(node):
+                if numbers_for_texts == "refuse":
+                    raise _build_text_error(value, (*position, key), source)
+                value.tag = "tag:yaml.org,2002:str"
 
 
 _DATA_KEYS = frozenset(
@@ -266,31 +285,30 @@ _DATA_KEYS = frozenset(
 _NOT_TEXT = {"int": "a number", "float": "a number", "bool": "a boolean"}
 
 
-def _check_texts_of_schema(node: yaml.MappingNode, position: SourcePosition, source: str | None) -> None:
-    """Refuse a number or boolean without quotes among the values of a JSON Schema of the type `string`.
-
-    Raises:
-        SpecError: there is one; no value that fits the schema could ever equal it.
-    """
+def _list_numbers_for_texts(node: yaml.MappingNode) -> list[tuple[str, yaml.Node]]:
+    """The numbers and booleans without quotes among the values of a JSON Schema of the type `string`, which
+    nothing that fits the schema could ever equal; each with its key."""
     parts = {key.value: value for key, value in node.value}
     kinds = parts.get("type")
     names = kinds.value if isinstance(kinds, yaml.SequenceNode) else [kinds] if kinds else []
     if {str(name.value) for name in names} not in ({"string"}, {"string", "null"}):
-        return
+        return []
     values = [(key, parts[key]) for key in ("const", "default", "example") if key in parts]
     for key in ("enum", "examples"):
         if isinstance(parts.get(key), yaml.SequenceNode):
             values += [(key, value) for value in parts[key].value]
-    for key, value in values:
-        kind = _NOT_TEXT.get(value.tag.rpartition(":")[2])
-        if kind is not None:
-            raise SpecError(
-                f"{value.value} is {kind}, and the schema is one of texts (`type: string`)",
-                file=source,
-                line=value.start_mark.line + 1,
-                path=format_key_path((*position, key)),
-                hint=f'write it in quotes: "{value.value}"',
-            )
+    return [(key, value) for key, value in values if value.tag.rpartition(":")[2] in _NOT_TEXT]
+
+
+def _build_text_error(value: yaml.Node, position: SourcePosition, source: str | None) -> SpecError:
+    kind = _NOT_TEXT[value.tag.rpartition(":")[2]]
+    return SpecError(
+        f"{value.value} is {kind}, and the schema is one of texts (`type: string`)",
+        file=source,
+        line=value.start_mark.line + 1,
+        path=format_key_path(position),
+        hint=f'write it in quotes: "{value.value}"',
+    )
 
 
 def _collect_key(

@@ -20,6 +20,7 @@ from toolchart.specs.loader import list_shipped_agents, load_spec, parse_spec
 from toolchart.specs.models import build_spec_schema
 from toolchart.specs.secrets import resolve_environment
 from toolchart.specs.turn_plan import conditions_hold, plan_turn, select_handler
+from toolchart.states.chart.loading import parse_recorded_chart
 from toolchart.states.chart.yaml_document import (
     CHART_LIMITS,
     SPEC_LIMITS,
@@ -407,6 +408,17 @@ def test_a_number_among_the_texts_of_a_schema_is_an_error(schema: str, word: str
         parse_document(_TOOL.replace("SCHEMA", schema), "agent.yaml")
     assert "agent.yaml:9: tools.registry[0].parameters.properties.state" in str(caught.value)
     assert f'write it in quotes: "{word}"' in str(caught.value)
+
+
+def test_documents_of_others_and_logs_have_no_quotes_to_ask_for() -> None:
+    """In an OpenAPI document a number among texts is the text as it was written, and a chart in a log stays
+    as it was recorded: nobody could put quotes there."""
+    text = "a: {type: string, example: 1.10, enum: [on, 1e3, true], default: x}"
+    foreign = read_yaml(text, None, limits=SPEC_LIMITS, numbers_for_texts="convert").data["a"]
+    assert foreign == {"type": "string", "example": "1.10", "enum": ["on", "1e3", "true"], "default": "x"}
+    schema = {"type": "string", "enum": [1, True], "default": 1.5}
+    chart = {"states": {"a": {"initial": True}}, "note": schema}
+    assert parse_recorded_chart(write_yaml(chart)).document["note"] == schema
 
 
 @pytest.mark.parametrize(
