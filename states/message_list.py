@@ -50,7 +50,7 @@ _append_lock = threading.Lock()
 class _SharedItems(Generic[Item]):
     """What all views of one list share. It only grows."""
 
-    __slots__ = ("earlier", "items", "keys", "newest")
+    __slots__ = ("earlier", "findings", "items", "keys", "newest")
 
     def __init__(self, items: Iterable[Item] = ()) -> None:
         self.items: list[Item] = list(items)
@@ -60,6 +60,8 @@ class _SharedItems(Generic[Item]):
         """Index of the newest item of each key."""
         self.earlier: dict[int, int] = {}
         """Index of an item to the index of the previous item of the same key."""
+        self.findings: dict[Any, Any] = {}
+        """What somebody found of the first items; see `MessageList.findings`."""
 
     def copy(self, length: int) -> _SharedItems[Item]:
         """The first items with their keys."""
@@ -243,6 +245,12 @@ class MessageList(Sequence[Message]):
             data = _encode_value(message)
         messages.digest = hashlib.sha256(self.digest.encode() + data).hexdigest()
         return messages
+
+    @property
+    def findings(self) -> dict[Any, Any]:
+        """What somebody found of the first messages, by a key of theirs, so that a list that has grown is not
+        searched from its beginning. Shorter lists have it too: it must say how many messages it is about."""
+        return self._tail._shared.findings
 
     def find_newest(self, call_id: str) -> Message | None:
         """The newest tool message that answers this call."""

@@ -16,8 +16,8 @@ from toolchart.providers.shared.host_rows import (
     Modality,
     RequestRule,
     Wire,
+    find_changing_rules,
     find_row,
-    find_rules,
     find_thinking,
     shorten_model_name,
 )
@@ -157,7 +157,7 @@ def adapt_request(
     declared = request.options.get("host_tools")
     if declared:
         request = _change_options(request, host_tools=_write_host_tools(declared, wire, host))
-    rules = find_rules(wire, host, request.model)
+    rules = find_changing_rules(wire, host, request.model)
     own_extra = request.options.get("extra_body")
     bodies = (own_extra if isinstance(own_extra, Mapping) else None, extra)
     warnings: list[str] = []

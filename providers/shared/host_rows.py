@@ -345,12 +345,6 @@ WIRE_RULES: tuple[RequestRule, ...] = (
         evidence="page",
     ),
     RequestRule(
-        wires=("gemini",),
-        name_form=GEMINI_NAMES,
-        source="google-genai 3.6.1, types.FunctionDeclaration.name",
-        evidence="types",
-    ),
-    RequestRule(
         wires=("chat", "responses", "ollama"),
         name_form=TOOL_NAMES,
         source="what every host takes; which of them refuse another one is not known",
@@ -431,7 +425,13 @@ WIRE_RULES: tuple[RequestRule, ...] = (
         source="docs.aws.amazon.com, Converse, tool use: each toolUse has its toolResult in the next message",
         evidence="page",
     ),
-    RequestRule(wires=("gemini",), max_tools=512, source="google-genai 3.4.0, types.py", evidence="types"),
+    RequestRule(
+        wires=("gemini",),
+        name_form=GEMINI_NAMES,
+        max_tools=512,
+        source="google-genai 3.6.1, types.py",
+        evidence="types",
+    ),
     _MISTRAL_TEMPLATE,
     RequestRule(
         wires=("chat",),
@@ -1225,6 +1225,35 @@ def find_row(host: str | None) -> HostRow:
             if whole == domain or name == domain or ("." in domain and name.endswith(f".{domain}")):
                 return row
     return UNKNOWN_HOST
+
+
+def find_changing_rules(wire: Wire, host: str, model: str | None) -> tuple[RequestRule, ...]:
+    """The rules by which a request is changed or refused before it is sent: `find_rules` without those that
+    are about messages alone, or that only an emulator reads."""
+    return _find_changing_rules(wire, host.lower(), shorten_model_name(model))
+
+
+@lru_cache(maxsize=1024)
+def _find_changing_rules(wire: Wire, host: str, name: str) -> tuple[RequestRule, ...]:
+    return tuple(rule for rule in _find_rules(wire, host, name) if _changes_requests(rule))
+
+
+_SCOPE = ("source", "evidence", "wires", "models", "is_thinking", "has_budget")
+
+_ABOUT_MESSAGES = (
+    *("id_form", "parses_arguments", "takes_empty_replies", "needs_user_message", "matches_results"),
+    *("single_system", "has_closed_keys", "needs_reasoning", "refused_message_keys", "refused_roles"),
+)
+"""What the door for messages or an emulator reads, and nothing that changes a request."""
+
+
+def _changes_requests(rule: RequestRule) -> bool:
+    empty = RequestRule(source="", evidence="memory")
+    names = {
+        name for name in RequestRule.__struct_fields__ if getattr(rule, name) != getattr(empty, name)
+    } - {*_SCOPE, *_ABOUT_MESSAGES}
+    # Only a certain rule refuses the name of a tool.
+    return bool(names - {"name_form"}) or ("name_form" in names and rule.is_certain)
 
 
 @lru_cache(maxsize=1024)

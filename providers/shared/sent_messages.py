@@ -15,8 +15,9 @@ the messages as they were; the record of the call says what was changed (`Adapta
   says so. A result that answers no open call is a message of the user in words: nothing of it is lost.
 - **An empty reply** has words in its place where the host refuses it. At the end of a request it is left out.
 
-Almost all conversations are as they must be. One loop finds that out, without a call for each message, and
-what is found of one message (whether its arguments can be read) is kept as long as the message.
+Almost all conversations are as they must be. One loop finds that out for the messages that came since the
+last request: what was found is kept with the list of the conversation, and what was found of one message
+(whether its arguments can be read) as long as the message.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from msgspec.structs import replace
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import Media, TextPart, add_text
 from toolchart.states.events import Adaptation
+from toolchart.states.message_list import MessageList, RequestMessages
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 
 # -- identifiers -----------------------------------------------------------------------------------
@@ -254,52 +256,74 @@ NO_RESULT = "(this call has no result)"
 """Sent for the result that a call does not have."""
 
 
+class _Finding:
+    """How far the messages of a conversation are known to be as a host demands, all results there."""
+
+    __slots__ = ("count", "ids")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ids: dict[str, None] = {}
+        """Ids of the calls among them."""
+
+
 def fit_messages(request: Request, form: MessageForm) -> tuple[Request, tuple[Adaptation, ...]]:
     """The request with messages that its host takes, and what was changed of them."""
-    messages = list(request.messages)
-    ids: dict[str, None] = {}
+    messages = request.messages
+    conversation = messages.messages if isinstance(messages, RequestMessages) else messages
+    finding = None
+    if isinstance(conversation, MessageList):
+        finding = conversation.findings.get(form)
+        if finding is None:
+            finding = conversation.findings[form] = _Finding()
+    if finding is None or finding.count > len(conversation):  # of a longer list, of which this is a beginning
+        finding = _Finding()
+    if _extend_finding(finding, conversation[finding.count :], request.tools, form):
+        return request, ()
+    fitting = _Fitting(form, {tool.name for tool in request.tools})
+    return replace(request, messages=fitting.fit(list(messages))), fitting.list_changes()
+
+
+def _extend_finding(
+    finding: _Finding, messages: Sequence[Message], tools: Iterable[ToolDefinition], form: MessageForm
+) -> bool:
+    """Whether further messages are as a host demands too; then the finding is about them as well."""
+    known_ids, ids = finding.ids, dict[str, None]()
     names: dict[str, None] = {}
     waiting: dict[str | None, str] = {}
     """Names of the calls that have no result yet, by id."""
-    readable, takes_empty = _readable.entries, form.takes_empty_replies
+    readable, message = _readable.entries, None
     for message in messages:
         if message.role == "tool":
             if waiting.pop(message.tool_call_id, None) != message.name or message.name is None:
-                break
+                return False
         elif waiting:
-            break
+            return False
         elif message.tool_calls:
             for call in message.tool_calls:
-                if not call.id or call.id in ids:
-                    break
+                if not call.id or call.id in ids or call.id in known_ids:
+                    return False
                 ids[call.id] = names[call.name] = None
                 waiting[call.id] = call.name
-            else:
-                entry = readable.get(id(message))
-                if entry is not None and entry[0]() is message:
-                    if entry[1] is None:
-                        continue
-                elif _check_arguments(message) is None:
-                    continue
-            break
-        elif message.role == "assistant" and not message.content and _is_refused(message, takes_empty):
-            break
-    else:
-        is_fit = (
-            not waiting
-            and (form.id_form is None or form.id_form.takes_all(ids))
-            and (form.name_form is None or _takes_names(form.name_form, names, request.tools))
-            and not (messages and _is_left_out(messages[-1]))
-        )
-        if is_fit:
-            return replace(request, messages=messages), ()
-    fitting = _Fitting(form, {tool.name for tool in request.tools})
-    return replace(request, messages=fitting.fit(messages)), fitting.list_changes()
-
-
-def _takes_names(form: IdentifierForm, names: Collection[str], tools: Iterable[ToolDefinition]) -> bool:
-    """Whether names of calls may go out as they are. Those of offered tools may: the host takes the tools."""
-    return form.takes_all(names) or form.takes_all({*names} - {tool.name for tool in tools})
+            entry = readable.get(id(message))
+            if entry is None or entry[0]() is not message:
+                if _check_arguments(message) is not None:
+                    return False
+            elif entry[1] is not None:
+                return False
+        elif not (message.content or form.takes_empty_replies) and _is_empty(message):
+            return False
+    if waiting or (message is not None and _is_left_out(message)):
+        return False
+    if names:
+        if form.id_form is not None and not form.id_form.takes_all(ids):
+            return False
+        if form.name_form is not None and not form.name_form.takes_all(names):
+            # The names of offered tools are taken. Another request may not offer them, so this is not kept.
+            return form.name_form.takes_all({*names} - {tool.name for tool in tools})
+    finding.count += len(messages)
+    known_ids.update(ids)
+    return True
 
 
 def _is_empty(message: Message) -> bool:
@@ -308,13 +332,10 @@ def _is_empty(message: Message) -> bool:
     return is_reply and not message.content and not any(isinstance(part, Media) for part in message.parts)
 
 
-def _is_refused(message: Message, takes_empty: bool) -> bool:
-    return not takes_empty and _is_empty(message)
-
-
 def _is_left_out(message: Message) -> bool:
     """Whether a reply at the end is left out: an empty one that its host does not want back either."""
-    return _is_empty(message) and not message.parts and not message.provider_data
+    is_reply = message.role == "assistant" and not message.tool_calls
+    return is_reply and not (message.content or message.parts or message.provider_data)
 
 
 class _Fitting:
@@ -343,7 +364,7 @@ class _Fitting:
                     sent.append(self._describe_result(message))
             elif message.tool_calls:
                 sent += self._fit_reply(message, calls[index], answers.results[index], index)
-            elif _is_refused(message, self._form.takes_empty_replies):
+            elif not self._form.takes_empty_replies and _is_empty(message):
                 self._note("empty", EMPTY_TEXT)
                 sent.append(_made.change(message, content=EMPTY_TEXT))
             else:

@@ -7,12 +7,15 @@ from operator import is_
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from toolchart.providers.registry import create_body_builder
 from toolchart.providers.shared.host_rows import find_message_form, find_row
 from toolchart.providers.shared.sent_messages import EMPTY_TEXT, NO_RESULT, fit_messages
 from toolchart.providers.transport.raw_answers import capture_answer
 from toolchart.specs.models import LLMConfig
+from toolchart.states.message_list import MessageList, RequestMessages
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
 from toolchart.testing.emulators.checks import check_request, read_view
 
@@ -223,6 +226,26 @@ def test_messages_that_are_good_are_the_same_objects() -> None:
         first, _ = fit_messages(Request(model="m", messages=odd), form)
         again, _ = fit_messages(Request(model="m", messages=odd), form)
         assert all(map(is_, first.messages, again.messages))
+
+
+@given(st.lists(st.sampled_from(sorted(HISTORIES)), max_size=4), st.sampled_from(sorted(ENTRIES)), st.data())
+def test_a_conversation_that_grows_is_fitted_as_a_whole(cases: list[str], host: str, data: Any) -> None:
+    """What is known of the beginning of a conversation changes nothing: each longer list, and each shorter
+    one, which a fork goes on from, goes out as if it were new."""
+    wire, row, _ = ENTRIES[host]
+    form = find_message_form(wire, row, "m")  # type: ignore[arg-type]
+    messages = [message for case in cases for message in (QUESTION, *HISTORIES[case][0])]
+    lists = [MessageList()]
+    for message in messages:
+        lists.append(lists[-1].append(message))
+    odd_tools = (*TOOLS, ToolDefinition(name="a b", description="Has an odd name."))
+    for conversation in data.draw(st.lists(st.sampled_from(lists), max_size=8)):
+        tools = data.draw(st.sampled_from([TOOLS, odd_tools, ()]))
+        grown = RequestMessages("p", conversation)
+        plain = [Message(role="system", content="p"), *conversation]
+        sent, changes = fit_messages(Request(model="m", messages=grown, tools=tools), form)
+        again, same_changes = fit_messages(Request(model="m", messages=plain, tools=tools), form)
+        assert ([*sent.messages], changes) == ([*again.messages], same_changes)
 
 
 def test_an_empty_reply_keeps_its_place_where_it_is_refused() -> None:
