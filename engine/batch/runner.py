@@ -281,7 +281,7 @@ class ResultsFile:
         for number, line in enumerate(whole.splitlines(keepends=True), 1):
             try:
                 result = read_json(line)
-                key = str(result["key"])
+                key, _ = str(result["key"]), result["ok"]
             except (ValueError, KeyError, TypeError):
                 os.close(self._handle)
                 hint = "name another file: --output FILE"
@@ -352,6 +352,9 @@ def _lock(handle: int, path: Path) -> None:
 # -- reading inputs ------------------------------------------------------------------------------
 
 
+_SHOWN_FIELDS = 300
+"""Characters of a line about the fields of an input."""
+
 MESSAGE_FIELDS = ("message", "prompt", "input", "question")
 """Fields that may hold the message of an input, the first that is there."""
 
@@ -383,6 +386,9 @@ def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> li
     Raises:
         SpecError: a line cannot be used, two inputs have one key, or there is none; names the line.
     """
+    if "\0" in text:
+        hint = "JSON Lines, CSV, or one message a line; save a table as CSV"
+        raise SpecError("this is no text: it has a byte 0", file=source, hint=hint)
     rows = _read_csv(text, source) if is_csv else _read_lines(text, source)
     inputs: list[BatchInput] = []
     lines: dict[str, int] = {}
@@ -401,6 +407,9 @@ def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> li
 
 def _read_lines(text: str, source: str) -> Iterator[tuple[int, Any]]:
     is_json = text.lstrip()[:1] in ("{", '"')
+    if text.lstrip()[:1] == "[" and _is_json(text):
+        hint = "write JSON Lines, one object a line: jq -c '.[]' FILE"
+        raise SpecError("this is a JSON array", file=source, hint=hint)
     # Lines end as in a file: `splitlines` would also cut at U+2028, which may stand in a JSON string.
     for number, line in enumerate(io.StringIO(text, newline=None), 1):
         if not line.strip():
@@ -414,9 +423,22 @@ def _read_lines(text: str, source: str) -> Iterator[tuple[int, Any]]:
             raise SpecError(f"not JSON: {error}", file=source, line=number) from None
 
 
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _read_csv(text: str, source: str) -> Iterator[tuple[int, Any]]:
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
+        columns = reader.fieldnames or ()
+        if columns and not any(name in columns for name in MESSAGE_FIELDS):
+            names = ", ".join(map(repr, columns))
+            hint = f"the message stands in a column {' or '.join(MESSAGE_FIELDS)}; commas separate columns"
+            raise SpecError(f"no column has the message: {names}", file=source, line=1, hint=hint)
         for row in reader:
             if None in row:
                 raise SpecError("more fields than columns", file=source, line=reader.line_num)
@@ -432,8 +454,10 @@ def _make_input(row: Any, source: str, number: int, key_counts: Mapping[str, int
         raise SpecError("an input is a text or an object", file=source, line=number)
     message = _find_field(row, MESSAGE_FIELDS)
     if not isinstance(message, str) or not message.strip():
-        hint = f"the message stands in one of: {', '.join(MESSAGE_FIELDS)}"
-        raise SpecError("this input has no message", file=source, line=number, hint=hint)
+        hint = f"the message is a text in one of: {', '.join(MESSAGE_FIELDS)}"
+        fields = ", ".join(map(repr, row)) or "no field"
+        problem = f"this input has no message: it has {fields}"
+        raise SpecError(problem[:_SHOWN_FIELDS], file=source, line=number, hint=hint)
     own_key = _find_field(row, KEY_FIELDS)
     key, problem = str(own_key), ""
     if own_key in (None, ""):

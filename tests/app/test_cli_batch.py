@@ -95,6 +95,10 @@ def test_a_cut_line_is_written_again(run_cli: RunCli, work_dir: Path) -> None:
         (b'{"key": "a", "message": "x"}\n{"key": "a", "message": "y"}', "stands in line 1 too"),
         (b'{"message": ', "not JSON"),
         (b"\xff", "not UTF-8"),
+        (b"PK\x03\x04\x00", "no text"),
+        (b'[{"message": "x"}]', "JSON array"),
+        (b'{"Message": "x"}', "no message: it has 'Message'"),
+        (b'{"message": "x", "key": "a~2"}', "cannot be a key"),
     ],
 )
 def test_mistakes_in_inputs_are_wrong_usage(run_cli: RunCli, work_dir: Path, text: bytes, words: str) -> None:
@@ -104,6 +108,34 @@ def test_mistakes_in_inputs_are_wrong_usage(run_cli: RunCli, work_dir: Path, tex
     assert done.code == 2
     assert words in done.err
     assert not (work_dir / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize("text", ["city,key\nRome,1\n", "message;key\na;1\n"])
+def test_columns_without_a_message_are_named(run_cli: RunCli, work_dir: Path, text: str) -> None:
+    """A CSV file without a column of messages is one message that names its columns, exit 2."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    (work_dir / "a.csv").write_text(text, "utf-8")
+    done = run_cli("batch", "agent.yaml", "a.csv")
+    assert done.code == 2
+    assert "a.csv:1: no column has the message" in done.err
+    assert text.partition("\n")[0].split(",")[0] in done.err
+
+
+def test_results_never_stand_in_the_inputs(run_cli: RunCli, work_dir: Path) -> None:
+    """The file of the inputs, or another file of JSON Lines with keys, is no results file and stays as it is;
+    a host that the agent does not have writes nothing into the results."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    for name in ("a.jsonl", "b.jsonl"):
+        (work_dir / name).write_text('{"key": "a", "message": "x"}\n', "utf-8")
+    for output in ("a.jsonl", "b.jsonl"):
+        done = run_cli("batch", "agent.yaml", "a.jsonl", "-o", output)
+        assert (done.code, "--output FILE" in done.err) == (2, True)
+        assert (work_dir / output).read_text("utf-8") == '{"key": "a", "message": "x"}\n'
+    assert run_cli("batch", "agent.yaml", "a.jsonl", "-o", "r.jsonl").code == 0
+    before = (work_dir / "r.jsonl").read_bytes()
+    done = run_cli("batch", "agent.yaml", "a.jsonl", "-o", "r.jsonl", "--llm", "n")
+    assert (done.code, "there is no llm 'n'" in done.err) == (2, True)
+    assert (work_dir / "r.jsonl").read_bytes() == before
 
 
 def test_another_file_is_not_overwritten(run_cli: RunCli, work_dir: Path) -> None:

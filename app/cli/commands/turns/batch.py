@@ -19,7 +19,7 @@ from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.core.encoding import encode
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, suggest_name
 
 if TYPE_CHECKING:
     from toolchart.engine.batch.runner import Batch, BatchReport
@@ -100,12 +100,17 @@ def command(
     rows = _read_rows(inputs)
     place = Path("batch" if inputs == "-" else inputs)
     path = Path(output) if output else place.with_suffix(".results.jsonl")
+    if inputs != "-" and path.exists() and path.samefile(inputs):
+        hint = "name another file: --output FILE"
+        raise SpecError("the results cannot stand in the file of the inputs", file=str(path), hint=hint)
     progress = _Progress() if is_terminal(sys.stderr) and not quiet else None
     results = ResultsFile(path)
 
     async def run_batch(telemetry: Telemetry | None) -> tuple[BatchReport, bool]:
         agent = _make_economic(spec) if economy else spec
         async with Engine(agent, log=log, durability=durability, telemetry=telemetry) as engine:
+            if llm is not None and llm not in engine.spec.llms:
+                raise SpecError(f"there is no llm {llm!r}", hint=suggest_name(llm, engine.spec.llms))
             batch = Batch(
                 engine,
                 results,
@@ -134,7 +139,8 @@ def _read_rows(inputs: str) -> list[BatchInput]:
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=inputs) from None
     except UnicodeDecodeError as error:
-        raise SpecError(f"not UTF-8 text ({error.reason} at byte {error.start})", file=inputs) from None
+        problem = f"not UTF-8 text ({error.reason} at byte {error.start})"
+        raise SpecError(problem, file=inputs, hint="save it as UTF-8") from None
     source = "standard input" if inputs == "-" else inputs
     return read_inputs(text, source=source, is_csv=inputs.lower().endswith(".csv"))
 
