@@ -33,7 +33,13 @@ class OptionMark(msgspec.Struct, frozen=True, kw_only=True):
         def store_options(function: Any) -> Any:
             if not callable(function):
                 raise SpecError(f"{self.subject} is made of a function, not of {type(function).__name__}")
-            setattr(function, self.attribute, dict(options))
+            try:
+                setattr(function, self.attribute, dict(options))
+            except (AttributeError, TypeError):  # a bound method, a function of C, an object with slots
+                raise SpecError(
+                    f"{self.subject} is made of a function, and {type(function).__name__} keeps no options",
+                    hint="mark the function where it is defined, or write a function that calls it",
+                ) from None
             return function
 
         return store_options if function is None else store_options(function)

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ProviderError
-from toolchart.workers.error_text import describe_error
+from toolchart.workers.error_text import describe_error, list_first_causes
 
 if TYPE_CHECKING:
     import httpx
@@ -562,7 +562,9 @@ def build_bad_response_error(problem: str) -> ProviderError:
 
 
 def classify_exception(error: Exception) -> ProviderError:
-    """The error for an exception of an SDK or of its HTTP library."""
+    """The error for an exception of an SDK or of its HTTP library; for a group that of its first cause."""
+    if isinstance(error, ExceptionGroup):
+        return classify_exception(cast(Exception, list_first_causes(error)[0]))
     own_error = _find_own_error(error)
     if own_error is not None:
         return own_error

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from toolchart.providers.openai.wire import decode_reply as decode_chat
+from toolchart.providers.shared.failures import classify_exception
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,19 @@ def test_a_success_that_names_no_error_is_a_reply() -> None:
         "base_resp": {"status_code": 0, "status_msg": ""},
     }
     assert decode_chat(body).content == "yes"
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (TimeoutError(), "timeout"),
+        (ConnectionError("refused"), "connection"),
+        (ValueError("odd"), "bad_response"),
+    ],
+)
+def test_a_group_of_errors_is_its_first_cause(cause: Exception, kind: str) -> None:
+    """What an SDK raises out of a task group is classified by what happened inside."""
+    group = ExceptionGroup("unhandled errors in a TaskGroup", [ExceptionGroup("inner", [cause])])
+    error, alone = classify_exception(group), classify_exception(cause)
+    assert error.kind == kind
+    assert (error.kind, error.message, error.retryable) == (alone.kind, alone.message, alone.retryable)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -238,7 +239,9 @@ def _read_collection(row: Any) -> Collection | None:
 
 
 def _find_url(name: str, service: RagService, path: str) -> str:
-    return resolve_environment(service.url, f"rag_services.{name}.url").rstrip("/") + path
+    """The address of a path of a service, whose own address may already end in one of its paths."""
+    address = resolve_environment(service.url, f"rag_services.{name}.url").rstrip("/")
+    return re.sub(r"/(query|collections)$", "", address, flags=re.IGNORECASE) + path
 
 
 def build_service_headers(name: str, service: RagService) -> dict[str, str]:

@@ -373,7 +373,7 @@ class _Server:
         try:
             result = await self._client.call_tool(tool, arguments, read_timeout_seconds=timeout_s, meta=meta)
         except Exception as error:
-            if _is_connection_lost(error):
+            if any(map(_is_connection_lost, list_first_causes(error))):
                 await self._close_session()  # the next call opens a new one
             raise
         value = _extract_result(result)

@@ -86,6 +86,8 @@ def expect_nothing_written(engine: Engine) -> None:
         (lambda: open_store(3), "the address of a log is a text or a path, not int"),
         (lambda: load_chart(3), "a name, a path or a mapping, not from int"),
         (lambda: tool(3), "a tool is made of a function, not of int"),
+        (lambda: tool(idempotent=True)(Path("x").exists), "method keeps no options"),
+        (lambda: effect(len), "builtin_function_or_method keeps no options"),
         (lambda: effect(3), "is made of a function, not of int"),
     ],
 )

@@ -106,6 +106,13 @@ def test_a_match_reaches_its_handler(almanac: Any) -> None:
     assert result.warnings == ()
 
 
+@pytest.mark.parametrize("ending", ["", "/", "/query", "/Query/", "/collections"])
+def test_the_path_of_a_service_is_sent_once(almanac: Any, ending: str) -> None:
+    """An address that already ends in a path of the service is understood."""
+    run_turn(make_spec(almanac.url + "/v2" + ending), ["high"], "tides")
+    assert {request["path"] for request in almanac.requests} == {"/v2/query"}
+
+
 def test_partial_matches_let_a_model_choose(almanac: Any) -> None:
     """Issue 16: without a match one model call names the intent: 50 tokens, the detections and the partial
     collections; `other` takes the nearest of them."""
