@@ -41,7 +41,7 @@ from toolchart.specs.message_pairs import (
     PlacedMessage,
     pair_results,
 )
-from toolchart.states.canonical_json import has_only_finite_numbers
+from toolchart.states.call_arguments import decode_call, decode_text_call
 from toolchart.states.content import (
     CitationPart,
     ContentPart,
@@ -345,23 +345,16 @@ class _MessageReader:
             yield self._read_call(call, index, place)
 
     def _read_call(self, call: Any, index: int, place: str) -> ToolCall:
-        function = call.get("function") if isinstance(call, Mapping) else None
+        function = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
             raise self._refuse("a call without `function.name`", f"{place}.tool_calls[{index}]")
-        raw = function.get("arguments")
-        arguments, problem = _read_arguments(raw)
-        text = raw if isinstance(raw, str) and (arguments or problem) else None
-        if problem is not None and text is None:
-            text = json.dumps(raw, default=str)
-        call = ToolCall(
-            id=str(call["id"]) if call.get("id") else "",
-            name=name,
-            arguments=arguments,
-            raw=text,
-            problem=problem,
-        )
-        return self._name_call(call, index, place)
+        call_id = str(call["id"]) if call.get("id") else ""
+        if "function" in call:
+            decoded = decode_call(call_id, name, function.get("arguments"))
+        else:
+            decoded = decode_text_call(call_id, name, function.get("input"))
+        return self._name_call(decoded, index, place)
 
 
 def _complete_arguments(call: ToolCall) -> ToolCall:
@@ -369,12 +362,9 @@ def _complete_arguments(call: ToolCall) -> ToolCall:
     if call.problem is not None:
         return replace(call, arguments=None)
     given = call.arguments if call.arguments is not None else call.raw
-    arguments, problem = _read_arguments(given)
-    if problem is None:
-        is_same = arguments == call.arguments
-        return call if is_same else replace(call, arguments=arguments, raw=call.raw if arguments else None)
-    raw = call.raw if call.raw is not None else json.dumps(given)
-    return replace(call, arguments=None, raw=raw, problem=problem)
+    decoded = decode_call(call.id, call.name, given)
+    raw = call.raw if call.raw is not None else decoded.raw
+    return replace(call, arguments=decoded.arguments, raw=raw, problem=decoded.problem)
 
 
 def _says_something(message: Message) -> bool:
@@ -384,18 +374,6 @@ def _says_something(message: Message) -> bool:
 def _is_chat_page_message(entry: Mapping[str, Any]) -> bool:
     is_typed = "type" in entry and entry["type"] not in _OTHER_FORMS
     return "role" not in entry and isinstance(entry.get("text"), str) and is_typed
-
-
-def _read_arguments(raw: Any) -> tuple[dict[str, Any] | None, str | None]:
-    """The arguments of a call; None and the problem where they are no JSON object. Nothing means none."""
-    try:
-        value = (json.loads(raw) if raw.strip() else None) if isinstance(raw, str) else raw
-    except (ValueError, RecursionError) as error:
-        return None, f"not JSON: {error}"
-    if not isinstance(value, Mapping | None):
-        return None, "not a JSON object"
-    arguments = dict(value or {})
-    return (arguments, None) if has_only_finite_numbers(arguments) else (None, "a number is out of range")
 
 
 def read_content(content: Any, source: str | None, path: str) -> tuple[str | None, tuple[ContentPart, ...]]:

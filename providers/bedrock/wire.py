@@ -16,7 +16,6 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     PartCollector,
     add_extra_body,
-    decode_call,
     find_missing_word,
     read_blocks,
     read_call_input,
@@ -42,6 +41,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
+from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import CitationPart, ContentPart, HostCallPart, TextPart, decode_media
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage

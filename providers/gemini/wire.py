@@ -19,7 +19,6 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     PartCollector,
     add_extra_body,
-    decode_call,
     find_missing_word,
     is_finish_word,
     join_text,
@@ -44,6 +43,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.shared.sent_messages import read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_groups
+from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import (
     AudioPart,
     CitationPart,

@@ -17,7 +17,6 @@ from toolchart.providers.shared.failures import build_bad_response_error, check_
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
-    decode_call,
     find_missing_word,
     join_text,
     list_call_entries,
@@ -44,6 +43,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.shared.sent_messages import read_sent_arguments
 from toolchart.providers.transport.encoded_bodies import find_message_parts
+from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import ImagePart, TextPart, add_text
 from toolchart.states.messages import Message, Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.schema_dialects import OLLAMA, lower_parameters

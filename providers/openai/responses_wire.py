@@ -20,8 +20,6 @@ from toolchart.providers.shared.failures import build_bad_response_error, check_
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
-    decode_call,
-    decode_text_call,
     find_missing_word,
     join_pieces,
     join_text,
@@ -47,6 +45,7 @@ from toolchart.providers.shared.requests import (
 from toolchart.providers.shared.sent_messages import encode_sent_arguments
 from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
 from toolchart.providers.transport.encoded_bodies import find_message_parts
+from toolchart.states.call_arguments import decode_call, decode_text_call
 from toolchart.states.content import (
     CitationPart,
     ContentPart,

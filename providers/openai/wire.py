@@ -20,8 +20,6 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
     add_separate_reasoning,
-    decode_call,
-    decode_text_call,
     find_missing_word,
     find_odd_texts,
     is_finish_word,
@@ -49,6 +47,7 @@ from toolchart.providers.shared.requests import (
 )
 from toolchart.providers.shared.sent_messages import encode_sent_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
+from toolchart.states.call_arguments import decode_call, decode_text_call
 from toolchart.states.content import (
     SENT_AUDIO_TYPES,
     AudioPart,

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from toolchart.providers.adapter import compute_plain_digest, encode_plain_request
-from toolchart.providers.shared.replies import iterate_deltas, parse_arguments, stream_reply
+from toolchart.providers.shared.replies import iterate_deltas, stream_reply
 from toolchart.specs.models import LLMConfig
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.content import add_text, decode_parts
 from toolchart.states.errors import ProviderError, SpecError

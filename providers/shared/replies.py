@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.states.canonical_json import has_only_finite_numbers, parse_finite_float
+from toolchart.states.call_arguments import decode_call, name_json_type
 from toolchart.states.content import ContentPart, HostCallPart, TextPart, join_host_calls, merge_texts
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import (
@@ -86,7 +86,7 @@ def read_text(value: Any) -> str:
 def find_odd_texts(values: Iterable[Any]) -> tuple[str, ...]:
     """A warning if there is something else than text where the answer has text."""
     kinds = dict.fromkeys(
-        _name_json_type(value) for value in values if value is not None and not isinstance(value, str)
+        name_json_type(value) for value in values if value is not None and not isinstance(value, str)
     )
     return tuple(
         f"the host sent a JSON {kind} in the place of text; its JSON text was read as the answer"
@@ -228,81 +228,13 @@ def _merge_objects(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str
 
 
 # -- arguments of calls ----------------------------------------------------------------------------
-# Broken text is never repaired or replaced by `{}`: the call carries the problem instead.
-
-
-_MAX_CHARACTERS = 1_000_000
-"""Longer argument text is refused unread."""
-
-
-def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
-    """The arguments and None; or None and a description of the problem with its position.
-
-    Accepts a JSON object without duplicate keys, NaN, Infinity or numbers out of range such as `1e999`. A
-    JSON *string* that contains such an object is decoded once more, because some hosts encode arguments
-    twice. Empty text and `null`, also inside a string, mean no arguments: hosts send them for tools without
-    parameters.
-
-    >>> parse_arguments("null"), parse_arguments('""'), parse_arguments('"{}"')
-    (({}, None), ({}, None), ({}, None))
-    """
-    if not text.strip():
-        return {}, None
-    if len(text) > _MAX_CHARACTERS:
-        return (None, f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}")
-    try:
-        value = _load_strict_json(text)
-        if isinstance(value, str):
-            value = _load_strict_json(value) if value.strip() else None
-    except json.JSONDecodeError as error:
-        place = f"at line {error.lineno} column {error.colno} (character {error.pos})"
-        if error.msg == "Extra data" and error.doc[error.pos :].lstrip().startswith("{"):
-            return None, f"the arguments are not valid JSON: a second object begins {place}"
-        return None, f"the arguments are not valid JSON: {error.msg} {place}"
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return None, f"the arguments are not valid JSON: {reason}"
-    if value is None:
-        return {}, None
-    if not isinstance(value, dict):
-        return None, f"the arguments are a JSON {_name_json_type(value)}, not an object"
-    return value, None
-
-
-def decode_call(call_id: str, name: Any, arguments: Any) -> ToolCall:
-    """A call whose arguments are an object, the text of one, or nothing, in any of its forms.
-
-    Anything else makes a call with the problem, which never runs and which the model reads. No wire format
-    decodes arguments in another way.
-    """
-    name = "" if name is None else str(name)
-    if arguments is None or isinstance(arguments, Mapping):
-        values = dict(arguments or {})
-        if has_only_finite_numbers(values):
-            return ToolCall(id=call_id, name=name, arguments=values)
-        problem = "the arguments are not valid JSON: a number is out of range"
-        return ToolCall(id=call_id, name=name, raw=json.dumps(values), problem=problem)
-    raw = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    values, problem = parse_arguments(raw)
-    return ToolCall(id=call_id, name=name, arguments=values, raw=raw, problem=problem)
-
-
-def decode_text_call(call_id: str, name: Any, text: Any) -> ToolCall:
-    """A call of a tool whose input is free text (`custom`): the argument is `input`; nothing is an empty
-    text."""
-    name = "" if name is None else str(name)
-    if text is None or isinstance(text, str):
-        return ToolCall(id=call_id, name=name, arguments={"input": text or ""})
-    raw = json.dumps(text, ensure_ascii=False)
-    return ToolCall(
-        id=call_id, name=name, raw=raw, problem=f"the input is a JSON {_name_json_type(text)}, not text"
-    )
+# `decode_call` of `states/call_arguments.py` reads them, for every wire and for what comes in as history.
 
 
 def refuse_call(wire: Any) -> ToolCall:
     """The call for an entry that is none: it never runs, and the model reads why."""
     raw = json.dumps(wire, ensure_ascii=False)
-    return ToolCall(name="", raw=raw, problem=f"the call is a JSON {_name_json_type(wire)}, not an object")
+    return ToolCall(name="", raw=raw, problem=f"the call is a JSON {name_json_type(wire)}, not an object")
 
 
 def list_call_entries(value: Any) -> list[Any]:
@@ -326,33 +258,6 @@ def read_call_input(arguments: Any) -> dict[str, Any]:
     came."""
     call = decode_call("", "", arguments)
     return call.arguments if call.arguments is not None else {"arguments": call.raw}
-
-
-def _load_strict_json(text: str) -> Any:
-    return json.loads(
-        text, object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=parse_finite_float
-    )
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ValueError for a duplicate key."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {duplicate!r} occurs twice")
-    return result
-
-
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
-
-
-def _name_json_type(value: Any) -> str:
-    if value is None:
-        return "null"
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
-    return names.get(type(value), "value")
 
 
 # -- finish reasons --------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from toolchart.providers.shared.replies import join_text, parse_arguments
+from toolchart.providers.shared.replies import join_text
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.messages import CallArguments, CallStarted, Delta
 
 _MAX_OPEN_CALLS = 64

@@ -15,8 +15,8 @@ from hashlib import sha256
 from itertools import count, takewhile
 from typing import Any
 
-from toolchart.providers.shared.replies import parse_arguments
 from toolchart.specs.models import TOOL_FORMAT_WORDS
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_canonical, encode_canonical_text
 from toolchart.states.descriptors import Descriptor, build_table
 from toolchart.states.messages import Message, Request, encode_arguments

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.providers.shared.replies import decode_call, stream_reply
+from toolchart.providers.shared.replies import stream_reply
 from toolchart.providers.text_calls.formats import (
     TEXT_FORMATS,
     Schemas,
@@ -26,6 +26,7 @@ from toolchart.providers.text_calls.scanner import (
 )
 from toolchart.providers.transport.limits import HostLimiter
 from toolchart.specs.models import TOOL_FORMAT_WORDS
+from toolchart.states.call_arguments import decode_call
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, add_text
 from toolchart.states.descriptors import find_row

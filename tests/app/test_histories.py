@@ -158,6 +158,16 @@ ACCEPTED: dict[str, tuple[list[Entry], list[str], str]] = {
         ["user: a", 'calls c1!{"a": 1e999}', "result c1: error", "assistant: b"],
         "no JSON object",
     ),
+    "a key of the arguments twice": (
+        [user("a"), ask("c1", arguments='{"a": 1, "a": 2}'), result("c1", "error"), answer("b")],
+        ["user: a", 'calls c1!{"a": 1, "a": 2}', "result c1: error", "assistant: b"],
+        "no JSON object",
+    ),
+    "arguments that are the text of a text": (
+        [user("a"), ask("c1", arguments='"{\\"city\\": \\"Brno\\"}"'), result("c1"), answer("b")],
+        ["user: a", C1, "result c1: sunny", "assistant: b"],
+        "",
+    ),
     "a name that is none": (
         [user("a"), ask("c1", name="get the weather!"), result("c1"), answer("b")],
         ["user: a", C1, "result c1: sunny", "assistant: b"],
@@ -320,6 +330,10 @@ def run_python(history: Sequence[Any], **options: Any) -> Outcome:
         return Outcome(read_newest_history(engine.store), "\n".join(turn.warnings))
 
 
+READ_FROM_TEXT = ('"{\\"city\\": \\"Brno\\"}"', '{"a": 1, "a": 2}')
+"""Arguments that a program hands on as they came."""
+
+
 def run_values(entries: list[Entry], _: Any) -> Outcome:
     """`history` as values."""
     return run_python(list(map(make_value, entries)))
@@ -330,11 +344,11 @@ def make_value(entry: Entry) -> Any:
     calls = []
     for call in entry.get("tool_calls") or ():
         raw, function = call["function"]["arguments"], call["function"]
-        arguments, problem = None, "broken"
+        arguments, problem = None, None if raw in READ_FROM_TEXT else "broken"
         with contextlib.suppress(ValueError):
             value = json.loads(raw or "null")
-            problem = "broken" if value is not None else None
-            if isinstance(value, dict) and "1e999" not in raw:
+            problem = problem if value is not None else None
+            if isinstance(value, dict) and "1e999" not in raw and raw not in READ_FROM_TEXT:
                 arguments, problem, raw = value, None, None
         own: dict[str, Any] = {"arguments": arguments, "raw": raw, "problem": problem}
         calls.append(ToolCall(id=call.get("id", ""), name=function["name"], **own))

@@ -169,7 +169,7 @@ def test_bad_arguments_are_recorded_text() -> None:
     line = check_import(UNUSUAL["bad arguments"])[2]
     (recorded_call,) = json.loads(line)["event"]["reply"]["tool_calls"]
     assert recorded_call["raw"] == "{'x': 1}"
-    assert "not JSON" in recorded_call["problem"]
+    assert "not valid JSON" in recorded_call["problem"]
     assert "arguments" not in recorded_call
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from toolchart.app.cli.terminal.line_reading import read_terminal_line
 from toolchart.app.cli.terminal.text import escape_line, print_notice
-from toolchart.providers.shared.replies import parse_arguments
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall

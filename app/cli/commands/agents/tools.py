@@ -25,7 +25,7 @@ from toolchart.app.cli.terminal.text import (
     terminal_width,
 )
 from toolchart.providers.hosts import find_host
-from toolchart.providers.shared.replies import parse_arguments
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolCall
 from toolchart.tools.builtin import BUILTINS

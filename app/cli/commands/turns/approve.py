@@ -17,7 +17,7 @@ from toolchart.app.cli.turn_output import AgentChoice, continue_turn, format_run
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.result import list_pending_approvals
 from toolchart.engine.runtime.waiting import iterate_open_children
-from toolchart.providers.shared.replies import parse_arguments
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided

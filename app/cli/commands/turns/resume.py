@@ -9,7 +9,7 @@ from toolchart.app.cli.parameters.options import durability_option, fleet_option
 from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.turn_output import AgentChoice, FormAnswer, continue_turn
-from toolchart.providers.shared.replies import parse_arguments
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.errors import SpecError
 
 

@@ -1,0 +1,108 @@
+"""Arguments of calls: from what a model, a host or a history has in their place, to an object or a problem.
+
+Broken text is never repaired or replaced by `{}`: the call carries the problem instead, and never runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolchart.states.canonical_json import has_only_finite_numbers, parse_finite_float
+from toolchart.states.messages import ToolCall
+
+_MAX_CHARACTERS = 1_000_000
+"""Longer argument text is refused unread."""
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The arguments and None; or None and a description of the problem with its position.
+
+    Accepts a JSON object without duplicate keys, NaN, Infinity or numbers out of range such as `1e999`. A
+    JSON *string* that contains such an object is decoded once more, because some hosts encode arguments
+    twice. Empty text and `null`, also inside a string, mean no arguments: hosts send them for tools without
+    parameters.
+
+    >>> parse_arguments("null"), parse_arguments('""'), parse_arguments('"{}"')
+    (({}, None), ({}, None), ({}, None))
+    """
+    if not text.strip():
+        return {}, None
+    if len(text) > _MAX_CHARACTERS:
+        return (None, f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}")
+    try:
+        value = _load_strict_json(text)
+        if isinstance(value, str):
+            value = _load_strict_json(value) if value.strip() else None
+    except json.JSONDecodeError as error:
+        place = f"at line {error.lineno} column {error.colno} (character {error.pos})"
+        if error.msg == "Extra data" and error.doc[error.pos :].lstrip().startswith("{"):
+            return None, f"the arguments are not valid JSON: a second object begins {place}"
+        return None, f"the arguments are not valid JSON: {error.msg} {place}"
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return None, f"the arguments are not valid JSON: {reason}"
+    if value is None:
+        return {}, None
+    if not isinstance(value, dict):
+        return None, f"the arguments are a JSON {name_json_type(value)}, not an object"
+    return value, None
+
+
+def decode_call(call_id: str, name: Any, arguments: Any) -> ToolCall:
+    """A call whose arguments are an object, the text of one, or nothing, in any of its forms.
+
+    Anything else makes a call with the problem, which never runs and which the model reads. No wire format
+    decodes arguments in another way.
+    """
+    name = "" if name is None else str(name)
+    if arguments is None or isinstance(arguments, Mapping):
+        values = dict(arguments or {})
+        if has_only_finite_numbers(values):
+            return ToolCall(id=call_id, name=name, arguments=values)
+        problem = "the arguments are not valid JSON: a number is out of range"
+        return ToolCall(id=call_id, name=name, raw=json.dumps(values), problem=problem)
+    raw = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    values, problem = parse_arguments(raw)
+    return ToolCall(id=call_id, name=name, arguments=values, raw=raw, problem=problem)
+
+
+def decode_text_call(call_id: str, name: Any, text: Any) -> ToolCall:
+    """A call of a tool whose input is free text (`custom`): the argument is `input`; nothing is an empty
+    text."""
+    name = "" if name is None else str(name)
+    if text is None or isinstance(text, str):
+        return ToolCall(id=call_id, name=name, arguments={"input": text or ""})
+    raw = json.dumps(text, ensure_ascii=False)
+    return ToolCall(
+        id=call_id, name=name, raw=raw, problem=f"the input is a JSON {name_json_type(text)}, not text"
+    )
+
+
+def _load_strict_json(text: str) -> Any:
+    return json.loads(
+        text, object_pairs_hook=_build_object, parse_constant=_refuse_constant, parse_float=parse_finite_float
+    )
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. Raises ValueError for a duplicate key."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {duplicate!r} occurs twice")
+    return result
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def name_json_type(value: Any) -> str:
+    """The name of a value's type in JSON, for errors."""
+    if value is None:
+        return "null"
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+    return names.get(type(value), "value")
