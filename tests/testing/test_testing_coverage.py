@@ -102,14 +102,14 @@ def test_parents_and_regions_are_visited() -> None:
 
 
 def test_counts_what_was_visited() -> None:
-    """A conversation with two states and one transition covers 3 of the chart's 25; the rest are named."""
+    """A conversation with two states and one transition covers 3 of the chart's 26; the rest are named."""
     chart = load_chart("tool_loop")
     coverage = measure_coverage(chart, [write_log(chart, make_turn_events(STOP))])
     assert (coverage.conversations, coverage.other_conversations) == (1, 0)
     assert coverage.percent == 11.5
     assert coverage.missing_states == ("awaiting_tools", "executing", "max_iterations", "error")
     assert len(coverage.missing_transitions) == len(list_transitions(chart)) - 1
-    assert "not taken:   line 16: prompting --failed--> error" in str(coverage)
+    assert "not taken:   line 18: prompting --failed--> error" in str(coverage)
 
 
 def test_scenarios_cover_the_whole_chart() -> None:
