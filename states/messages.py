@@ -230,6 +230,8 @@ class Reply(
     """Digest of the body that the adapter handed to its SDK or HTTP client for this reply."""
     rate_limits: dict[str, dict[str, float]] | None = None
     """What the host said in its headers about limits, by what is limited: `limit`, `remaining`, `reset_s`."""
+    finish_message: str | None = None
+    """What the provider said about the finish reason, in a sentence."""
 
 
 class RawAnswer(

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel, TypeAdapter, ValidationError
 
 
+FAILED_REASONS = ("malformed_call", "error")
+"""Finish reasons of replies that are failed calls, whatever else they have."""
+
 _WRAPPED = "value"
 """The key of an answer that is no object, since hosts give objects only."""
 
@@ -175,15 +178,19 @@ def read_answer(
     again at once: a chart with retries does, and then its model reads what was wrong. A refusal in a call
     with an output schema is `failed` of the kind `content_filter`.
 
-    Whatever its form, a reply with a call that its host could not read is `failed` of the kind
-    `malformed_call`, and an empty one of the kind `empty_reply`: what follows is a row of the chart, and the
-    conversation goes on without that reply. An empty one under an output schema breaks its form.
+    Whatever its form, a reply that its host broke off is `failed` of the kind `server`, one with a call that
+    the host could not read of the kind `malformed_call`, and an empty one of the kind `empty_reply`: what
+    follows is a row of the chart, and the conversation goes on without that reply. An empty one under an
+    output schema breaks its form.
 
     Each `failed` holds the reply: its usage counts.
     """
     build_failure = partial(_build_failure, effect, reply, at, host)
     if reply.finish_reason == "malformed_call":
-        return build_failure("malformed_call", _describe_malformed_call(reply))
+        text = "the reply has a call that cannot be carried out"
+        return build_failure("malformed_call", f"{text}{_describe_end(reply)}")
+    if reply.finish_reason == "error":
+        return build_failure("server", f"the host broke its answer off{_describe_end(reply)}")
     has_output = effect.schema is not None
     if not has_output and _is_empty(reply, effect):
         return build_failure("empty_reply", "the reply is empty: it has neither text nor calls")
@@ -216,11 +223,10 @@ def _is_empty(reply: Reply, effect: CallModel) -> bool:
     return not goes_on and not (reply.content or "").strip()
 
 
-def _describe_malformed_call(reply: Reply) -> str:
-    """What the host says about a call that it could not read: its word, and its message where it has one."""
-    words = [*([reply.native_reason] if reply.native_reason else []), *reply.warnings]
-    more = f" ({': '.join(words)})" if words else ""
-    return f"the reply has a call that cannot be carried out{more}"
+def _describe_end(reply: Reply) -> str:
+    """What the host says about the end of a reply, in brackets: its word and its sentence, if it has them."""
+    words = ": ".join(filter(None, (reply.native_reason, reply.finish_message)))
+    return f" ({words})" if words else ""
 
 
 def _find_refusal(reply: Reply) -> str | None:
@@ -243,16 +249,16 @@ def _build_failure(
     effect: CallModel, reply: Reply, at: str, host: str | None, kind: str, message: str
 ) -> Failed:
     # An empty reply is no passing failure: charts ask once more, and not until their attempts are used up.
-    is_passing = kind in ("bad_output", "malformed_call")
+    is_passing = kind in ("bad_output", "malformed_call", "server")
     return Failed(
         at=at,
         effect=effect.id,
         kind=kind,
         message=message,
         retryable=is_passing,
-        retry_after_s=0.0 if is_passing else None,
+        retry_after_s=0.0 if is_passing and kind != "server" else None,
         host=host,
-        content=reply.content if kind == "malformed_call" else None,
+        content=reply.content if reply.finish_reason in FAILED_REASONS else None,
         wire_digest=reply.wire_digest,
         reply=reply,
     )

@@ -16,7 +16,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolchart.engine.runtime.answer_form import AnswerForm, ResultSchema, find_answer_format, read_answer
+from toolchart.engine.runtime.answer_form import (
+    FAILED_REASONS,
+    AnswerForm,
+    ResultSchema,
+    find_answer_format,
+    read_answer,
+)
 from toolchart.engine.runtime.batch_calls import WaitingCall
 from toolchart.engine.runtime.parts import (
     Approver,
@@ -184,7 +190,7 @@ class EffectPerformer:
                 reply = dependencies.price(reply, request)
             form = self._find_answer_form(effect, dependencies)
             says_nothing = not ((reply.content or "").strip() or reply.tool_calls)
-            if form is not None or says_nothing or reply.finish_reason == "malformed_call":
+            if form is not None or says_nothing or reply.finish_reason in FAILED_REASONS:
                 return read_answer(effect, reply, clock.now(), host, form, tuple(deltas))
             return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:

@@ -528,6 +528,7 @@ def decode_reply(body: Any) -> Reply:
         tool_calls=calls,
         finish_reason=reason,
         native_reason=word,
+        finish_message=read_string(candidate.get("finishMessage")),
         usage=decode_usage(body.get("usageMetadata")),
         reasoning=_join_texts(parts, is_thought=True),
         model=read_string(body.get("modelVersion")),

@@ -52,7 +52,7 @@ from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
-from toolchart.providers.transport.raw_answers import note_adaptations, note_usage
+from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.transport.typed_calls import (
     TypedCall,
     add_typed_hooks,
@@ -62,7 +62,7 @@ from toolchart.providers.transport.typed_calls import (
 from toolchart.providers.wire_adapter import WireAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
-from toolchart.states.errors import ProviderError, SpecError
+from toolchart.states.errors import SpecError
 from toolchart.states.events import Adaptation
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
 
@@ -544,16 +544,9 @@ class OpenAIProvider(WireAdapter):
         """The reply of an answer.
 
         Raises:
-            ProviderError: the answer is an error or no reply, or the host broke it off.
+            ProviderError: the answer is an error or no reply.
         """
-        reply = decode_reply(answer, self._settings.finish_words)
-        if reply.finish_reason == "error":
-            # `network_error` of Z.AI, `insufficient_system_resource` of DeepSeek, `abort` of SGLang and vLLM:
-            # what came so far is no answer, and another attempt may bring one. Sources: `FINISH_WORDS`.
-            note_usage(lambda: reply.usage)
-            message = f"the host broke its answer off: {reply.native_reason!r}"
-            raise ProviderError(kind="server", message=message, retryable=True)
-        return reply
+        return decode_reply(answer, self._settings.finish_words)
 
     def find_thought_form(self, request: Request) -> ThoughtForm:
         """By the entry, the host and the model; `opened` while the model is asked not to think."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from agents import make_engine, make_function_tool, make_spec, reply_with_calls
 from msgspec.structs import replace
-from web import serve_web
+from web import WebAnswer, serve_web
 from wire_answers import ScriptedHost
 from wire_requests import ENTRIES, NETWORK_ENTRIES
 
@@ -111,7 +112,7 @@ MALFORMED = {
     "a malformed call": Reply(
         finish_reason="malformed_call",
         native_reason="MALFORMED_FUNCTION_CALL",
-        warnings=("Malformed function call: look(",),
+        finish_message="Malformed function call: look(",
     ),
     "a malformed call beside text": Reply(content="I look.", finish_reason="malformed_call"),
     "a malformed call beside a whole one": Reply(
@@ -157,7 +158,8 @@ async def test_a_reply_that_cannot_be_used_is_asked_for_again(
         assert (len(requests), len(result.tool_calls)) == (len(replies), len(before))
         reason = requests[-1].messages[-1]
         assert reason.role == "user"
-        assert all(word in str(reason.content) for word in ("could not be used", *UNUSABLE[name].warnings))
+        assert "could not be used" in str(reason.content)
+        assert (UNUSABLE[name].finish_message or "") in str(reason.content)
         assert [m.content for m in messages if m.role == "assistant"] == [*(None for _ in before), "done"]
         assert [m.content for m in messages if m.role == "user"] == ["Go."]
 
@@ -280,3 +282,60 @@ def test_an_empty_answer_of_each_host_is_asked_for_again(entry: str) -> None:
             assert str(result.failure).startswith("empty_reply")
             host.answers += [{"text": "here"}]
             assert engine.run("Well?", conversation="c").content == "here"
+
+
+FAILED_ENDS = {
+    "gemini": ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "OTHER"),
+    "bedrock": ("malformed_tool_use", "malformed_model_output"),
+    "openai": ("network_error", "abort"),
+    "openai responses": ("cancelled",),
+}
+"""By wire format: words for the end of an answer that is none."""
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"), [(entry, word) for entry, words in FAILED_ENDS.items() for word in words]
+)
+def test_an_answer_that_its_host_gave_up_is_asked_for_again(entry: str, word: str) -> None:
+    """S1.15, S3.3: over every wire format, where the host says that it could not read a call or broke its
+    answer off, no call of that answer runs, it is asked for again, and its words are in the next request or
+    in the log."""
+    host, finish_words = ScriptedHost(), iter([word])
+
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        status, headers, data = host.make_answer(request)
+        body = json.loads(data)
+        if end := next(finish_words, None):
+            place = body.get("candidates", body.get("choices", [body]))[0]
+            keys = {"gemini": "finishReason", "bedrock": "stopReason", "openai": "finish_reason"}
+            place[keys.get(entry, "status")] = end
+        return status, headers, json.dumps(body).encode()
+
+    with serve_web(answer) as server:
+        llm = {**ENTRIES[entry], "model": "m", "api_key": "k"}
+        llm["base_url"] = server.url + llm.get("base_url", "")
+        responses = [{"llm": "main", "tools": {"enabled": True}}]
+        spec = {"llms": {"main": llm}, "responses": responses, "retry": {"first_wait_s": 0}}
+        with Engine(spec, log="memory", functions=[LOOK]) as engine:
+            host.answers += [{"calls": [("look", {})]}, {"text": "done"}]
+            result = engine.run("Go.", conversation="c")
+            assert (result.content, result.ok, result.tool_calls) == ("done", True, []), result.failure
+            assert len(server.requests) == 2
+            events = [json.loads(line)["event"] for line in engine.store.read_lines("c")]
+    (failed,) = [event for event in events if event["type"] == "failed"]
+    assert word in failed["message"]
+    assert (failed["message"].encode() in server.requests[1]["body"]) == (failed["kind"] == "malformed_call")
+
+
+async def test_requests_and_replies_are_logged_with_their_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    """S1.7, S1.9: at level DEBUG a line in `logging` says which iteration is asked, and another one how many
+    calls the reply has and of which tools; no line has arguments."""
+    caplog.set_level(logging.DEBUG, logger="toolchart.engine")
+    await run_turn([reply_with_calls(("look", {}), ("find\nit", {"secret": "s3"})), "done"], "full")
+    lines = [record.getMessage() for record in caplog.records]
+    requests = [line for line in lines if line.startswith("request (turn 1, iteration ")]
+    replies = [line for line in lines if line.startswith("reply (turn 1, iteration ")]
+    assert len(requests) == len(replies) == 2
+    assert "iteration 0): 2 calls; tools: look, find" in replies[0]
+    assert "iteration 1): 0 calls; tools: none; finish reason: stop" in replies[1]
+    assert not [line for line in (*requests, *replies) if "s3" in line or "\n" in line]
