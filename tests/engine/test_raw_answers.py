@@ -350,7 +350,7 @@ def test_a_broken_off_answer_counts(provider: str) -> None:
     failed, replied = list_answers(store)
     assert isinstance(failed, Failed)
     usage = BROKEN_OFF[provider][-1]
-    assert (failed.usage, failed.content) == (usage, "Hel")
+    assert (failed.paid_usage, failed.content) == (usage, "Hel")
     assert result.usage == usage.plus(replied.paid_usage)
     (turn,) = read_turns(store, "c")
     assert [call.usage for call in turn.model_calls] == [usage, replied.paid_usage]
@@ -368,7 +368,7 @@ def test_a_price_holds_for_a_broken_off_answer() -> None:
 def test_another_count_than_the_answer_has_is_told() -> None:
     """`replay` decodes the kept answer again, and refuses a record with another count."""
     store = MemoryStore()
-    run_broken_off("openai", store)
+    run_broken_off("anthropic", store)
     steps = [
         replace_event(step, {"usage": Usage(input=5, output=2, total=7)})
         if step.record.event["type"] == "failed"
