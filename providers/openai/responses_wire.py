@@ -781,7 +781,7 @@ class ResponsesAccumulator:
 
     def _name_item(self, item: _Item, form: Mapping[str, Any]) -> None:
         """Let an item be found by what a form of it says."""
-        kind = item.data.get("type")
+        kind = read_string(item.data.get("type"))  # a host may send anything
         names = (read_string(form.get("id")), read_string(form.get("call_id")))
         for name in (*filter(None, names), item.position, None):
             self._known[name, kind] = item

@@ -13,6 +13,8 @@ from zlib import compress
 
 import pytest
 from host_answers import CHAT_USAGE, chat_choice
+from msgspec import to_builtins
+from msgspec.structs import replace
 from web import WebAnswer, serve_web
 
 from toolchart.engine import Engine
@@ -158,9 +160,6 @@ def test_a_changed_answer_or_digest_is_told() -> None:
 
 def replace_event(step: Any, changes: dict[str, Any]) -> Any:
     """A step whose record has other fields in its event."""
-    from msgspec import to_builtins
-    from msgspec.structs import replace
-
     event = {**step.record.event, **{key: to_builtins(value) for key, value in changes.items()}}
     return replace(step, record=replace(step.record, event=event))
 
@@ -368,12 +367,14 @@ def test_a_price_holds_for_a_broken_off_answer() -> None:
 def test_another_count_than_the_answer_has_is_told() -> None:
     """`replay` decodes the kept answer again, and refuses a record with another count."""
     store = MemoryStore()
-    run_broken_off("anthropic", store)
+    run_broken_off("openai", store)
+    failed, _ = list_answers(store)
+    assert failed.reply is not None
     steps = [
-        replace_event(step, {"usage": Usage(input=5, output=2, total=7)})
+        replace_event(step, {"reply": replace(failed.reply, usage=Usage(input=5, output=2, total=7))})
         if step.record.event["type"] == "failed"
         else step
         for step in replay_conversation(store, "c")
     ]
-    with pytest.raises(ReplayMismatch, match="/event/usage"):
+    with pytest.raises(ReplayMismatch, match="/event/reply/usage"):
         list(WireComparison().compare_steps(steps))
