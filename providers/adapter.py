@@ -189,6 +189,9 @@ class HostAdapter(ABC):
     batch_poll_s: float = 15.0
     """Seconds until the first look at a batch job; the pauses grow."""
 
+    find_text_calls: Callable[[str, Request], Sequence[str]] | None = None
+    """Finds calls of offered tools in the text of a reply without calls, and words the warning."""
+
     limiter: HostLimiter | None = None
     """Keeps the calls of the host below its limits; the wait for it does not count for `timeout_s`."""
 
@@ -401,5 +404,7 @@ class HostAdapter(ABC):
             if thoughts:
                 reply = self.keep_thoughts(reply, thoughts)
         warnings = (*reply.warnings, *self.list_warnings(request, reply))
+        if self.find_text_calls and request.tools and reply.content and not reply.tool_calls:
+            warnings += tuple(self.find_text_calls(reply.content, request))
         data = self.get_origin(request).mark_data(reply.provider_data)
         return replace(reply, warnings=warnings, provider_data=data)

@@ -14,6 +14,7 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.entries import check_offline_mode, resolve_address, resolve_file_paths
 from toolchart.providers.hosts import find_host
 from toolchart.providers.text_calls.provider import TextCallProvider, accept_text_calls
+from toolchart.providers.text_calls.scanner import find_text_call_warnings
 from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.limits import find_limiter, keep_rate_limits
 from toolchart.specs.models import LLMConfig
@@ -57,6 +58,8 @@ def create_provider(
     if isinstance(provider, HostAdapter):
         provider.timeout_s, provider.limiter = config.timeout_s, limiter
         provider.counts_tokens = config.count_tokens == "host"
+        if config.tool_format == "native":
+            provider.find_text_calls = find_text_call_warnings
         provider.batch_gather_s, provider.batch_poll_s = config.batch_gather_s, config.batch_poll_s
     if config.count_tokens == "host" and not getattr(provider, "has_counter", False):
         raise SpecError(

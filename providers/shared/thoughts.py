@@ -77,18 +77,18 @@ class ThoughtSplitter:
             self._has_host_reasoning, self._may_lack_opener = True, False
         return (delta,)
 
-    def add_text(self, text: str) -> Iterator[Delta]:
+    def add_text(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
         """The deltas that this text completes."""
         self._buffer.append(text)
         if text.isspace() and not self._is_answer:
             return iter(())  # nothing is decided by it, so what is held back is not searched again
         return self._scan_buffer(is_last=False)
 
-    def finish_text(self) -> Iterator[Delta]:
+    def finish_text(self) -> Iterator[TextDelta | ReasoningDelta]:
         """The deltas that remain when no more text comes."""
         return self._scan_buffer(is_last=True)
 
-    def _scan_buffer(self, *, is_last: bool) -> Iterator[Delta]:
+    def _scan_buffer(self, *, is_last: bool) -> Iterator[TextDelta | ReasoningDelta]:
         text, before = "".join(self._buffer), None
         while not self._is_answer and before != (before := (text, self._closer)):
             if self._closer is None:
@@ -146,7 +146,7 @@ class ThoughtSplitter:
         self.answer_start += len(thoughts) + len(closer)
         return thoughts, text[match.end() :]
 
-    def _show_thoughts(self, text: str) -> Iterator[Delta]:
+    def _show_thoughts(self, text: str) -> Iterator[ReasoningDelta]:
         """The thoughts without the white space around them."""
         if self._has_host_reasoning:
             return  # llama.cpp's `deepseek-legacy` sends them apart, and leaves them in the text

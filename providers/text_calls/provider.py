@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from toolchart.providers.shared.replies import stream_reply
 from toolchart.providers.text_calls.formats import (
     TEXT_FORMATS,
+    UNREADABLE,
     Schemas,
     TextFormat,
     choose_boundary,
@@ -26,7 +27,6 @@ from toolchart.providers.text_calls.scanner import (
 )
 from toolchart.providers.transport.limits import HostLimiter
 from toolchart.specs.models import TOOL_FORMAT_WORDS
-from toolchart.states.call_arguments import decode_call
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, add_text
 from toolchart.states.descriptors import find_row
@@ -34,11 +34,13 @@ from toolchart.states.messages import (
     CallArguments,
     CallStarted,
     Delta,
+    FinishReason,
     Message,
     ReasoningDelta,
     Reply,
     Request,
     TextDelta,
+    ToolCall,
     encode_arguments,
 )
 from toolchart.states.ports import AnswerDecoder, CountingProvider, Provider, StreamingProvider
@@ -103,20 +105,24 @@ class TextCallProvider:
             async for item in stream_reply(await self.complete(request)):
                 yield item
             return
-        scanner, call_count = self._make_scanner(request), 0
-        is_quoted = self._build_quotation_check(request)
+        scanner, text = self._make_scanner(request), _AnswerText()
         async with aclosing(self._inner.stream(self._rewrite_request(request))) as items:
             async for item in items:
-                if not isinstance(item, (TextDelta, Reply)) or self._is_passed_on(request):
+                if self._is_passed_on(request):
                     yield item
-                    continue
-                pieces = scanner.add_text(item.text) if isinstance(item, TextDelta) else scanner.finish_text()
-                for piece in _unquote_calls(pieces, is_quoted):
-                    for delta in _make_deltas(piece, call_count):
+                elif isinstance(item, TextDelta):
+                    for delta in text.show_pieces(scanner.add_text(item.text)):
                         yield delta
-                    call_count += len(piece.calls) if isinstance(piece, CallsPiece) else 0
-                if isinstance(item, Reply):
-                    yield self._read_reply(item, request)
+                elif isinstance(item, Reply):
+                    pieces = scanner.finish_text(reads_calls=item.finish_reason not in _INCOMPLETE_REASONS)
+                    for delta in text.show_pieces(self._place_blocks(pieces, item, request), is_last=True):
+                        yield delta
+                    reply = self._read_reply(item, request)
+                    for delta in _make_call_deltas(reply.tool_calls, len(item.tool_calls)):
+                        yield delta
+                    yield reply
+                else:
+                    yield item
 
     async def count_tokens(self, request: Request) -> int | None:
         """The tokens of the rewritten request, where the host of the wrapped provider counts."""
@@ -168,13 +174,14 @@ class TextCallProvider:
 
     # -- replies -----------------------------------------------------------------------------------
 
-    def _make_scanner(self, request: Request) -> TextCallScanner:
+    def _make_scanner(self, request: Request, *, is_code_quoted: bool = True) -> TextCallScanner:
         schemas: Schemas = {tool.name: tool.parameters for tool in request.tools}
-        if not request.tools:
-            return TextCallScanner((), schemas)
-        if self._uses_native_calls(request):
-            return TextCallScanner([row for row in TEXT_FORMATS.values() if row.is_detected], schemas)
-        return TextCallScanner((self._choose_format(request),), schemas)
+        formats: Sequence[TextFormat] = ()
+        if request.tools and self._uses_native_calls(request):
+            formats = [row for row in TEXT_FORMATS.values() if row.is_detected]
+        elif request.tools:
+            formats = (self._choose_format(request),)
+        return TextCallScanner(formats, schemas, is_code_quoted=is_code_quoted)
 
     def _uses_boundary(self, request: Request) -> bool:
         """Whether only markers with the boundary of the request count, which no text can quote."""
@@ -190,44 +197,77 @@ class TextCallProvider:
         if self._uses_boundary(request):
             return lambda block: False
         texts = [message.content or "" for message in request.messages if message.role in ("user", "tool")]
-        pieces = [piece for text in texts for piece in _scan(self._make_scanner(request), text)]
+        scanners = [self._make_scanner(request, is_code_quoted=False) for _ in texts]
+        pieces = [
+            piece
+            for text, scanner in zip(texts, scanners, strict=True)
+            for piece in (*scanner.add_text(text), *scanner.finish_text())
+        ]
         blocks = [piece for piece in pieces if isinstance(piece, CallsPiece)]
-        read_calls = {call for block in blocks for call in _name_calls(block)}
+        read_calls = {_name_call(call) for block in blocks for call in block.calls}
 
         def is_quoted(block: CallsPiece) -> bool:
             """Whether a call of the block, or all of its text, was read."""
-            is_known_call = any(call in read_calls for call in _name_calls(block))
+            is_known_call = any(_name_call(call) in read_calls for call in block.calls)
             return is_known_call or any(block.raw.strip() in text for text in texts)
 
         return is_quoted
 
+    def _place_blocks(self, pieces: Sequence[Piece], reply: Reply, request: Request) -> list[Piece]:
+        """The pieces, in which a block that is no call is text: one that is quoted, or stands beside native
+        calls. A block that repeats native calls, or is what a host left of them, has no calls."""
+        if not any(isinstance(piece, CallsPiece) for piece in pieces):
+            return list(pieces)
+        is_quoted = self._build_quotation_check(request)
+        native = {_name_call(call) for call in reply.tool_calls}
+        placed: list[Piece] = []
+        for piece in pieces:
+            if not isinstance(piece, CallsPiece):
+                placed.append(piece)
+                continue
+            named = [_name_call(call) for call in piece.calls if call.name]
+            if native and native.issuperset(named):
+                piece = CallsPiece(calls=(), raw=piece.raw)
+            elif native or is_quoted(piece):
+                piece = TextPiece(text=piece.raw)
+            placed.append(piece)
+        return placed
+
     def _read_reply(self, reply: Reply, request: Request) -> Reply:
-        """The reply with the calls in its text. If it has native calls, its text is not searched."""
-        if reply.tool_calls or not reply.content or self._is_passed_on(request):
+        """The reply with the calls in its text. If it has native calls, these alone are its calls."""
+        if not reply.content or self._is_passed_on(request):
             return reply
-        scanned_pieces = _scan(self._make_scanner(request), reply.content)
-        pieces = _unquote_calls(scanned_pieces, self._build_quotation_check(request))
-        reasoning = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
-        reasoning_or_none = (reply.reasoning or "") + reasoning or None
-        blocks = [piece for piece in pieces if isinstance(piece, CallsPiece)]
-        if not blocks or reply.finish_reason in _INCOMPLETE_REASONS:
-            content = "".join(
-                piece.raw if isinstance(piece, CallsPiece) else piece.text
-                for piece in pieces
-                if not isinstance(piece, ReasoningPiece)
-            )
-            return replace(reply, content=content or None, reasoning=reasoning_or_none)
-        text = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)).strip()
+        scanner = self._make_scanner(request)
+        reads_calls = reply.finish_reason not in _INCOMPLETE_REASONS
+        scanned = [*scanner.add_text(reply.content), *scanner.finish_text(reads_calls=reads_calls)]
+        pieces = self._place_blocks(scanned, reply, request)
+        blocks = [new for old, new in zip(scanned, pieces, strict=True) if isinstance(old, CallsPiece)]
+        deltas = list(_AnswerText().show_pieces(pieces, is_last=True))
+        content = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) or None
+        reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
+        is_from_text = not self._uses_boundary(request)
+        calls = [
+            replace(call, is_from_text=is_from_text)
+            for block in blocks
+            if isinstance(block, CallsPiece)
+            for call in block.calls
+        ]
+        named = tuple(call for call in calls if call.name)
+        problems = [str(call.problem) for call in calls if not call.name]
+        if reply.tool_calls and any(isinstance(piece, TextPiece) for piece in blocks):
+            problems.append("the text has a call beside native calls, which alone are run")
+        finish_reason: FinishReason = reply.finish_reason
+        if calls:
+            finish_reason = "tool_calls" if len(named) == len(calls) else "malformed_call"
+        others = [part for part in reply.parts if not isinstance(part, TextPart)]
         return replace(
             reply,
-            content=text or None,
-            reasoning=reasoning_or_none,
-            tool_calls=tuple(
-                replace(decode_call("", name, arguments), is_from_text=not self._uses_boundary(request))
-                for block in blocks
-                for name, arguments in block.calls
-            ),
-            finish_reason="tool_calls",
+            content=content,
+            parts=add_text(content, others) if content != reply.content else reply.parts,
+            reasoning=(reply.reasoning or "") + reasoning or None,
+            tool_calls=(*reply.tool_calls, *named),
+            finish_reason=finish_reason,
+            warnings=(*reply.warnings, *problems),
         )
 
 
@@ -239,39 +279,45 @@ def accept_text_calls(provider: Provider) -> Provider:
     return provider if getattr(provider, "obeys_text_calls", False) else TextCallProvider(provider, "native")
 
 
-def _scan(scanner: TextCallScanner, text: str) -> list[Piece]:
-    """The pieces of a whole text."""
-    return [*scanner.add_text(text), *scanner.finish_text()]
+def _name_call(call: ToolCall) -> str:
+    """A call as one text."""
+    arguments = call.raw if call.problem else encode_canonical_text(call.arguments or {})
+    return f"{call.name} {arguments}"
 
 
-def _unquote_calls(pieces: Iterable[Piece], is_quoted: Callable[[CallsPiece], bool]) -> list[Piece]:
-    """The pieces, in which a quoted block of calls is the text that the model wrote."""
-    return [
-        TextPiece(text=piece.raw) if isinstance(piece, CallsPiece) and is_quoted(piece) else piece
-        for piece in pieces
-    ]
+class _AnswerText:
+    """Shows the pieces of a reply, without white space at the edge of the text and of a call or a thought."""
+
+    def __init__(self) -> None:
+        self._blanks = ""
+        self._has_text = False
+        self._has_block = False
+
+    def show_pieces(self, pieces: Iterable[Piece], *, is_last: bool = False) -> Iterator[Delta]:
+        """The deltas of text and reasoning in these pieces."""
+        for piece in pieces:
+            if not isinstance(piece, TextPiece):
+                self._has_block = True
+                if isinstance(piece, ReasoningPiece):
+                    yield ReasoningDelta(text=piece.text)
+                continue
+            is_first = self._has_block and not self._has_text
+            text = piece.text.lstrip() if is_first else self._blanks + piece.text
+            shown = text.rstrip()
+            self._blanks = text[len(shown) :]
+            if shown:
+                self._has_text = True
+                yield TextDelta(text=shown)
+        if is_last and self._blanks and not self._has_block:
+            yield TextDelta(text=self._blanks)
 
 
-def _name_calls(block: CallsPiece) -> list[str]:
-    """Each call of a block as one text."""
-    return [f"{name} {encode_canonical_text(arguments)}" for name, arguments in block.calls]
-
-
-def _make_deltas(piece: Piece, call_count: int) -> list[Delta]:
-    """The deltas of a piece; `call_count` calls came before it."""
-    match piece:
-        case TextPiece():
-            return [TextDelta(text=piece.text)]
-        case ReasoningPiece():
-            return [ReasoningDelta(text=piece.text)]
-        case CallsPiece():
-            deltas: list[Delta] = []
-            for index, (name, arguments) in enumerate(piece.calls, call_count):
-                deltas += [
-                    CallStarted(index=index, name=name),
-                    CallArguments(index=index, text=encode_canonical_text(arguments)),
-                ]
-            return deltas
+def _make_call_deltas(calls: Sequence[ToolCall], native_count: int) -> Iterator[Delta]:
+    """The deltas of the calls that come after the native ones."""
+    for index, call in enumerate(calls[native_count:], native_count):
+        yield CallStarted(index=index, name=call.name)
+        if call.arguments is not None:
+            yield CallArguments(index=index, text=encode_canonical_text(call.arguments))
 
 
 def _write_instructions(request: Request, text_format: TextFormat) -> str:
@@ -295,10 +341,17 @@ def _rewrite_message(message: Message, text_format: TextFormat) -> Message:
         media = [part for part in message.parts if not isinstance(part, TextPart)]
         return Message(role="user", content=content, parts=add_text(content, media))
     if message.role == "assistant" and message.tool_calls:
-        calls = [text_format.format_call(call.name, encode_arguments(call)) for call in message.tool_calls]
+        calls = [_write_call(call, text_format) for call in message.tool_calls]
         content = "\n".join([*([message.content] if message.content else []), *calls])
         return Message(role="assistant", content=content)
     return message
+
+
+def _write_call(call: ToolCall, text_format: TextFormat) -> str:
+    """A call as the model wrote it, or would have."""
+    if call.raw is not None and (call.problem or "").startswith(UNREADABLE):
+        return call.raw
+    return text_format.format_call(call.name, encode_arguments(call))
 
 
 def _extend_system_prompt(messages: Sequence[Message], instructions: str) -> list[Message]:

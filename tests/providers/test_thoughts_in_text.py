@@ -261,3 +261,13 @@ def test_long_thoughts_cost_their_length(wire: str) -> None:
         longest = max(longest, sum(map(len, splitter._buffer)))
     assert longest < 40
     assert len(join(list(splitter.finish_text()), TextDelta)) == 50_000 * 12
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_call_as_text_under_native_tools_is_told(wire: str, is_streamed: bool) -> None:
+    """A host that leaves a call in the text: it stays text, and a warning says so."""
+    pieces = [{"content": "<think>a</think>"}, {"content": '<tool_call>{"name": "w", "arguments": {}}'}]
+    reply, _ = ask(wire, "m", pieces, is_streamed=is_streamed)
+    assert (reply.content, reply.reasoning, reply.tool_calls) == (pieces[1]["content"], "a", ())
+    assert "call of w as text" in reply.warnings[0]
