@@ -220,10 +220,11 @@ class FaultyModel:
         """Return a reply or raise an error."""
         world, rng = self._world, self._world.rng
         world.add_to_story(f"asked, {len(request.tools)} tools")
+        # At its end a request may have what the core says about a reply that could not be used, and its text.
+        asks = [CallModel(id=0, name="", state="", request=request, own_messages=count) for count in range(3)]
         # Tools as text: the model sees a request that was rewritten after the core had made it.
-        asked = CallModel(id=0, name="", state="", request=request)
-        digest = "" if request.writes_tools_as_text else compute_effect_digest(asked)
-        is_recorded = self._log.requests_effect("call_model", digest)
+        digests = [""] if request.writes_tools_as_text else map(compute_effect_digest, asks)
+        is_recorded = any(self._log.requests_effect("call_model", digest) for digest in digests)
         require(is_recorded, "invariant 2: a request that the log does not ask for")
         try:
             check_calls_answered_once(request.messages)
