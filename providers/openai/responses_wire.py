@@ -866,7 +866,9 @@ class ResponsesAccumulator:
             item = self._known.get((name, kind)) if name is not None else None
             if item is not None:
                 return item
-        calls = [item for item in self._items[:-65:-1] if item.call is not None and item.data["type"] == kind]
+        calls = [
+            item for item in self._items[:-65:-1] if item.call is not None and item.data.get("type") == kind
+        ]
         open_calls = (item for item in calls if item.call is not None and not item.call.is_whole())
         item = next(open_calls, calls[0] if calls else None)
         if item is None:

@@ -63,11 +63,9 @@ def read_index(value: Any) -> int | None:
     >>> read_index(1), read_index("1"), read_index(1.0), read_index(None), read_index(True)
     (1, 1, 1, None, None)
     """
-    if type(value) is int:
-        return value
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
-    return read_token_count(value)
+    return value if type(value) is int and -(2**53) < value < 2**53 else read_token_count(value)
 
 
 def read_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Odd shapes of OpenAI's wire formats: calls keep what belongs to them, and nothing breaks the reading."""
+"""Odd shapes of wire formats: calls keep what belongs to them, and nothing breaks the reading."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from effort import choose_count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from toolchart.providers.anthropic import wire as anthropic_wire
+from toolchart.providers.anthropic.stream import AnthropicAccumulator
+from toolchart.providers.bedrock import wire as bedrock_wire
+from toolchart.providers.bedrock.stream import ConverseAccumulator
+from toolchart.providers.gemini import wire as gemini_wire
+from toolchart.providers.gemini.stream import GeminiAccumulator
+from toolchart.providers.ollama import wire as ollama_wire
+from toolchart.providers.ollama.stream import OllamaAccumulator
 from toolchart.providers.openai import responses_wire as wire_responses
 from toolchart.providers.openai import wire as wire_openai
 from toolchart.providers.openai.responses_wire import ResponsesAccumulator
@@ -194,20 +202,29 @@ _response = st.fixed_dictionaries(
     {"output": _output},
     optional={"status": _word, "usage": _usage, "incomplete_details": _junk, "model": _junk},
 )
+_STEMS = (
+    *("output_item", "output_text", "refusal", "reasoning_text", "reasoning_summary_text", "content_part"),
+    *("reasoning_summary_part", "function_call_arguments", "custom_tool_call_input", "mcp_call_arguments"),
+    *("code_interpreter_call_code", "image_generation_call", "output_text.annotation"),
+)
+_part = _junk | _some(type=st.sampled_from(["output_text", "refusal", "summary_text"]) | _junk, text=_junk)
 _event = _some(
-    type=st.sampled_from(
-        [
-            "response.output_item.added",
-            "response.output_item.done",
-            "response.output_text.delta",
-            "response.function_call_arguments.delta",
-            "response.completed",
-        ]
+    type=st.builds(
+        "response.{}.{}".format, st.sampled_from(_STEMS), st.sampled_from(["added", "delta", "done"])
     )
+    | st.sampled_from(["response.completed", "response.in_progress", "response.incomplete"])
     | _junk,
     item=_item | _junk,
+    part=_part,
+    annotation=_junk,
+    partial_image_b64=_junk,
     delta=_junk,
+    text=_junk,
+    arguments=_junk,
+    name=_junk,
     output_index=_junk,
+    content_index=_junk,
+    item_id=_junk,
     response=_response | _junk,
 )
 _last_event = st.builds(lambda response: {"type": "response.completed", "response": response}, _response)
@@ -261,6 +278,89 @@ def test_no_response_stream_breaks_accumulator_or_map(events: list[Any], last: A
         for event in (*events, last):
             accumulator.add_frame(event)
         reply = wire_responses.decode_reply(accumulator.build_body())
+    except ProviderError:
+        return
+    _check_types(reply)
+
+
+_index = st.integers(0, 2) | _junk
+_text_value = _junk | st.text(max_size=5)
+_block_delta = _some(
+    type=st.sampled_from(["text_delta", "input_json_delta", "thinking_delta", "citations_delta"]) | _junk,
+    text=_text_value,
+    partial_json=_text_value,
+    citation=_junk,
+)
+_block = _some(
+    type=st.sampled_from(["text", "tool_use", "server_tool_use"]) | _junk,
+    id=_junk,
+    name=_junk,
+    input=_junk,
+    text=_junk,
+)
+_message_event = _some(
+    type=st.sampled_from(
+        [
+            *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+            *("message_delta", "message_stop"),
+        ]
+    )
+    | _junk,
+    index=_index,
+    content_block=_block | _junk,
+    delta=_block_delta | _junk,
+    usage=_usage,
+    message=_some(usage=_usage, content=_junk, id=_junk) | _junk,
+)
+_use = _junk | _some(toolUseId=_junk, name=_junk, input=_junk, type=_junk)
+_converse_event = _some(
+    contentBlockStart=_some(contentBlockIndex=_index, start=_some(toolUse=_use, text=_junk) | _junk),
+    contentBlockDelta=_some(
+        contentBlockIndex=_index, delta=_some(text=_junk, toolUse=_use, citation=_junk) | _junk
+    ),
+    contentBlockStop=_some(contentBlockIndex=_index),
+    messageStop=_some(stopReason=_word),
+    metadata=_some(usage=_usage) | _junk,
+)
+_gemini_part = _junk | _some(
+    text=_junk, thought=_junk, functionCall=_junk | _some(id=_junk, name=_junk, args=_junk), toolCall=_junk
+)
+_candidate = _some(
+    index=_index, content=_junk | _some(parts=_junk | st.lists(_gemini_part, max_size=3)), finishReason=_word
+)
+_gemini_chunk = _some(candidates=_junk | st.lists(_candidate, max_size=3), usageMetadata=_usage)
+_ollama_line = _some(
+    message=_junk | _some(content=_junk, thinking=_junk, tool_calls=_junk | st.lists(_call, max_size=3)),
+    done=_junk,
+    done_reason=_word,
+    eval_count=_junk,
+)
+_FRAMES = {
+    "messages": (AnthropicAccumulator, anthropic_wire.decode_reply, _message_event),
+    "converse": (ConverseAccumulator, bedrock_wire.decode_reply, _converse_event),
+    "gemini": (GeminiAccumulator, gemini_wire.decode_reply, _gemini_chunk),
+    "ollama": (OllamaAccumulator, ollama_wire.decode_reply, _ollama_line),
+}
+_ENDS: dict[str, list[Any]] = {
+    "messages": [{"type": "message_stop"}],
+    "converse": [{"messageStop": {}}],
+    "gemini": [{"candidates": [{"finishReason": "STOP"}]}],
+    "ollama": [{"done": True, "message": {}}],
+}
+
+
+@pytest.mark.parametrize("wire", _FRAMES)
+@settings(_SHAPES, max_examples=choose_count(short=100, long=2_000))
+@given(data=st.data())
+def test_no_stream_of_another_host_breaks_accumulator_or_map(wire: str, data: st.DataObject) -> None:
+    """S3.4: streams near to the formats of Anthropic, Bedrock, Gemini and Ollama are each a reply or a
+    `ProviderError`."""
+    make_accumulator, decode, frames = _FRAMES[wire]
+    accumulator = make_accumulator()
+    try:
+        for frame in [*data.draw(st.lists(frames, max_size=4)), *_ENDS[wire]]:
+            accumulator.add_frame(frame)
+        reply = decode(accumulator.build_body())
     except ProviderError:
         return
     _check_types(reply)
