@@ -32,7 +32,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     if len(text) > _MAX_CHARACTERS:
         return (None, f"the arguments are {len(text)} characters long; the limit is {_MAX_CHARACTERS}")
     try:
-        value = _load_strict_json(text)
+        value = _load_strict_json(text.removeprefix("\ufeff"))
         if isinstance(value, str):
             value = _load_strict_json(value) if value.strip() else None
     except json.JSONDecodeError as error:

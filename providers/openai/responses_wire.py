@@ -10,7 +10,7 @@ Source: openai 3.52.0, `types/responses/`, and recorded traffic.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ from toolchart.providers.shared.requests import (
     restore_own_parts,
 )
 from toolchart.providers.shared.sent_messages import encode_sent_arguments
-from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls, is_same
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.call_arguments import decode_call, decode_text_call
 from toolchart.states.content import (
@@ -640,6 +640,8 @@ class _Item:
         """Pieces of fields of a call that the host runs itself."""
         self.call: StreamedCall | None = None
         """The call, if it is one that we answer."""
+        self.is_ended = False
+        """Whether the host has sent the whole item."""
 
     def get_part(self, name: str, number: Any, kind: str) -> _Part:
         """A part of a list; a new one where there is none."""
@@ -683,6 +685,15 @@ class _Item:
             if parts:
                 item[name] = [parts[number].build() for number in sorted(parts)]
         return item
+
+    def list_texts(self) -> list[str]:
+        """The texts of the parts."""
+        return [
+            read_text(join_pieces(parts[number].pieces))
+            for parts in self.parts.values()
+            for number in sorted(parts)
+            if parts[number].pieces
+        ]
 
     def is_empty(self) -> bool:
         """Whether the item began, and nothing came."""
@@ -767,6 +778,9 @@ class ResponsesAccumulator:
         if item is None:
             item = self._known.get((position, kind))  # without an index the newest
         if item is None:
+            newest = self._known.get((None, kind))
+            item = newest if newest is not None and not newest.is_ended and not item_id else None
+        if item is None:
             item = self._begin_item(position, {"type": kind, **({"id": item_id} if item_id else {})})
         return item
 
@@ -786,27 +800,49 @@ class ResponsesAccumulator:
         for name in (*filter(None, names), item.position, None):
             self._known[name, kind] = item
 
-    def _match_item(self, form: Mapping[str, Any], position: int | None, known: list[_Item]) -> _Item | None:
-        """The item that a whole form is of: by its id, the id of its call, or its place; of calls by name."""
-        fitting = [item for item in known if item.data.get("type") == form.get("type")]
-        for key in ("id", "call_id"):
-            value = read_string(form.get(key))
-            same = [item for item in fitting if value and item.data.get(key) == value]
-            if same:
-                return same[-1]
-        names = (read_string(form.get("name")), None)
-        here = [item for item in fitting if item.position == position or position is None]
-        for item in reversed(here):
-            if item.call is None or not item.call.name or item.call.name in names or not names[0]:
+    def _match_item(
+        self, form: Mapping[str, Any], position: int | None, taken: Collection[int] = ()
+    ) -> _Item | None:
+        """The item that a whole form is of: by its id, by the id of its call, or by its place and name.
+
+        Args:
+            taken: the items, by `id`, that other forms are of.
+        """
+        kind, name = read_string(form.get("type")), read_string(form.get("name"))
+        for key in (read_string(form.get("id")), read_string(form.get("call_id"))):
+            item = self._known.get((key, kind)) if key else None
+            if item is not None and id(item) not in taken:
+                return item
+        item = self._known.get((position, kind))  # without an index the newest
+        if item is None or id(item) in taken or (item.call and name not in (None, item.call.name or name)):
+            return None
+        return item
+
+    def _match_anywhere(self, form: Mapping[str, Any], taken: Collection[int]) -> _Item | None:
+        """The item that says the same as a form of the last event: hosts count and name them anew there."""
+        kind, name = form.get("type"), form.get("name")
+        for item in self._items[:-65:-1]:
+            if id(item) in taken or item.data.get("type") != kind:
+                continue
+            if item.call is not None:
+                arguments = form.get("arguments", form.get("input"))
+                known = item.call.build_arguments()
+                if item.call.name == name and (not arguments or not known or is_same(arguments, known)):
+                    return item
+            elif item.list_texts() and item.list_texts() == _read_texts(form):
                 return item
         return None
 
     def _add_item(self, event: Mapping[str, Any], form: Mapping[str, Any]) -> Iterator[Delta]:
         position = read_index(event.get("output_index"))
         is_end = str(event.get("type")).endswith("done")
-        known = self._items if is_end or form.get("id") or form.get("call_id") else []
-        item = self._match_item(form, position if is_end else -1, known)
+        item = self._match_item(form, position if is_end else -1)
+        has_other_id = (
+            item is not None and item.is_ended and form.get("id") not in (None, item.data.get("id"))
+        )
+        item = None if has_other_id else item
         item = item or self._begin_item(position, {"type": form.get("type")})
+        item.is_ended = is_end
         yield from self._add_form(item, form, is_end=is_end)
 
     def _add_form(self, item: _Item, form: Mapping[str, Any], *, is_end: bool = True) -> Iterator[Delta]:
@@ -921,23 +957,30 @@ class ResponsesAccumulator:
     def _end_response(self, status: str, response: Any) -> Iterator[Delta]:
         """Take the whole response of the last event, and put into its items what they lack."""
         response = response if isinstance(response, Mapping) else {}
-        output, known = response.get("output"), list(self._items)
+        output = response.get("output")
         output = output if isinstance(output, list) else [output] if isinstance(output, Mapping) else []
-        built: list[tuple[float, Any]] = []
+        streamed, taken = list(self._items), set[int]()
+        matches: list[Any] = []
         for position, form in enumerate(output):
+            item = self._match_item(form, position, taken) if isinstance(form, Mapping) else None
+            matches.append(item)
+            taken |= {id(item)} if item is not None else set()
+        built: list[tuple[int, int, Any]] = []
+        for position, (form, item) in enumerate(zip(output, matches, strict=True)):
             if not isinstance(form, Mapping):
-                built.append((position, form))
+                built.append((position, 1, form))
                 continue
-            item = self._match_item(form, position, known)
-            if item is not None:
-                known.remove(item)
-            else:
+            item = item or self._match_anywhere(form, taken)
+            if item is None:
                 item = self._begin_item(position, {"type": form.get("type")})
+            taken.add(id(item))
             yield from self._add_form(item, form)
-            built.append((position, item))
+            built.append((position, 1, item))
         # Items that the last event does not have stand where they came.
-        built += [(item.position - 0.5, item) for item in known if not output or not item.is_empty()]
-        items = [item for _, item in sorted(built, key=lambda pair: pair[0])]
+        for item in streamed:
+            if id(item) not in taken and not (output and item.is_empty()):
+                built.append((item.position, 0, item))
+        items = [item for *_, item in sorted(built, key=lambda entry: entry[:2])]
         self._response = {
             **response,
             "status": status if response.get("status") in _UNFINISHED else response["status"],
@@ -963,12 +1006,22 @@ class ResponsesAccumulator:
         return self._response
 
 
+def _read_texts(form: Mapping[str, Any]) -> list[str]:
+    """The texts of the parts of a whole item."""
+    return [
+        text
+        for name in _LISTS
+        for part in read_mappings(form.get(name))
+        if (text := read_string(part.get("refusal" if part.get("type") == "refusal" else "text")))
+    ]
+
+
 def _add_whole_arguments(call: StreamedCall, arguments: Any) -> Iterator[Delta]:
     """Add a whole form of a call's arguments; it is shown where nothing was."""
     if arguments is None or arguments == "":
         return
     is_first = not call.pieces and not call.whole_forms
-    call.whole_forms.append(arguments)
+    call.add_whole(arguments)
     if is_first:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         yield CallArguments(index=call.index, text=text)

@@ -124,6 +124,15 @@ class _CallsBuilder:
             self._keys[call.index] |= {key: piece[key] for key in CALL_KEYS if piece.get(key)}
             yield from deltas
 
+    def add_whole_calls(self, entries: list[Any]) -> int:
+        """Add whole forms of the calls so far, in their order; how many of them are such."""
+        functions = [read_function(entry) if isinstance(entry, Mapping) else {} for entry in entries]
+        for number, (call, function) in enumerate(zip(self._streamed.calls, functions, strict=False)):
+            if function.get("name") not in (None, "", call.name):
+                return number
+            call.add_whole(function.get("arguments", function.get("input")))
+        return min(len(functions), len(self._streamed.calls))
+
     def get_count(self) -> int:
         """How many calls there are so far."""
         return len(self._streamed.calls) + len(self._entries)
@@ -194,7 +203,27 @@ class _ChoiceBuilder:
             self.finish_word = word
         for key, value in _read_mapping(choice.get("logprobs")).items():
             self._log_probabilities.add_value(key, value)
-        delta = _read_mapping(choice.get("delta") or choice.get("message"))
+        delta = choice.get("delta")
+        if delta:
+            yield from self._add_delta(_read_mapping(delta))
+        elif choice.get("message"):
+            yield from self._add_delta(self._drop_known(_read_mapping(choice["message"])))
+
+    def _drop_known(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """What a whole message has beyond the deltas: MiniMax sends it at the end of a stream."""
+        known, rest = self._message.build_mapping(), dict(message)
+        for key, value in known.items():
+            new = message.get(key)
+            if isinstance(value, str) and isinstance(new, str) and key != "role":
+                rest[key] = new[len(value) :] if new.startswith(value) else ""
+            elif new == value:
+                rest.pop(key)
+        entries = list_call_entries(message.get("tool_calls")) if self._calls else []
+        if self._calls and entries:
+            rest["tool_calls"] = entries[self._calls.add_whole_calls(entries) :]
+        return rest
+
+    def _add_delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
         for key, value in delta.items():
             if key == "tool_calls":
                 if self._calls is None:

@@ -704,7 +704,8 @@ def _decode_choice(
     """The reply of the first of several choices."""
     choice = choices[0]
     message = choice.get("message")
-    message = message if isinstance(message, Mapping) else {}
+    if not isinstance(message, Mapping):
+        raise build_bad_response_error("the answer has no message")
     calls, word = _decode_tool_calls(message), choice.get("finish_reason")
     word = word if isinstance(word, str) else None
     refusal = read_string(message.get("refusal"))

@@ -71,6 +71,11 @@ class StreamedCall:
         self.whole_forms.append(arguments)
         return json.dumps(arguments, ensure_ascii=False)
 
+    def add_whole(self, arguments: Any) -> None:
+        """Add a whole form of the arguments; one that says nothing is left out."""
+        if arguments is not None and arguments != "":
+            self.whole_forms.append(arguments)
+
     def is_whole(self) -> bool:
         """Whether the pieces so far are closed: an object, or nothing in words. Each is looked at once."""
         if self.whole_forms:
@@ -182,7 +187,7 @@ def _continues(call: StreamedCall, index: int | None, call_id: str, name: str, a
         return True
     has_other_id = bool(call_id and call.id)
     if call.is_whole():
-        return bool(call_id) != bool(call.id) and _is_same(arguments, call.build_arguments())
+        return bool(call_id) != bool(call.id) and is_same(arguments, call.build_arguments())
     if call.pieces:
         begins = not isinstance(arguments, str) or arguments.lstrip().startswith("{")
         return not (has_other_id and begins)
@@ -213,7 +218,7 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
     for form in whole_forms:
         if _is_empty(form):
             chosen = chosen if chosen or form is None else form
-        elif _is_empty(chosen) or _is_same(form, chosen):
+        elif _is_empty(chosen) or is_same(form, chosen):
             chosen = form
         elif _read(form) is None or _read(chosen) is not None:
             return _write(chosen) + _write(form)
@@ -271,7 +276,8 @@ def _is_empty(form: Any) -> bool:
     return form is None or _read(form) == {}
 
 
-def _is_same(form: Any, other: Any) -> bool:
+def is_same(form: Any, other: Any) -> bool:
+    """Whether two forms of arguments can be read and say the same."""
     values = _read(form)
     return values is not None and _is_equal(values, _read(other))
 

@@ -675,6 +675,35 @@ def list_chat_streams() -> Iterator[Row]:
             ],
             {**both, "text": "I look."},
         ),
+        "a whole message at the end": (
+            [
+                *(chat_delta(content="I "), chat_delta(content="look."), head, chat_call(0, arguments=TEXT)),
+                {"choices": [{"index": 0, "message": {"content": "I look.", "tool_calls": [call]}}]},
+            ],
+            {**once, "text": "I look."},
+        ),
+        "another call in a whole message at the end": (
+            [
+                *(head, chat_call(0, arguments=TEXT)),
+                {
+                    "choices": [
+                        {"index": 0, "message": {"tool_calls": [call, _make_piece(1, "c2", name, OTHER)]}}
+                    ]
+                },
+            ],
+            both,
+        ),
+        "other arguments in a whole message at the end": (
+            [
+                *(head, chat_call(0, arguments=OTHER)),
+                {"choices": [{"index": 0, "message": {"tool_calls": [call]}}]},
+            ],
+            {"refused": 1},
+        ),
+        "a whole message alone": (
+            [{"choices": [{"index": 0, "message": {"content": "I look.", "tool_calls": [call]}}]}],
+            {**once, "text": "I look."},
+        ),
         "two choices with calls": (
             [chat_delta(tool_calls=[call]), chat_delta(1, tool_calls=[_make_piece(0, "c2", name, OTHER)])],
             {**once, "warns": "2 choices"},
@@ -745,6 +774,12 @@ def list_response_streams() -> Iterator[Row]:
             [added(), delta(TEXT), completed(item(TEXT, 7, call_id="c1"))],
             once,
         ),
+        "the response counts and names the call anew": (
+            [added(3), delta(TEXT, 3), done(TEXT, 3), completed(full, item(TEXT, 7))],
+            {**once, "text": "Done it."},
+        ),
+        "the items end on one index": ([done(TEXT), done(OTHER, number=2), empty], both),
+        "deltas on another index": ([added(), delta(HEAD, 1, MISSING), delta(TAIL, 2, MISSING), empty], once),
         "no first event": ([delta(HEAD), delta(TAIL), done(TEXT), empty], once),
         "no first event and no last one": ([delta(HEAD), delta(TAIL), empty], {"refused": 1}),
         "no index": ([added(MISSING), delta(HEAD, MISSING), delta(TAIL, MISSING), empty], once),
@@ -793,6 +828,18 @@ def list_response_streams() -> Iterator[Row]:
         "whole deltas, a cut item": ([added(), delta(TEXT), done(HEAD), empty], {"refused": 1}),
         "the text so far in each delta": ([added(), delta(HEAD), delta(TEXT), empty], once),
         "text: deltas alone": ([begun, *halves, empty], said),
+        "text: deltas on another index": (
+            [
+                begun,
+                *(
+                    event("output_text.delta", output_index=1, content_index=0, delta=t)
+                    for t in ("Done ", "it.")
+                ),
+                completed(full),
+            ],
+            said,
+        ),
+        "text: the response names the item anew": ([begun, *halves, completed({**full, "id": "m9"})], said),
         "text: deltas without the item": ([*halves, empty], said),
         "text: the end of the text alone": (
             [begun, text_event("output_text.done", text="Done it."), empty],
