@@ -763,6 +763,7 @@ class Engine:
             key: idempotency key: another worker gets a message with it once.
 
         Raises:
+            TurnChanged: another message with this key waits for that worker.
             SpecError: there is no such conversation, or it has no turn yet; or an attachment cannot be read.
         """
         from toolchart.engine.runtime.open_turns import build_user_said

@@ -26,7 +26,7 @@ from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.waiting import awaits_review
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
-from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
+from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError, TurnChanged
 from toolchart.states.events import Answered, Cancelled, Decided, Event, UserSaid
 from toolchart.states.ports import InboxEntry, Store
 
@@ -232,9 +232,19 @@ class Ownership:
 
         Args:
             key: idempotency key: a second event with it is not kept.
+
+        Raises:
+            TurnChanged: another message with this key is there, and was not taken yet.
         """
         data = encode_message(message)
-        await self._log.leases.call_store(lambda wait: self._store.post(root, key, data))
+        is_kept = await self._log.leases.call_store(lambda wait: self._store.post(root, key, data))
+        if not is_kept and isinstance(message.event, UserSaid):
+            for entry in await self._read_inbox(root):
+                if entry.key == key and entry.data != data:
+                    difference = f"another message, which waits for conversation {root!r}"
+                    raise TurnChanged(
+                        f"the key {key.partition('/')[2]!r} was used", difference, "use a key of its own"
+                    )
 
     async def _read_inbox(self, conversation: str) -> Sequence[InboxEntry]:
         return await self._log.leases.call_store(lambda wait: self._store.read_inbox([conversation]))

@@ -24,8 +24,8 @@ from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.engine.runtime.open_turns import HANDED_OVER
-from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError
-from toolchart.states.events import Decided
+from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError, TurnChanged
+from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import ToolCall
 
 DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
@@ -223,6 +223,21 @@ async def test_a_message_reaches_the_worker_that_holds_the_conversation(kind: st
     assert len(list(replay(lines, "c"))) == len(lines)
     await holder.aclose()
     await other.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_another_message_under_a_key_that_waits_is_an_error(kind: str, tmp_path: Path) -> None:
+    """A message that waits in the inbox keeps its key: the same one again is kept once, another one is an
+    error and nothing is written."""
+    engine = make_engine(make_address(kind, tmp_path), lambda arguments: "paid", approval=True)
+    await engine.arun("go", conversation="c")
+    for _ in range(2):
+        await engine.apost("c", UserSaid(message="be quick"), key="k")
+    with pytest.raises(TurnChanged, match="key 'k' was used with another message"):
+        await engine.apost("c", UserSaid(message="be slow"), key="k")
+    await engine.apost("c", UserSaid(message="be slow"), key="l")
+    assert len(engine.store.read_inbox(["c"])) == 2
+    await engine.aclose()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -219,6 +219,21 @@ async def test_the_host_in_process_runs_a_conversation_to_its_end() -> None:
             await client.submit("stop", key="k")
 
 
+async def test_another_message_in_the_queue_under_one_key_is_not_dropped() -> None:
+    """Two messages that are submitted under one key before a worker has begun either: one of them is run, and
+    the stretch of the other one fails and says why."""
+    async with make_pausing_engine(MemoryStore(), TurnableClock(skips=True)) as engine:
+        host = LocalHost(engine)
+        client = DurableClient(engine, host)
+        for message in ("go", "stop", "go"):
+            await client.submit(message, key="k")
+        rests = await host.join()
+        errors = [rest.error for rest in rests.values() if rest.outcome == "failed"]
+        assert list_types(engine, "k").count("turn_started") == 1
+        assert len(errors) == 1
+        assert "another turn of conversation 'k' came first" in str(errors[0])
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_decision_is_handed_over_through_the_inbox(kind: str, tmp_path: Path) -> None:
     """What a person decides in one process is left in the inbox, where nothing runs; the stretch that is
