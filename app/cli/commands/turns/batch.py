@@ -220,6 +220,8 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
             print_notice(f"  {key}: {failure}")
         if report.failed > _SHOWN_FAILURES:
             print_notice(f"  and {report.failed - _SHOWN_FAILURES} more: see {path}")
+        if report.failed > report.changed:
+            print_notice("  the same command tries failed inputs again")
         if report.changed:
             print_notice("  --again runs changed inputs again; --name NAME begins another batch")
     if is_stopped and remaining_count:
