@@ -723,6 +723,7 @@ class Engine:
 
         The records are durable then. It is called in the event loop of the turn, so it must be quick.
         """
+        refuse_async_function("listener", listener)
         self._log.listeners.append(listener)
 
     def is_running(self, conversation: str) -> bool:
@@ -880,6 +881,7 @@ class Engine:
             every_s: seconds between two looks into the log.
             at_once: how many turns run at the same time.
         """
+        refuse_async_function("on_turn", on_turn)
         await self._recovery.watch(on_turn, every_s, at_once)
 
     def watch_unfinished(

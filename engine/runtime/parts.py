@@ -350,8 +350,8 @@ def refuse_async_function(name: str, function: Any) -> None:
     """
     if function is not None and inspect.iscoroutinefunction(function):
         raise SpecError(
-            f"{name} is an async function, and is called between two steps, which nothing waits for",
-            hint="give a plain function, which may put what it gets into a queue; or use `Engine.stream`",
+            f"{name} is an async function, and nothing would await it",
+            hint="give a plain function, which may put what it gets into a queue, or start a task",
         )
 
 

@@ -314,3 +314,8 @@ def test_an_async_callback_is_refused_where_nobody_awaits_it(name: str) -> None:
     if name == "observer":
         with pytest.raises(SpecError, match="observer is an async"):
             Engine("quickstart", log="memory", observer=_watch)  # type: ignore[arg-type]
+    with Engine("quickstart", log="memory") as engine:
+        with pytest.raises(SpecError, match="listener is an async"):
+            engine.watch_records(_watch)  # type: ignore[arg-type]
+        with pytest.raises(SpecError, match="on_turn is an async"):
+            engine.watch_unfinished(_watch)  # type: ignore[arg-type]
