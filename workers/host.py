@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import io
 import json
 import os
 import pickle
@@ -159,6 +160,9 @@ def _run_child(work: socket.socket, memory: int, cpu_s: int) -> None:
     _is_in_child = True
     try:
         os.setsid()
+        for stream in (sys.stdout, sys.stderr):  # a process that is killed flushes nothing
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(line_buffering=True)
         adopt_orphans()
         _set_limits(memory, cpu_s)
         with work.makefile("rb") as requests:
@@ -168,6 +172,8 @@ def _run_child(work: socket.socket, memory: int, cpu_s: int) -> None:
             os.environ.update(header["environment"])
             sys.path[:] = header["path"]
             answer = _run_request(header, body, memory)
+        with contextlib.suppress(Exception):  # the work may have closed it, or nobody reads it any more
+            sys.stdout.flush()
         work.sendall(answer + b"\n")
     finally:
         # The host kills what is left; waiting for threads would only delay that.

@@ -208,13 +208,15 @@ class _HostHandle:
     def __init__(self, preload: tuple[str, ...]) -> None:
         self._lock = threading.Lock()
         self.control, child_end = socket.socketpair()
+        # What a tool prints goes to standard error, as in a thread; work on untrusted input says nothing.
+        output = subprocess.DEVNULL if preload else _find_error_output()
         with child_end:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOTSTRAP, str(_PACKAGE), str(child_end.fileno())],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 env=build_plain_environment(),
                 start_new_session=True,
             )
@@ -262,6 +264,15 @@ def _find_host(preload: tuple[str, ...]) -> _HostHandle:
                 host.close()
             host = _hosts[preload] = _HostHandle(preload)
         return host
+
+
+def _find_error_output() -> int:
+    """The descriptor of standard error, or `subprocess.DEVNULL` where it is closed."""
+    try:
+        os.fstat(2)
+    except OSError:
+        return subprocess.DEVNULL
+    return 2
 
 
 def build_plain_environment(names: tuple[str, ...] = PLAIN_VARIABLES) -> dict[str, str]:
