@@ -21,6 +21,7 @@ from toolchart.states.messages import (
     ReasoningDelta,
     Reply,
     TextDelta,
+    TextWithdrawn,
     ToolCall,
     encode_arguments,
 )
@@ -409,7 +410,7 @@ class DeltaJoiner:
 
     def join_delta(self, delta: Delta) -> Delta | None:
         """The delta with the half that waited before it; None while there is nothing to show."""
-        if isinstance(delta, CallStarted | PartDelta):
+        if isinstance(delta, CallStarted | PartDelta | TextWithdrawn):
             return delta
         place = (type(delta), delta.index if isinstance(delta, CallArguments) else 0)
         half = self._halves.pop(place, "") if self._halves else ""

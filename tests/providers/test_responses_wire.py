@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from recorded_exchanges import Exchange, read_cassette
+from recorded_exchanges import Exchange, get_adapter, read_cassette
 from recorded_traffic import CORPORA, find_recording, read_index
 
 from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
@@ -183,3 +183,32 @@ def test_notes_on_a_text_are_sources_and_files() -> None:
         FilePart(file_id="g"),
         CitationPart(url="https://sea.test/b"),
     ]
+
+
+@pytest.mark.parametrize("end", ["nothing", "done", "item"])
+@pytest.mark.parametrize(
+    ("stem", "place", "kind", "key", "field"),
+    [
+        ("output_text", "content_index", "message", "text", "content"),
+        ("refusal", "content_index", "message", "refusal", "refusal"),
+        ("reasoning_text", "content_index", "reasoning", "text", "reasoning"),
+        ("reasoning_summary_text", "summary_index", "reasoning", "text", "reasoning"),
+    ],
+)
+def test_texts_of_every_kind_are_built_of_their_deltas(
+    stem: str, place: str, kind: str, key: str, field: str, end: str
+) -> None:
+    """S3.4: text, refusals, reasoning and summaries are in the reply where the last event leaves them out."""
+    keys = {"output_index": 0, "item_id": "i1", place: 0}
+    item = {"type": kind, "id": "i1", "content": []}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        *({"type": f"response.{stem}.delta", "delta": piece, **keys} for piece in ("Not ", "today.")),
+        {"type": f"response.{stem}.done", key: "Not today.", **keys},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+    ]
+    events = events[: {"nothing": 3, "done": 4, "item": 5}[end]]
+    events.append({"type": "response.completed", "response": {"status": "completed", "output": []}})
+    data = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
+    reply = get_adapter("responses").decode_raw({}, data, is_streamed=True)
+    assert getattr(reply, field) == "Not today."
