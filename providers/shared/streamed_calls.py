@@ -213,12 +213,14 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
     ('{"a": 1}', '{"a":1}')
     >>> choose_arguments(['{"a":1}', '{"a":2}']), choose_arguments(['{"a":1}'], ["", '{"a":2}'])
     ('{"a":1}{"a":2}', '{"a":1}{"a":2}')
+    >>> choose_arguments(['{"a":', '1,}'], ['{"a":1,}', '{"a":1,}'])
+    '{"a":1,}'
     """
     chosen: Any = _join_pieces(pieces)
     for form in whole_forms:
         if _is_empty(form):
             chosen = chosen if chosen or form is None else form
-        elif _is_empty(chosen) or is_same(form, chosen):
+        elif _is_empty(chosen) or form == chosen or is_same(form, chosen):
             chosen = form
         elif _read(form) is None or _read(chosen) is not None:
             return _write(chosen) + _write(form)
