@@ -275,14 +275,15 @@ def _append_results(builder: SnapshotBuilder) -> None:
 
 def build_result_message(open_call: OpenCall) -> Message:
     """The tool message that tells the model the result of a call which has its outcome."""
-    text = open_call.shown
+    text, call = open_call.shown, open_call.call
     if text is None:
         text = encode_canonical_text(open_call.result or {})
     return Message(
         role="tool",
         content=text,
-        tool_call_id=open_call.call.id,
-        name=open_call.call.name,
+        tool_call_id=call.id,
+        name=call.name,
+        arguments=call.arguments if call.problem is not None else None,
         parts=add_text(text, open_call.parts) if open_call.parts else (),
     )
 

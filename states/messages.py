@@ -76,6 +76,9 @@ class Message(
     """The call that a tool message answers."""
     name: str | None = None
     """Tool name of a tool message."""
+    arguments: dict[str, Any] | None = None
+    """Of a tool message: what was made of the arguments of its call where their text could not be read. None
+    for most."""
     provider_data: dict[str, Any] | None = None
     """Data that the same provider needs back unchanged (`{"provider": name, ...}`). Nothing else reads it."""
     parts: tuple[ContentPart, ...] = ()

@@ -8,7 +8,8 @@ later request, so one bad reply would be the end of its conversation.
 So every adapter sends its messages through here, and then its wire map encodes what comes out. The log keeps
 the messages as they were; the record of the call says what was changed (`Adaptation`). What comes out:
 
-- **Arguments** are a JSON object. Text that is none stands inside one, `{"unreadable": text}`.
+- **Arguments** are a JSON object. Text that is none stands inside one, `{"unreadable": text}`; where it was
+  repaired, what was made of it goes out.
 - **Names** of calls fit the host's form. The names of the offered tools are taken as they are.
 - **Ids** of calls fit the host's form, and each stands for one call of the conversation.
 - **Results** follow their calls, one for each, before any other message. A call without one gets one that
@@ -356,7 +357,7 @@ class _Fitting:
             self._note("end", "")
             messages = messages[:-1]
         answers = self._match_results(messages)
-        calls = self._name_calls(messages)
+        calls = self._name_calls(messages, answers)
         sent: list[Message] = []
         for index, message in enumerate(messages):
             if message.role == "tool":
@@ -391,7 +392,7 @@ class _Fitting:
                     open_calls.setdefault(call.id, []).append((index, position))
         return answers
 
-    def _name_calls(self, messages: Sequence[Message]) -> dict[int, tuple[ToolCall, ...]]:
+    def _name_calls(self, messages: Sequence[Message], answers: _Answers) -> dict[int, tuple[ToolCall, ...]]:
         """The calls of each reply as they go out."""
         used: dict[str, None] = {}
         calls: dict[int, list[ToolCall]] = {}
@@ -404,8 +405,11 @@ class _Fitting:
             if made is not None:
                 pairs = zip(message.tool_calls, made.tool_calls, strict=True)
                 self._note("arguments", *(call.id for call, own in pairs if call != own))
+            repaired = {position: result.arguments for position, _, result in answers.results[index]}
             calls[index] = []
-            for call in (made or message).tool_calls:
+            for position, call in enumerate((made or message).tool_calls):
+                if message.tool_calls[position].arguments is None and repaired.get(position) is not None:
+                    call = replace(call, arguments=repaired[position])
                 number, id_ = 1, call.id or "call"
                 while id_ in used:
                     number += 1
@@ -470,7 +474,7 @@ class _Fitting:
         media = [part for part in message.parts if not isinstance(part, TextPart)]
         parts = add_text(text, media) if media else ()
         return _made.change(
-            message, role="user", content=text, parts=parts, tool_call_id=None, name=None, tool_calls=()
+            message, role="user", content=text, parts=parts, tool_call_id=None, name=None, arguments=None
         )
 
     def _note(self, kind: str, *words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from toolchart import Engine, tool
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.shared.host_rows import find_row
 from toolchart.testing.emulators.checks import check_request, read_view
+from toolchart.testing.plugin import _assert_replays
 
 HOSTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **{wire: (wire, "", {**entry}) for wire, (_, entry) in ENTRIES.items()},
@@ -48,18 +50,20 @@ class CheckedHosts:
     """Hosts of every wire format on one server. What the row of one refuses, also where somebody only says
     so, is noted; the conversations stand in one log."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, log: Any, answer: Answer) -> None:
         self._server = server
-        self._store = MemoryStore()
+        self._log = log
         self._engines: dict[str, Engine] = {}
         self._name = ""
-        self.answer: Answer = answer_done
+        self.answer = answer
+        self.bodies: list[Any] = []
         self.refusals: list[tuple[str, str, Any]] = []
         """Host, words and body of each refusal."""
 
     def check_and_answer(self, request: dict[str, Any]) -> WebAnswer:
         """Check a request, and answer it all the same."""
         body = json.loads(request["body"])
+        self.bodies.append(body)
         wire, row, _ = HOSTS[self._name]
         refusals = check_request(find_row(row), read_view(wire, body, "m"))  # type: ignore[arg-type]
         self.refusals += [(self._name, refusal.message, body) for refusal in refusals]
@@ -78,7 +82,7 @@ class CheckedHosts:
                 "limits": {"max_iterations": 3},
                 "responses": [{"llm": "main", "prompt": "p", "tools": {"enabled": True}}],
             }
-            engine = self._engines[name] = Engine(spec, log=self._store, functions=[look_up])
+            engine = self._engines[name] = Engine(spec, log=self._log, functions=[look_up])
         if not is_streamed:
             return engine.run("go", conversation=conversation).state
         return [*engine.stream_blocking("go", conversation=conversation)][-1].state
@@ -98,7 +102,7 @@ def answer_done(wire: str, is_streamed: bool) -> WebAnswer:
 def hosts() -> Iterator[CheckedHosts]:
     """The hosts; engines are made once, because each makes an HTTP client."""
     with serve_web(lambda request: checked.check_and_answer(request)) as server:
-        checked = CheckedHosts(server)
+        checked = CheckedHosts(server, MemoryStore(), answer_done)
         yield checked
         checked.close()
 
@@ -156,6 +160,32 @@ def test_a_host_takes_what_it_sent(name: str, is_streamed: bool, hosts: CheckedH
         assert hosts.refusals == []
 
     check()
+
+
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_repaired_arguments_go_back(name: str, is_streamed: bool, tmp_path: Path) -> None:
+    """Where arguments were repaired and the tool ran, the host gets what it ran with: in this turn, and in
+    later ones that go on from the log; the log replays."""
+    calls = [OddCall(arguments='{"city": "Brno",}', id="c1")]
+    checked: list[CheckedHosts] = []
+
+    def answer(wire: str, streams: bool) -> WebAnswer:
+        body = build_reply(wire, None, [calls.pop()]) if calls else build_reply(wire, "Done.", [])
+        return encode_reply(wire, body, is_streamed=streams)
+
+    path = str(tmp_path / "log.db")
+    with serve_web(lambda request: checked[-1].check_and_answer(request)) as server:
+        for _ in range(2):
+            checked.append(CheckedHosts(server, path, answer))
+            assert checked[-1].run_turn(name, "c", is_streamed=is_streamed) == "finished"
+            checked[-1].close()
+    assert [one for hosts in checked for one in hosts.refusals] == []
+    for body in (checked[0].bodies[1], checked[1].bodies[0]):
+        entries = read_view(HOSTS[name][0], body, "m").entries  # type: ignore[arg-type]
+        [arguments] = [one for entry in entries for one in entry.arguments]
+        assert (json.loads(arguments) if isinstance(arguments, str) else arguments) == {"city": "Brno"}
+    assert set(_assert_replays(Path(path))) == {"c"}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])

@@ -63,6 +63,8 @@ class TranscriptCollector:
         """Results that no record has referred to yet, by call id."""
         self._call_names: dict[str, str] = {}
         """Tool names of the calls of the newest reply by id, in order."""
+        self._repaired: dict[str, dict[str, Any] | None] = {}
+        """What was made of arguments of the newest reply that could not be read, by the id of their call."""
 
     def add_record(self, record: ReadRecord) -> tuple[Message, ...]:
         """Add one record; the messages that its step added."""
@@ -73,7 +75,12 @@ class TranscriptCollector:
             self._inbox.append(_build_user_message(event))
         elif record.event_type == "tool_finished" and event["call_id"] and not record.is_late:
             call_id = event["call_id"]
-            self._results[call_id] = _build_result(event, self._call_names.get(call_id))
+            arguments = self._repaired.get(call_id)
+            self._results[call_id] = _build_result(event, self._call_names.get(call_id), arguments)
+        elif record.event_type in ("reviewed", "decided") and not record.is_late:
+            for verdict in event.get("verdicts", (event,)):
+                if verdict.get("arguments") is not None and verdict["call_id"] in self._repaired:
+                    self._repaired[verdict["call_id"]] = verdict["arguments"]
         count = len(self._messages)
         for reference in record.messages:
             try:
@@ -105,6 +112,7 @@ class TranscriptCollector:
             case "reply":
                 message = _build_reply(event["reply"], call_ids)
                 self._call_names = {call.id: call.name for call in message.tool_calls}
+                self._repaired = {call.id: None for call in message.tool_calls if call.problem is not None}
                 return [message]
             case "agent":
                 return [build_agent_message(event.get("content", ""))]
@@ -138,7 +146,7 @@ def _rename_call(call: ToolCall, call_id: str) -> ToolCall:
     return msgspec.structs.replace(call, id=call_id, native_id=native_id)
 
 
-def _build_result(event: dict[str, Any], name: str | None) -> Message:
+def _build_result(event: dict[str, Any], name: str | None, arguments: dict[str, Any] | None) -> Message:
     shown_text = event.get("shown")
     text = shown_text if shown_text is not None else encode_canonical_text(event["result"])
     return Message(
@@ -146,5 +154,6 @@ def _build_result(event: dict[str, Any], name: str | None) -> Message:
         content=text,
         tool_call_id=event["call_id"],
         name=name,
+        arguments=arguments,
         parts=add_text(text, decode_parts(event.get("parts"))),
     )
