@@ -334,7 +334,7 @@ class _MessageReader:
                 with suppress(TypeError, ValueError, RecursionError):
                     return json.dumps(content, ensure_ascii=False), ()
             types = [part.get("type") for part in parts if isinstance(part, Mapping)]
-            form = next((type_ for type_ in types if type_ in _OTHER_FORMS), None)
+            form = next((kind for kind in types if isinstance(kind, str) and kind in _OTHER_FORMS), None)
             raise self._refuse(error.message, error.path or place, form) from None
 
     def _read_calls(self, entry: Mapping[str, Any], place: str) -> Iterator[ToolCall]:
@@ -372,8 +372,10 @@ def _says_something(message: Message) -> bool:
 
 
 def _is_chat_page_message(entry: Mapping[str, Any]) -> bool:
-    is_typed = "type" in entry and entry["type"] not in _OTHER_FORMS
-    return "role" not in entry and isinstance(entry.get("text"), str) and is_typed
+    kind, text = entry.get("type"), entry.get("text")
+    return (
+        "role" not in entry and isinstance(text, str) and isinstance(kind, str) and kind not in _OTHER_FORMS
+    )
 
 
 def read_content(content: Any, source: str | None, path: str) -> tuple[str | None, tuple[ContentPart, ...]]:

@@ -662,3 +662,41 @@ def read_or_refuse(entries: list[Entry]) -> History | None:
     except SpecError as error:
         assert (error.path or "").startswith("history["), "a refusal names its place"  # noqa: PT017
         return None
+
+
+KEYS = (
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "id",
+    "type",
+    "function",
+    "name",
+    "arguments",
+    "text",
+)
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.sampled_from(["", "a", "tool", "user", "assistant", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+ODD_ENTRIES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool"]) | JUNK},
+    optional={"content": st.just("a") | JUNK, "tool_calls": JUNK, "tool_call_id": JUNK, "name": JUNK},
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(ODD_ENTRIES | JUNK | ENTRIES, max_size=5))
+def test_junk_in_a_history_is_refused_or_read(entries: list[Any]) -> None:
+    """Whatever JSON stands in a list: history and import refuse it with an error of ours, or the history that
+    they read stays as it is when it is read again."""
+    with contextlib.suppress(SpecError):
+        history = read_history(entries)
+        assert list(read_history(list(history))) == list(history)
+    with contextlib.suppress(SpecError):
+        assert import_messages(entries, "c", AT)
