@@ -136,8 +136,7 @@ class AnswerStream:
         before, has_streamed = taken.before, effect.id == self._speaker
         assert before is not None, "it has the effect"
         if not has_streamed:
-            is_call = isinstance(effect, CallModel)
-            self._begin(effect.id, before, find_doubt(effect, before) if is_call else "agent")
+            self._begin(effect.id, before, _find_doubt_of_whole(effect, before, event, taken))
         match event:
             case Replied() if event.reply.tool_calls:
                 self._show_whole_words(event.reply.content)
@@ -228,6 +227,18 @@ def find_doubt(effect: CallModel, snapshot: Snapshot, machine: Machine | None = 
     if request.tools and request.options.get("tool_choice") != "none":
         return "calls"
     return "chart" if machine is not None and not _ends_with_text(effect, snapshot, machine) else ""
+
+
+def _find_doubt_of_whole(
+    effect: CallModel | RunAgent, before: Snapshot, event: _Closing, taken: Step
+) -> Doubt:
+    """Why words may be no part of the answer that are shown when it is known how they ended."""
+    if isinstance(effect, RunAgent):
+        return "agent"
+    if find_doubt(effect, before) == "form":
+        return "form"
+    is_answer = isinstance(event, Replied) and not event.reply.tool_calls and taken.ends_turn
+    return "" if is_answer else "chart"
 
 
 _PROBE = "text"

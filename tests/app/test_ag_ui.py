@@ -347,6 +347,22 @@ def test_client_from_npm_accepts_a_run(quickstart: str) -> None:
 
 
 @without_client
+def test_client_from_npm_drops_a_text_that_is_no_part_of_the_answer() -> None:
+    """What the host broke off and then said otherwise is removed from the messages of the client; what the
+    model said before a call stays."""
+    replies = [
+        {**reply_with_calls(("echo", {"text": "a"})), "content": "I look. "},
+        {"content": "Half a thought", "cut": True},
+        "All is well.",
+    ]
+    engine = make_engine(replies, chart="full", retry={"base_wait_s": 0.001, "max_wait_s": 0.01})
+    with serve(make_site(engine)) as address:
+        seen = drive(address, "hi")
+    assert seen["text"] == "I look. All is well."
+    assert seen["roles"] == ["user", "assistant", "assistant", "tool", "assistant"]
+
+
+@without_client
 def test_client_from_npm_resumes_an_interrupt() -> None:
     """The client of the protocol resumes a run that waits for an approval."""
     with serve_agent("careful") as address:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -13,10 +14,16 @@ import openai
 import pytest
 from ag_ui.core import RunAgentInput
 from agents import make_engine, make_spec, reply_with_calls
+from hypothesis import given
+from hypothesis import strategies as st
 from openai import OpenAI
 from pydantic import BaseModel
 from served import bearer, make_site, make_value, serve
 
+from toolchart.app.server.openai_api.response_ids import ResponseName
+from toolchart.app.server.openai_api.response_items import ResponseBuilder
+from toolchart.app.server.openai_api.response_routes import read_stored_response
+from toolchart.app.server.protocols.turns import AnswerText
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
@@ -292,7 +299,7 @@ def check_items(events: list[Any]) -> None:
                 assert text == texts[event.item.id]
             else:
                 assert text == ""
-                assert event.item.model_extra["toolchart"]["text"] == texts[event.item.id]
+                assert event.item.model_extra["toolchart"]["text"] == texts[event.item.id].strip()
 
 
 def run_ag_ui(door: Door) -> str:
@@ -529,3 +536,63 @@ def test_ordinary_text_streams_at_once() -> None:
         texts = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices[0].delta.content]
         assert "".join(texts) == "One two three four five"
         assert len(texts) == wanted
+
+
+# -- any turn ----------------------------------------------------------------------------------------
+
+TEXTS = st.text("ab ", max_size=6)
+
+
+@st.composite
+def replies_in_pieces(draw: st.DrawFn) -> dict[str, Any]:
+    """A reply of few words, which often begin alike, in any pieces; it may be cut off, or ask for tools."""
+    text = draw(TEXTS)
+    ends = sorted(draw(st.lists(st.integers(0, len(text)), max_size=3)))
+    pieces = [text[i:j] for i, j in pairwise([0, *ends, len(text)])]
+    reply: dict[str, Any] = {"stream": {"pieces": pieces}} if text else {"content": text}
+    kind = draw(st.sampled_from(["stop", "stop", "cut", "cut", "calls", "paused", "failed"]))
+    if kind == "failed":
+        return {"fail": {"kind": "server_error", "retryable": True}}
+    if kind == "cut":
+        return {**reply, "cut": True}
+    if kind == "paused":
+        return {**reply, "finish_reason": "paused"}
+    return {**reply, **reply_with_calls(CALL)} if kind == "calls" else reply
+
+
+class WholeProvider:
+    """A script whose host cannot stream."""
+
+    name = "scripted"
+
+    def __init__(self, replies: Any) -> None:
+        self._inner = ScriptedProvider(replies)
+        self.build_body, self.complete = self._inner.build_body, self._inner.complete
+
+
+@pytest.mark.parametrize("make_provider", [ScriptedProvider, WholeProvider])
+@given(replies=st.lists(replies_in_pieces(), min_size=1, max_size=6), has_tools=st.booleans())
+def test_any_turn_has_one_answer(make_provider: Any, replies: list[Any], has_tools: bool) -> None:
+    """However replies come, break off and begin anew: the deltas since the newest withdrawal are the content;
+    what chat completions send is the content, or contradicts it and is told so; and a response has the items
+    that it has when it is read from the log."""
+    handlers = [{**PLAIN[0], "tools": {"enabled": has_tools}}]
+    spec = make_spec(chart="full", responses=handlers, retry={**QUICK, "max_attempts": 4})
+    with Engine(spec, log="memory", providers={"model": make_provider(replies)}) as engine:
+        site = make_site(engine)
+        name = ResponseName(conversation="c", turn=1, seq=0)
+        builder = ResponseBuilder({"id": name.id, "model": "agent"}, lambda _: False, lambda: ("", ""))
+        chat = AnswerText(("form", "calls", "chart", "agent"), can_withdraw=False)
+        sent: list[str] = []
+
+        async def watch() -> Any:
+            async for piece in engine.stream("Hi", conversation="c"):
+                list(builder.take(piece))
+                sent.append(chat.take(piece).text)
+                yield piece
+
+        result = read_pieces(watch())
+        if result.error is None:
+            assert chat.is_contradicted or "".join(sent) == result.content
+            assert not (chat.is_contradicted and result.content.startswith("".join(sent)))
+        assert read_stored_response(site, name)["output"] == builder.response["output"]

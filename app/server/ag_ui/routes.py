@@ -196,7 +196,8 @@ async def _run_model(request: Request, model: ServedModel) -> Response:
     run = read_run(form, is_new=loaded_conversation is None)
     pieces = await _open_run(site, get_access(request), run, model.handler)
     snapshot = loaded_conversation.snapshot if loaded_conversation is not None else None
-    events = RunEvents(form.thread_id, form.run_id, snapshot, site.client_tools.is_client_tool)
+    is_client_tool = site.client_tools.is_client_tool
+    events = RunEvents(form.thread_id, form.run_id, snapshot, is_client_tool, form.messages)
     return stream_answer(request, _stream_run(pieces, events))
 
 

@@ -5,6 +5,7 @@ Source: the events of `ag-ui-protocol` 1.0, and the order in which its client ac
     RUN_STARTED, STATE_SNAPSHOT
     a step of the chart:  STEP_FINISHED, STEP_STARTED, STATE_DELTA
     what the model says:  TEXT_MESSAGE_START, _CONTENT ..., _END
+    where it is no answer: CUSTOM `withdrawn`, and MESSAGES_SNAPSHOT without it
     what else it says:    CUSTOM `part`: pictures, sounds, files, sources, calls that its host ran
     each of its calls:    TOOL_CALL_START, _ARGS, _END, and TOOL_CALL_RESULT where it ran inside
     RUN_FINISHED: success, interrupt (approvals, questions) or cancelled; or RUN_ERROR
@@ -12,7 +13,7 @@ Source: the events of `ag-ui-protocol` 1.0, and the order in which its client ac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -83,10 +84,16 @@ class RunEvents:
     Args:
         snapshot: where the conversation stands before the run; None for a new one.
         is_client_tool: whether a tool runs at the front end.
+        messages: those of the front end; it has sent none where it does not keep them.
     """
 
     def __init__(
-        self, thread: str, run: str, snapshot: Snapshot | None, is_client_tool: Callable[[str], bool]
+        self,
+        thread: str,
+        run: str,
+        snapshot: Snapshot | None,
+        is_client_tool: Callable[[str], bool],
+        messages: Sequence[dict[str, Any]] = (),
     ) -> None:
         self._thread = thread
         self._run = run
@@ -97,6 +104,11 @@ class RunEvents:
         """Name of the step that is open: the label of the chart's state."""
         self._message = ""
         """Id of the message that is being written."""
+        self._words: list[str] = []
+        """The text of that message."""
+        self._messages = [*messages]
+        """The messages as the front end has them now."""
+        self._has_messages = bool(messages)
         self._count = 0
 
     def begin(self) -> Iterator[dict[str, Any]]:
@@ -131,6 +143,7 @@ class RunEvents:
         if not self._message:
             self._message = self._make_message_id()
             yield {"type": "TEXT_MESSAGE_START", "messageId": self._message, "role": "assistant"}
+        self._words.append(words)
         yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": self._message, "delta": words}
 
     def _end_message(self, withdrawal: str = "") -> Iterator[dict[str, Any]]:
@@ -139,12 +152,18 @@ class RunEvents:
         Args:
             withdrawal: why it is no part of the answer; empty where it may be one.
         """
-        if self._message:
-            yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
-            if withdrawal:
-                value = {"messageId": self._message, "reason": withdrawal}
-                yield {"type": "CUSTOM", "name": "withdrawn", "value": value}
-            self._message = ""
+        if not self._message:
+            return
+        yield {"type": "TEXT_MESSAGE_END", "messageId": self._message}
+        message = {"id": self._message, "role": "assistant", "content": "".join(self._words)}
+        self._message, self._words = "", []
+        if withdrawal:
+            value = {"messageId": message["id"], "reason": withdrawal}
+            yield {"type": "CUSTOM", "name": "withdrawn", "value": value}
+        if withdrawal in ("", "calls"):  # what was said before a call was said
+            self._messages.append(message)
+        elif self._has_messages:
+            yield {"type": "MESSAGES_SNAPSHOT", "messages": [*self._messages]}
 
     def _make_message_id(self) -> str:
         self._count += 1
@@ -184,10 +203,14 @@ class RunEvents:
     def _list_calls(self, snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         for open_call in snapshot.calls:
             call = open_call.call
-            name = self._name_call(call.name, call.id)
+            name, arguments = self._name_call(call.name, call.id), encode_arguments(call)
             yield {"type": "TOOL_CALL_START", "toolCallId": name, "toolCallName": call.name}
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": name, "delta": encode_arguments(call)}
+            yield {"type": "TOOL_CALL_ARGS", "toolCallId": name, "delta": arguments}
             yield {"type": "TOOL_CALL_END", "toolCallId": name}
+            function = {"name": call.name, "arguments": arguments}
+            calls = [{"id": name, "type": "function", "function": function}]
+            # A front end keeps each call as a message under the id of the call.
+            self._messages.append({"id": name, "role": "assistant", "toolCalls": calls})
 
     def _add_result(self, piece: StepTaken, event: ToolFinished) -> Iterator[dict[str, Any]]:
         before = piece.step.before
@@ -195,13 +218,14 @@ class RunEvents:
             call = open_call.call
             if call.id == event.call_id and not self._is_client_tool(call.name):
                 value = event.result.get("result" if event.outcome == "succeeded" else "error")
-                yield {
-                    "type": "TOOL_CALL_RESULT",
-                    "messageId": self._make_message_id(),
+                message = {
                     "toolCallId": self._name_call(call.name, call.id),
                     "content": value if isinstance(value, str) else encode_canonical_text(value),
                     "role": "tool",
                 }
+                id_ = self._make_message_id()
+                yield {"type": "TOOL_CALL_RESULT", "messageId": id_, **message}
+                self._messages.append({"id": id_, **message})
 
     def _name_call(self, tool: str, id_: str) -> str:
         """The id that a front end knows a call by: that of a call for itself says what its result answers."""

@@ -118,7 +118,7 @@ class ResponseBuilder:
         messages, and parse each of them; so it has none."""
         if not self._message_id:
             return
-        note = {"withdrawn": reason, "text": "".join(self._words)}
+        note = {"withdrawn": reason, "text": "".join(self._words).strip()}
         yield from self._end_item({**self._describe_message("incomplete", []), "toolchart": note})
         self._message_id, self._words = "", []
 
