@@ -23,7 +23,7 @@ from toolchart.states.chart.yaml_document import (
     CHART_LIMITS,
     Document,
     LocatedDocument,
-    NumbersForTexts,
+    MisreadWords,
     SourcePosition,
     copy_plain_data,
     format_key_path,
@@ -179,8 +179,8 @@ def _compute_digest(document: Mapping[str, Any], effects: Mapping[str, Any]) -> 
 
 
 def _read_document(text: str, source: str | None, is_recorded: bool = False) -> Document:
-    numbers_for_texts: NumbersForTexts = "keep" if is_recorded else "refuse"
-    document = read_yaml(text, source, limits=CHART_LIMITS, numbers_for_texts=numbers_for_texts)
+    misread_words: MisreadWords = "keep" if is_recorded else "refuse"
+    document = read_yaml(text, source, limits=CHART_LIMITS, misread_words=misread_words)
     if not isinstance(document.data, dict):
         raise SpecError(
             "a chart is a mapping with the key `states`",

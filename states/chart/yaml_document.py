@@ -38,8 +38,8 @@ CHART_LIMITS = ReadingLimits(characters=200_000, entries=10_000, depth=40)
 SPEC_LIMITS = ReadingLimits(characters=5_000_000, entries=200_000, depth=100)
 
 
-NumbersForTexts = Literal["refuse", "convert", "keep"]
-"""What becomes of a number or boolean without quotes among the values of a schema of texts."""
+MisreadWords = Literal["refuse", "convert", "keep"]
+"""What becomes of words without quotes that are no values of their schema; see `read_yaml`."""
 
 SourcePosition = tuple[str | int, ...]
 """The keys and indexes that lead to an entry, for instance `("states", "prompting", "transitions", 0)`."""
@@ -60,14 +60,14 @@ class Document:
 
 
 def read_yaml(
-    text: str, source: str | None, *, limits: ReadingLimits, numbers_for_texts: NumbersForTexts = "refuse"
+    text: str, source: str | None, *, limits: ReadingLimits, misread_words: MisreadWords = "refuse"
 ) -> Document:
     """The document of a YAML text; an empty text gives None.
 
     Args:
-        numbers_for_texts: what becomes of a number or boolean without quotes among the values of a schema of
-            texts. `convert` is for documents that somebody else wrote for other readers: it is the text as it
-            is written. `keep` is for what Toolchart wrote itself.
+        misread_words: what becomes of a number or boolean without quotes among the values of a schema of
+            texts, and of `yes` and its like in one of booleans. `convert` is for documents that somebody else
+            wrote for other readers: it is what is meant. `keep` is for what Toolchart wrote itself.
 
     Raises:
         SpecError: not YAML, a key twice, or beyond the limits; with file and line.
@@ -80,7 +80,7 @@ def read_yaml(
         if node is None:
             return Document(source=source)
         _NodeMeasure(limits).measure_node(node)
-        lines = _map_lines(node, source, numbers_for_texts)
+        lines = _map_lines(node, source, misread_words)
         return Document(data=loader.construct_document(node), source=source, lines=lines)
     except yaml.YAMLError as error:
         raise _convert_yaml_error(error, source, text) from None
@@ -241,9 +241,7 @@ def _list_children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _map_lines(
-    node: yaml.Node, source: str | None, numbers_for_texts: NumbersForTexts
-) -> dict[SourcePosition, int]:
+def _map_lines(node: yaml.Node, source: str | None, misread_words: MisreadWords) -> dict[SourcePosition, int]:
     """The one-based line of every key and entry below a composed node.
 
     Raises:
@@ -251,7 +249,7 @@ def _map_lines(
             and keep the last one.
     """
     lines: dict[SourcePosition, int] = {}
-    _collect_lines(node, (), lines, source, numbers_for_texts)
+    _collect_lines(node, (), lines, source, misread_words)
     return lines
 
 
@@ -260,21 +258,21 @@ def _collect_lines(
     position: SourcePosition,
     lines: dict[SourcePosition, int],
     source: str | None,
-    numbers_for_texts: NumbersForTexts,
+    misread_words: MisreadWords,
 ) -> None:
     lines.setdefault(position, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
         for index, entry in enumerate(node.value):
-            _collect_lines(entry, (*position, index), lines, source, numbers_for_texts)
+            _collect_lines(entry, (*position, index), lines, source, misread_words)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             _collect_key(key, position, lines, source)
-            _collect_lines(value, (*position, key.value), lines, source, numbers_for_texts)
-        if numbers_for_texts != "keep" and not _DATA_KEYS.intersection(position):
-            for key, value in _list_numbers_for_texts(node):
-                if numbers_for_texts == "refuse":
-                    raise _build_text_error(value, (*position, key), source)
-                value.tag = "tag:yaml.org,2002:str"
+            _collect_lines(value, (*position, key.value), lines, source, misread_words)
+        if misread_words != "keep" and not _DATA_KEYS.intersection(position):
+            for key, value, meant_tag in _list_misread_words(node):
+                if misread_words == "refuse":
+                    raise _build_word_error(value, (*position, key), source)
+                value.tag = meant_tag
 
 
 _DATA_KEYS = frozenset(
@@ -282,32 +280,49 @@ _DATA_KEYS = frozenset(
 )
 """Keys below which a mapping is a value, and no JSON Schema."""
 
-_NOT_TEXT = {"int": "a number", "float": "a number", "bool": "a boolean"}
+_TAG = "tag:yaml.org,2002:"
+
+_NOT_TEXT = {f"{_TAG}int": "a number", f"{_TAG}float": "a number", f"{_TAG}bool": "a boolean"}
+
+_OLD_BOOLEANS = frozenset(("yes", "no", "on", "off"))
 
 
-def _list_numbers_for_texts(node: yaml.MappingNode) -> list[tuple[str, yaml.Node]]:
-    """The numbers and booleans without quotes among the values of a JSON Schema of the type `string`, which
-    nothing that fits the schema could ever equal; each with its key."""
+def _list_misread_words(node: yaml.MappingNode) -> list[tuple[str, yaml.Node, str]]:
+    """The words without quotes among the values of a JSON Schema that nothing which fits it could ever equal:
+    numbers and booleans of the type `string`, `yes` and its like of the type `boolean`.
+
+    Each comes with its key, and with the tag that is meant.
+    """
     parts = {key.value: value for key, value in node.value}
     kinds = parts.get("type")
     names = kinds.value if isinstance(kinds, yaml.SequenceNode) else [kinds] if kinds else []
-    if {str(name.value) for name in names} not in ({"string"}, {"string", "null"}):
+    kind = {str(name.value) for name in names} - {"null"}
+    if kind not in ({"string"}, {"boolean"}):
         return []
     values = [(key, parts[key]) for key in ("const", "default", "example") if key in parts]
     for key in ("enum", "examples"):
         if isinstance(parts.get(key), yaml.SequenceNode):
             values += [(key, value) for value in parts[key].value]
-    return [(key, value) for key, value in values if value.tag.rpartition(":")[2] in _NOT_TEXT]
+    if kind == {"string"}:
+        return [(key, value, f"{_TAG}str") for key, value in values if value.tag in _NOT_TEXT]
+    return [
+        (key, value, f"{_TAG}bool")
+        for key, value in values
+        if isinstance(value, yaml.ScalarNode) and value.style is None and value.value.lower() in _OLD_BOOLEANS
+    ]
 
 
-def _build_text_error(value: yaml.Node, position: SourcePosition, source: str | None) -> SpecError:
-    kind = _NOT_TEXT[value.tag.rpartition(":")[2]]
+def _build_word_error(value: yaml.Node, position: SourcePosition, source: str | None) -> SpecError:
+    kind = _NOT_TEXT.get(value.tag)
+    message = f"{value.value} is {kind}, and the schema is one of texts (`type: string`)"
+    if kind is None:
+        message = f"{value.value} is a text, and the schema is one of booleans (`type: boolean`)"
     return SpecError(
-        f"{value.value} is {kind}, and the schema is one of texts (`type: string`)",
+        message,
         file=source,
         line=value.start_mark.line + 1,
         path=format_key_path(position),
-        hint=f'write it in quotes: "{value.value}"',
+        hint="write true or false" if kind is None else f'write it in quotes: "{value.value}"',
     )
 
 

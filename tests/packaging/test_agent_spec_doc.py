@@ -24,7 +24,7 @@ A word without quotes means what the core schema of YAML 1.2 says, in specs and 
 and `false` are booleans: `on`, `off`, `yes` and `NO` are texts. So are dates, `12:30`, `1_000`, and numbers
 with a zero in front (`007`). `1.10` is a number: write a version as `"1.10"`. Where a number or a boolean
 stands for a text, in a field of the spec or under `enum`, `const`, `default` or `examples` of a schema with
-`type: string`, the error says to write it in quotes.
+`type: string`, the error says to write it in quotes. `yes` and its like under `type: boolean` are errors too.
 
 This page is generated: `python tests/packaging/test_agent_spec_doc.py` writes it from the models, and the
 same file tests it.

@@ -413,8 +413,11 @@ def test_a_number_among_the_texts_of_a_schema_is_an_error(schema: str, word: str
 def test_documents_of_others_and_logs_have_no_quotes_to_ask_for() -> None:
     """In an OpenAPI document a number among texts is the text as it was written, and a chart in a log stays
     as it was recorded: nobody could put quotes there."""
+    switch = "{type: boolean, default: no, enum: [yes, Off, 'no']}"
+    read = read_yaml(switch, None, limits=SPEC_LIMITS, misread_words="convert").data
+    assert read == {"type": "boolean", "default": False, "enum": [True, False, "no"]}
     text = "a: {type: string, example: 1.10, enum: [on, 1e3, true], default: x}"
-    foreign = read_yaml(text, None, limits=SPEC_LIMITS, numbers_for_texts="convert").data["a"]
+    foreign = read_yaml(text, None, limits=SPEC_LIMITS, misread_words="convert").data["a"]
     assert foreign == {"type": "string", "example": "1.10", "enum": ["on", "1e3", "true"], "default": "x"}
     schema = {"type": "string", "enum": [1, True], "default": 1.5}
     chart = {"states": {"a": {"initial": True}}, "note": schema}
@@ -435,6 +438,16 @@ def test_texts_and_values_of_other_types_stay(schema: str) -> None:
     """Texts need no quotes where YAML 1.2 reads them as texts; values of other types stand where they fit."""
     document = parse_document(_TOOL.replace("SCHEMA", schema), "agent.yaml")
     assert parse_spec(document, source="agent.yaml").tools is not None
+
+
+@pytest.mark.parametrize(
+    "schema", ["{type: boolean, default: no}", "{type: [boolean, 'null'], enum: [OFF, On]}"]
+)
+def test_an_old_boolean_in_a_schema_of_booleans_is_an_error(schema: str) -> None:
+    """`no` is a text, so it never fits `type: boolean`: the error says to write true or false."""
+    with pytest.raises(SpecError, match="write true or false") as caught:
+        parse_document(_TOOL.replace("SCHEMA", schema), "agent.yaml")
+    assert "agent.yaml:9" in str(caught.value)
 
 
 @pytest.mark.parametrize(

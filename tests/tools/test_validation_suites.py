@@ -240,6 +240,7 @@ cases:
         (text.replace("category: rooms", "categry: rooms"), "did you mean 'category'"),
         ("just text", "`tools` and `cases`"),
         ("a: [", "not valid YAML"),
+        (text.replace("message: Hello.", "message: Hello., any_call: no"), "`any_call` is true or false"),
     ):
         file.write_text(wrong)
         with pytest.raises(SpecError, match=words) as caught:

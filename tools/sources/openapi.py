@@ -123,7 +123,7 @@ def _read_short_document(path: Path, spec_path: str) -> dict[str, Any]:
         size = path.stat().st_size if path.is_file() else None
         if size is not None and size <= MAX_SHORT_BYTES:
             document = read_yaml(
-                path.read_text("utf-8"), str(path), limits=DOCUMENT_LIMITS, numbers_for_texts="convert"
+                path.read_text("utf-8"), str(path), limits=DOCUMENT_LIMITS, misread_words="convert"
             ).data
             return document if isinstance(document, dict) else {}
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -217,7 +217,7 @@ def parse_yaml(text: str) -> Any:
     Raises:
         SpecError: it is no YAML, or beyond the limits with its aliases written out.
     """
-    return read_yaml(text, None, limits=DOCUMENT_LIMITS, numbers_for_texts="convert").data
+    return read_yaml(text, None, limits=DOCUMENT_LIMITS, misread_words="convert").data
 
 
 def _get_base_url(document: Mapping[str, Any], settings: OpenApiSettings, spec_path: str) -> str:

@@ -78,6 +78,9 @@ def _parse_case(data: Any, case_path: str, shared_tools: tuple[ToolDefinition, .
         if key not in _CASE_KEYS:
             hint = suggest_name(str(key), _CASE_KEYS)
             raise SpecError(f"unknown key {key!r}", file=str(path), path=case_path, hint=hint)
+    any_call = data.get("any_call", False)
+    if not isinstance(any_call, bool):
+        raise SpecError(f"`any_call` is true or false, not {any_call!r}", file=str(path), path=case_path)
     tools = tuple(_parse_tool(item, path) for item in data.get("tools") or ()) or shared_tools
     tool_names = {tool.name for tool in tools}
     calls = tuple(
@@ -90,7 +93,7 @@ def _parse_case(data: Any, case_path: str, shared_tools: tuple[ToolDefinition, .
         messages=tuple((str(item["role"]), str(item["content"])) for item in messages),
         tools=tools,
         calls=calls,
-        any_call=bool(data.get("any_call", False)),
+        any_call=any_call,
         failing={str(name): str(text) for name, text in (data.get("failing") or {}).items()},
     )
 
