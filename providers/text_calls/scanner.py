@@ -66,7 +66,8 @@ class _Start(msgspec.Struct, frozen=True):
     position: int
     kind: str
     """`opener`, `inner` (the opener is missing), `object` (a JSON object with the keys of a call), `closer`,
-    `message` (the whole message may be a call), `code` (it may be one piece of code), `thought`."""
+    `message` (the whole message may be a call), `code` (it may be one piece of code), `thought`, or
+    `end of thought` (of one whose opener is missing)."""
     marker: str = ""
     is_line_start: bool = False
 
@@ -121,11 +122,13 @@ class TextCallScanner:
         if "<function=" in self._inner:
             self._closers.add("</function>")
         self._has_code = is_code_quoted and not any(row.is_certain for row in formats)
-        marks = sorted({*self._openers, *self._inner, *self._closers}, key=len, reverse=True)
+        ends = THOUGHT_MARKERS.values()
+        marks = sorted({*self._openers, *self._inner, *self._closers, *ends}, key=len, reverse=True)
         self._any_marker = re.compile("|".join(map(re.escape, marks)) or "(?!)")
         thought_markers = THOUGHT_MARKERS if formats else {}
         self._markers: dict[str, str] = {
             **dict.fromkeys(thought_markers, "thought"),
+            **dict.fromkeys(thought_markers.values(), "end of thought"),
             **dict.fromkeys(self._closers, "closer"),
             **dict.fromkeys(self._inner, "inner"),
             **dict.fromkeys(self._openers, "opener"),
@@ -329,7 +332,7 @@ class TextCallScanner:
         if not best:
             return None
         kind = self._markers[best]
-        if kind == "thought" and not self._is_line_start:
+        if (kind == "thought" and not self._is_line_start) or (kind == "end of thought" and not is_last):
             return None
         if kind == "opener" and not self._is_line_start and self._openers[best].closer:
             # In running text a marker is mentioned, unless what follows has the form of a call.
@@ -383,22 +386,30 @@ class TextCallScanner:
 
     # -- reading what is held back -----------------------------------------------------------------
 
-    def _read_pieces(self, text: str) -> Iterator[Piece]:
+    def _read_pieces(self, text: str) -> list[Piece]:
         """The pieces of the rest of a reply."""
-        source, position, begin = CallText(text), 0, 0
+        pieces: list[Piece] = []
+        source, position, begin, thoughts_end = CallText(text), 0, 0, 0
         while begin < len(text) and (start := self._find_start(source, begin, is_last=True)) is not None:
+            if start.kind == "end of thought":
+                # The calls before it were thought of, and not made.
+                position = begin = start.position + len(start.marker)
+                thoughts_end = start.position
+                pieces.clear()
+                continue
             piece, end = self._read_start(source, start)
             if piece is None:
                 begin = max(end, start.position + 1)
                 self._is_line_start, self._has_content = False, True
                 continue
             if start.position > position:
-                yield TextPiece(text[position : start.position])
-            yield piece
+                pieces.append(TextPiece(text[position : start.position]))
+            pieces.append(piece)
             position = begin = end
             self._is_line_start, self._has_content, self._code = True, True, 0
         if position < len(text):
-            yield TextPiece(text[position:])
+            pieces.append(TextPiece(text[position:]))
+        return [*([ReasoningPiece(text[:thoughts_end])] if thoughts_end else []), *pieces]
 
     def _read_start(self, source: CallText, start: _Start) -> tuple[Piece | None, int]:
         """The piece that begins at a start, and where it ends; no piece where it is text up to there."""
@@ -589,9 +600,9 @@ def find_text_call_warnings(text: str, request: Request) -> tuple[str, ...]:
     scanner = TextCallScanner([row for row in TEXT_FORMATS.values() if row.is_detected], schemas)
     pieces = [*scanner.add_text(text), *scanner.finish_text()]
     calls = [call for piece in pieces if isinstance(piece, CallsPiece) for call in piece.calls]
-    names = sorted({call.name for call in calls if call.name in schemas})
-    if not names:
+    if not calls:
         return ()
+    names = sorted({call.name for call in calls if call.name in schemas}) or ["a tool"]
     return (
         f"tool_format: the answer has a call of {', '.join(names)} as text, and it was not run; with "
         "`tool_format: auto` in the llms entry such calls are read",

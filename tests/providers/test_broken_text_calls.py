@@ -7,6 +7,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from effort import choose_count
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from resource_limits import ends_in_time
 
 from toolchart import Engine, tool
@@ -339,6 +342,29 @@ def test_a_quoted_call_without_markers_is_text() -> None:
         assert read("auto", text, request=request).tool_calls == ()
 
 
+@pytest.mark.parametrize("text", [f"<tool_call>\n{WHOLE}\n</tool_call>", TAGS, f"<tool_call>{WHOLE[:-9]}"])
+def test_a_call_in_unopened_thoughts_is_not_run(text: str) -> None:
+    """A call before a `</think>` whose opening marker is missing was thought of, and the next one is made."""
+    for tool_format in ("auto", "hermes"):
+        reply = read(tool_format, f'Perhaps\n{text}\nor not.\n</think>\n<tool_call>{{"name": "now"}}')
+        assert [call.name for call in reply.tool_calls] == ["now"]
+        assert reply.content == "Perhaps"
+    inside = read("auto", f"<tool_call>\n{WHOLE.replace('Brno', '</think>')}")
+    assert inside.tool_calls[0].arguments == {"city": "</think>"}
+
+
+SIGNS = "ab <>/[]{}()`~|=_:;,'\"\\\n\t#*-é｜▁"
+
+
+@settings(max_examples=choose_count(short=80, long=500), deadline=None)
+@given(st.text(alphabet=SIGNS, max_size=60), st.sampled_from(["auto", *TEXT_FORMATS]))
+def test_ordinary_text_stays_the_answer(text: str, tool_format: str) -> None:
+    """Text with brackets, code and markup of its own is passed on unchanged, whole and in any pieces."""
+    if text:
+        reply = read(tool_format, text)
+        assert (reply.content, reply.tool_calls, reply.finish_reason) == (text, (), "stop")
+
+
 @tool(idempotent=True)
 def weather(city: str) -> str:
     """Tell the weather."""
@@ -374,6 +400,7 @@ def test_native_tools_warn_of_a_call_as_text(text: str) -> None:
     assert [("weather" in warning, "tool_format: auto" in warning) for warning in warnings] == (
         [] if text in PROSE else [(True, True)]
     )
+    assert "call of a tool as text" in find_text_call_warnings("<tool_call>\n{", REQUEST)[0]
 
 
 ATTACKS = [
@@ -382,7 +409,7 @@ ATTACKS = [
     *("<function=", "<function=a", "<function=w><parameter=a>", "<parameter=a>", "[TOOL_CALLS]weather "),
     *("\nweather[ARGS]{", "\n```", "`", "\n~~~", "<think>", "\n<think>", "</think>\n", f"{BEGIN}  ", SEP),
     *("[weather(", "(", "[", "{", " ", "\n", "</", "\n</tool_call>", "<tool_call> "),
-    *('\n{"name":1}', "</s>"),
+    *('\n{"name":1}', "</s>", "\n[TOOL_CALLS]</think>"),
     *(f"\n<tool_call>{WHOLE}", "`<tool_call>", "\n```\n<tool_call>", "<tool_call>```json\n"),
     *('<|python_tag|>{"a":', "<|python_start|>["),
 ]  # fmt: skip

@@ -168,13 +168,29 @@ MARKERS = [
     "<｜tool▁calls▁begin｜>",
     "[w()]",
     "x",
+    "w",
+    "w[ARGS]",
+    "<function=w>",
+    "<parameter=city>",
+    "</parameter>",
+    "</function>",
+    "<｜tool▁call▁begin｜>",
+    "<｜tool▁sep｜>",
+    "<|python_start|>",
+    "<|im_end|>",
+    "```",
+    "`",
+    "(",
+    ")",
+    "[",
+    ";",
     "\n",
     " ",
 ]
 
 
 @settings(max_examples=choose_count(short=100, long=400))
-@given(st.sampled_from(sorted(ALL_FORMATS)), st.lists(st.sampled_from(MARKERS), max_size=9), st.data())
+@given(st.sampled_from(sorted(ALL_FORMATS)), st.lists(st.sampled_from(MARKERS), max_size=12), st.data())
 def test_no_character_is_lost_or_doubled(name: str, parts: list[str], data: st.DataObject) -> None:
     """S5.2: text and calls together are exactly what the model wrote, wherever the stream is cut."""
     text = "".join(parts)
