@@ -45,8 +45,8 @@ class _CandidateBuilder:
     def add_candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
         values = _drop_nulls(candidate)
-        if read_finish_word(values.get("finishReason")) is None:
-            values.pop("finishReason", None)
+        if "finishReason" in values and read_finish_word(values["finishReason"]) is None:
+            del values["finishReason"]
         self.values |= values
         content = candidate.get("content")
         self._content |= _drop_nulls(content) if isinstance(content, Mapping) else {}

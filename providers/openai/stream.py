@@ -204,27 +204,9 @@ class _ChoiceBuilder:
         for key, value in _read_mapping(choice.get("logprobs")).items():
             self._log_probabilities.add_value(key, value)
         delta = choice.get("delta")
-        if delta:
-            yield from self._add_delta(_read_mapping(delta))
-        elif choice.get("message"):
-            yield from self._add_delta(self._drop_known(_read_mapping(choice["message"])))
-
-    def _drop_known(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """What a whole message has beyond the deltas: MiniMax sends it at the end of a stream."""
-        known, rest = self._message.build_mapping(), dict(message)
-        for key, value in known.items():
-            new = message.get(key)
-            if isinstance(value, str) and isinstance(new, str) and key != "role":
-                rest[key] = new[len(value) :] if new.startswith(value) else ""
-            elif new == value:
-                rest.pop(key)
-        entries = list_call_entries(message.get("tool_calls")) if self._calls else []
-        if self._calls and entries:
-            rest["tool_calls"] = entries[self._calls.add_whole_calls(entries) :]
-        return rest
-
-    def _add_delta(self, delta: Mapping[str, Any]) -> Iterator[Delta]:
-        for key, value in delta.items():
+        if not delta and choice.get("message"):
+            delta = self._drop_known(_read_mapping(choice["message"]))
+        for key, value in _read_mapping(delta).items():
             if key == "tool_calls":
                 if self._calls is None:
                     self._calls = _CallsBuilder()
@@ -246,6 +228,20 @@ class _ChoiceBuilder:
                         self._part_indexes[name] = self._part_count
                         self._part_count += 1
                     yield PartDelta(index=self._part_indexes[name], part=part)
+
+    def _drop_known(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """What a whole message has beyond the deltas: MiniMax sends it at the end of a stream."""
+        known, rest = self._message.build_mapping(), dict(message)
+        for key, value in known.items():
+            new = message.get(key)
+            if isinstance(value, str) and isinstance(new, str) and key != "role":
+                rest[key] = new[len(value) :] if new.startswith(value) else ""
+            elif new == value:
+                rest.pop(key)
+        entries = list_call_entries(message.get("tool_calls")) if self._calls else []
+        if self._calls and entries:
+            rest["tool_calls"] = entries[self._calls.add_whole_calls(entries) :]
+        return rest
 
     def describe_kind(self) -> tuple[bool, int]:
         """Whether the choice has text or other content so far, and how many calls."""
