@@ -72,7 +72,6 @@ def command(
         source: LineSource = PipeSource()
         screen = Screen(is_plain=True)
         if is_interactive:
-            stack.enter_context(use_terminal())
             source = terminal = _make_terminal_source(chats)
             screen = Screen(is_plain=False, on_preview=terminal.redraw if can_redraw() else None)
         approver = ChatApprover(chats) if is_interactive else None
@@ -90,6 +89,8 @@ def command(
 
     try:
         with ExitStack() as stack:
+            if is_interactive:  # not in the chat's task: what begins in the context of a task ends there
+                stack.enter_context(use_terminal())
             return asyncio.run(run_chat(stack))
     except KeyboardInterrupt:
         print_notice(
