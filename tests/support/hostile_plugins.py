@@ -47,7 +47,7 @@ FAULTS: dict[str, tuple[str, str]] = {
     "zzctrlc": (f"raise KeyboardInterrupt({ESCAPES!r})\n", "KeyboardInterrupt: \\x1b[2J\\u202egnp"),
     "zzown": (
         f"class Stop(BaseException):\n    def __str__(self): raise SystemExit({ESCAPES!r})\nraise Stop()\n",
-        "Stop: (Stop)",
+        "): Stop",
     ),
     "zzhang": ("import threading\nthreading.Event().wait()\n", "zzhang"),
     "zzprint": (
