@@ -221,7 +221,7 @@ def test_a_chat_asks_and_can_be_interrupted(chat: ChatTerminal) -> None:
     """A line typed during a turn interrupts it where the chart says so, and lines after a question answer."""
     chat.wait_for("/help lists the commands")
     chat.type("cats\r")
-    chat.wait_for("early")  # the call has begun, and with it the script's first reply
+    chat.wait_for("writing")  # the call has begun, and with it the script's first reply
     chat.type("no, dogs\r")
     chat.wait_for("Publish the draft of no, dogs?")
     chat.wait_for("publish (y or n)")
