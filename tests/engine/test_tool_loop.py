@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,9 +101,9 @@ def test_calls_override_the_finish_reason() -> None:
     from toolchart.providers.openai.wire import FINISH_WORDS
     from toolchart.providers.shared.replies import resolve_finish_reason
 
-    assert resolve_finish_reason("stop", FINISH_WORDS, call_count=1) == "tool_calls"
-    assert resolve_finish_reason("length", FINISH_WORDS, call_count=1) == "length"
-    assert resolve_finish_reason("tool_calls", FINISH_WORDS, call_count=0) == "unknown"
+    assert resolve_finish_reason("stop", FINISH_WORDS, call_count=1, has_answer=False) == "tool_calls"
+    assert resolve_finish_reason("length", FINISH_WORDS, call_count=1, has_answer=False) == "length"
+    assert resolve_finish_reason("tool_calls", FINISH_WORDS, call_count=0, has_answer=False) == "unknown"
 
 
 def test_ids_are_unique_in_the_conversation() -> None:
@@ -374,7 +375,7 @@ def test_odd_values_are_logged_as_what_is_acted_on() -> None:
     """Results with big integers, bad Unicode or foreign objects are logged, and the log replays."""
     from toolchart.engine.log.replay import replay
 
-    odd = {"n": 10**40, "s": "\ud800", 3: {1, 2}, "f": float("nan"), "o": object}
+    odd = {"n": 10**40, "s": "\ud800", 3: {1, 2}, "f": float("nan"), "o": Path("x")}
     run = make_engine(
         [reply_with_calls(("odd", {"deep": 1})), "end"],
         functions=[make_function_tool("odd", NOTHING, lambda a: odd)],
