@@ -344,6 +344,45 @@ def test_a_choice_is_expressed_in_what_the_host_takes(
 FOREIGN_IDS = ("call_abcdefghijklmnopqrstuvwx", "toolu_01.A/b", "toolu_01_A_b", "a" * 70, "a" * 71, "n1")
 
 
+ODD_TURNS: list[dict[str, Any]] = [
+    {"calls": [("no such tool", {}), ("", {}), ("n" * 200, {})]},
+    {"text": "Two."},
+    {"text": ""},
+    {"text": "Two again."},
+]
+"""Turns with names that hosts refuse, and with an empty answer."""
+
+
+@pytest.mark.parametrize(
+    ("llm", "base_url"),
+    [
+        ({"model": "mistral-large-latest"}, MISTRAL),
+        ({"model": "claude-sonnet-4-5", **CLAUDE}, ANTHROPIC),
+        ({"model": "gpt-4.1", "api": "chat"}, OPENAI),
+        ({"model": "gpt-4.1"}, OPENAI),
+        ({"model": "m"}, GATEWAY),
+        (
+            {"model": "anthropic.claude-sonnet-4-5", "provider": "bedrock", "region": "eu-central-1"},
+            "http://bedrock-runtime.eu-central-1.amazonaws.com",
+        ),
+    ],
+    ids=lambda value: value.get("model") if isinstance(value, dict) else "",
+)
+def test_a_conversation_goes_on_after_odd_replies(llm: dict[str, Any], base_url: str) -> None:
+    """A host that calls tools by names that it refuses, or answers with nothing, takes all later requests."""
+    with serve_strict_host(ODD_TURNS) as strict:
+        spec = {
+            "chart": "tool_loop",
+            "llms": {"main": make_llm(strict, base_url, **llm)},
+            "tools": {"registry": TOOLS},
+            "responses": [{"llm": "main", "tools": {"enabled": True}}],
+        }
+        with Engine(spec, log="memory") as engine:
+            for text in ("How many?", "And now?", "And then?"):
+                engine.run(text, conversation="c")
+    assert strict.refusals == []
+
+
 def make_foreign_history() -> list[dict[str, Any]]:
     """A conversation from elsewhere, whose calls have ids of other hosts, with a result right before the
     user's next message."""

@@ -75,6 +75,44 @@ def has_ids_beside(pattern: str) -> Check:
     )
 
 
+def list_call_names(body: Body) -> Iterator[str]:
+    """The names of calls, in any wire format."""
+    for call in list_calls(body):
+        yield call["function"]["name"]
+    for message in body.get("messages", ()):
+        for block in message["content"] if isinstance(message.get("content"), list) else ():
+            for found in (block, block.get("toolUse", {})):
+                if found.get("type") == "tool_use" or ("toolUseId" in found and "name" in found):
+                    yield found["name"]
+    for item in body.get("input", ()):
+        if item.get("type") == "function_call":
+            yield item["name"]
+
+
+def has_names_beside(pattern: str) -> Check:
+    """Refuses names of calls that do not fit a pattern."""
+    return lambda body: any(not re.fullmatch(pattern, name) for name in list_call_names(body))
+
+
+def has_unread_arguments(body: Body) -> bool:
+    """Whether the arguments of a call are not the text of a JSON object."""
+    texts = [call["function"]["arguments"] for call in list_calls(body)]
+    texts += [item["arguments"] for item in body.get("input", ()) if item.get("type") == "function_call"]
+    for text in texts:
+        try:
+            if not isinstance(json.loads(text), dict):
+                return True
+        except ValueError:
+            return True
+    return False
+
+
+def has_empty_reply(body: Body) -> bool:
+    """Whether an assistant message has neither text nor calls."""
+    own = [message for message in body["messages"] if message["role"] == "assistant"]
+    return any(not message.get("content") and not message.get("tool_calls") for message in own)
+
+
 def has_user_after_tool(body: Body) -> bool:
     """Whether a message of the user stands right after a result."""
     roles = [message["role"] for message in body["messages"]]
@@ -204,6 +242,15 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         "api.anthropic.com", has_ids_beside(r"[a-zA-Z0-9_-]+"), "tool_use.id: String should match pattern"
     ),
+    Refusal("api.openai.com", has_names_beside(r"[a-zA-Z0-9_-]{1,64}"), "string does not match pattern"),
+    Refusal("api.anthropic.com", has_names_beside(r"[a-zA-Z0-9_-]{1,128}"), "tool_use.name: pattern"),
+    Refusal(
+        "bedrock-runtime.eu-central-1.amazonaws.com",
+        has_names_beside(r"[a-zA-Z0-9_-]{1,64}"),
+        "toolUse.name failed to satisfy constraint",
+    ),
+    Refusal("gateway.test", has_unread_arguments, "Expecting ',' delimiter"),
+    Refusal("api.mistral.ai", has_empty_reply, "either content or tool_calls, but not none"),
     Refusal(
         "bedrock-runtime.eu-central-1.amazonaws.com",
         has_ids_beside(r"[a-zA-Z0-9_.:-]{1,64}"),

@@ -117,12 +117,23 @@ def ask_claude(*messages: Any, **keys: Any) -> dict[str, Any]:
     return {**ask("claude-opus-5", *messages), "max_tokens": 2000, "tools": [CLAUDE_TOOL], **keys}
 
 
-def call_claude(call_id: str) -> dict[str, Any]:
+def call_claude(call_id: str, **keys: Any) -> dict[str, Any]:
     """A message with a call at Anthropic."""
-    return {
-        "role": "assistant",
-        "content": [{"type": "tool_use", "id": call_id, "name": "count", "input": {}}],
-    }
+    call = {"type": "tool_use", "id": call_id, "name": "count", "input": {}, **keys}
+    return {"role": "assistant", "content": [call]}
+
+
+def call_gemini(arguments: Any) -> dict[str, Any]:
+    """A content with a call at Gemini."""
+    call = {"functionCall": {"name": "count", "args": arguments}, "thoughtSignature": "c2ln"}
+    return {"role": "model", "parts": [call]}
+
+
+def make_odd_call(**function: Any) -> dict[str, Any]:
+    """A message with a call whose function has other keys."""
+    message = make_call("c1")
+    message["tool_calls"][0]["function"].update(function)
+    return message
 
 
 def answer_claude(call_id: str) -> dict[str, Any]:
@@ -273,6 +284,73 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "lmstudio",
         ask("m", response_format={"type": "json_object"}),
         "json_object",
+    ),
+    "a call with a bad name at OpenAI": (
+        "openai",
+        ask("gpt-4.1", make_odd_call(name="a b"), make_result("c1")),
+        "the name 'a b' of a call",
+    ),
+    "a call with a long name at Anthropic": (
+        "anthropic",
+        ask_claude(call_claude("c1", name="n" * 129), answer_claude("c1")),
+        "of a call must match",
+    ),
+    "two results of a call at OpenAI": (
+        "openai",
+        ask("gpt-4.1", make_odd_call(), make_result("c1"), make_result("c1")),
+        "no tool call was found",
+    ),
+    "two calls with one id at Anthropic": (
+        "anthropic",
+        ask_claude(call_claude("c1"), answer_claude("c1"), call_claude("c1"), answer_claude("c1")),
+        "ids must be unique",
+    ),
+    "broken arguments at vLLM": (
+        "vllm",
+        ask("m", make_odd_call(arguments='{"a": '), make_result("c1")),
+        "Failed to parse the arguments",
+    ),
+    "arguments that are a list at llama.cpp": (
+        "llamacpp",
+        ask("m", make_odd_call(arguments="[1]"), make_result("c1")),
+        "Failed to parse the arguments",
+    ),
+    "arguments that are text at Anthropic": (
+        "anthropic",
+        ask_claude(call_claude("c1", input="{}"), answer_claude("c1")),
+        "valid dictionary",
+    ),
+    "arguments that are text at Ollama": (
+        "ollama",
+        ask("qwen3", make_odd_call(arguments="{}"), make_result("c1")),
+        "cannot unmarshal",
+    ),
+    "a call without a response at Gemini": (
+        "gemini",
+        {"contents": [call_gemini({"a": 1}), {"role": "user", "parts": [{"text": "And?"}]}]},
+        "have no result",
+    ),
+    "arguments that are a list at Gemini": ("gemini", {"contents": [call_gemini([1])]}, "function_call.args"),
+    "an empty content at Gemini": ("gemini", {"contents": [{"role": "user", "parts": []}]}, "not be empty"),
+    "an empty reply at Mistral": (
+        "mistral",
+        ask("mistral-large-latest", {"role": "assistant", "content": ""}, USER),
+        "either content or tool_calls",
+    ),
+    "no content and no calls at OpenAI": (
+        "openai",
+        ask("gpt-4.1", {"role": "assistant", "content": None}, USER),
+        "got null",
+    ),
+    "an empty message at Anthropic": (
+        "anthropic",
+        ask_claude({"role": "assistant", "content": []}, USER),
+        "non-empty content",
+    ),
+    "reasoning without its item at OpenAI": (
+        "openai",
+        {"model": "gpt-5.5", "input": [{"type": "reasoning", "id": "rs", "summary": []}, USER]},
+        "without its required following item",
     ),
 }
 """By case: host, a body that the host refuses, and a part of what it says."""
