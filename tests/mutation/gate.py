@@ -177,6 +177,8 @@ GROUPS: dict[str, Group] = {
             "providers/test_gemini_ollama_streams.py",
             "providers/test_bedrock.py",
             "providers/test_text_calls.py",
+            "providers/test_broken_text_calls.py",
+            "providers/test_thoughts_in_text.py",
             "providers/test_tool_choice.py",
             "providers/test_model_options.py",
             "providers/test_streaming_adapters.py",
