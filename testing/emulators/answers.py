@@ -255,7 +255,9 @@ class Answer:
         response = self._build_response()
         yield {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
         for index, item in enumerate(response["output"]):
-            yield {"type": "response.output_item.added", "output_index": index, "item": item}
+            # An item begins empty. Source: recorded streams of OpenAI.
+            begun = {"message": {"content": []}, "function_call": {"arguments": ""}}.get(item["type"], {})
+            yield {"type": "response.output_item.added", "output_index": index, "item": {**item, **begun}}
             kind, text = "", ""
             if item["type"] == "message":
                 kind, text = "response.output_text", item["content"][0]["text"]
