@@ -142,7 +142,7 @@ class AnswerStream:
                 self._show_whole_words(event.reply.content)
                 self._words, self._base, self._reason = [], "", "calls"
                 self._show_text("", is_whole=True)
-            case Failed() if event.reply is None:
+            case Failed() if event.reply is None or event.kind not in _FORM_KINDS:
                 self._show_whole_words(None if has_streamed else event.content)
                 self._forget_words()
             case Failed() | AgentFailed():
@@ -175,9 +175,11 @@ class AnswerStream:
 
     def _say(self, text: str) -> None:
         self._words.append(text)
-        if self._is_level:
+        if self._is_level and self._shown:
             self._add(text)
-        else:
+        elif (
+            self._shown or "".join(self._words).strip()
+        ):  # blanks alone may be an empty reply, asked for again
             self._show_text(self._base + "".join(self._words), is_whole=False)
 
     def _show_text(self, text: str, *, is_whole: bool) -> None:
@@ -203,6 +205,9 @@ class AnswerStream:
         self._shown.append(text)
         self._show(TextDelta(text=text, doubt=self._doubt))
 
+
+_FORM_KINDS = ("bad_output", "content_filter")
+"""Failures of whole replies whose words are known to be no answer; others may come again as they were."""
 
 _Closing = Replied | Failed | AgentFinished | AgentFailed | AgentRested
 

@@ -47,6 +47,8 @@ def cut(text: str) -> dict[str, Any]:
     return {"content": text, "cut": True}
 
 
+MALFORMED: dict[str, Any] = {"content": "Let me see", "finish_reason": "malformed_call"}
+
 PLAIN: Any = [{"llm": "model", "prompt": "Be brief."}]
 FORMED: Any = [{"llm": "model", "prompt": "Be brief.", "response_format": FORM}]
 FORMED_TOOLS: Any = [{**FORMED[0], "tools": {"enabled": True}}]
@@ -166,6 +168,12 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
         [{"fail": {"kind": "server_error", "retryable": True}}, HELLO],
         {"responses": PLAIN},
     ),
+    "a call that nobody can read": ([MALFORMED, HELLO], {"responses": PLAIN}),
+    "a call that nobody can read, and the same": ([MALFORMED, "Let me see, it is fine."], {}),
+    "calls that nobody can read": ([MALFORMED] * 9, {}),
+    "empty": ([" ", HELLO], {"responses": PLAIN}),
+    "empty after a call": ([call_with("Let me look. "), " ", HELLO], {}),
+    "empty twice": ([" ", " "], {"responses": PLAIN}),
     "filtered": ([{"content": "Half", "finish_reason": "content_filter"}], {"responses": PLAIN}),
     "limit": ([call_with("Let me look. ")] * 20, {"chart": "tool_loop"}),
     "refused by the chart": (
@@ -184,7 +192,10 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 """By what happens: the replies of the model, and what the spec has."""
 
-FAILING = ("never repaired", "no retries", "cut for good", "filtered")
+FAILING = (
+    *("never repaired", "no retries", "cut for good", "filtered"),
+    *("calls that nobody can read", "empty twice"),
+)
 
 
 class Door:
@@ -469,7 +480,10 @@ def test_a_client_reads_the_answer_of_the_record(name: str, way: str) -> None:
         assert (snapshot.answer, snapshot.error) == (wanted.content, wanted.error)
 
 
-CONTRADICTED = {(name, "chat streamed") for name in ("cut, and another", "cut, and shorter")}
+CONTRADICTED = {
+    (name, "chat streamed")
+    for name in ("cut, and another", "cut, and shorter", "a call that nobody can read")
+}
 """Chat completions cannot take back what was sent: the stream ends with an error that says so."""
 
 
