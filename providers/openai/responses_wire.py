@@ -598,18 +598,46 @@ def _fill(older: Mapping[str, Any], newer: Mapping[str, Any]) -> dict[str, Any]:
 class _Part:
     """One part of a message or of reasoning, as its text grows."""
 
-    __slots__ = ("data", "pieces")
+    __slots__ = ("data", "pieces", "start")
 
     def __init__(self, kind: str) -> None:
         self.data: dict[str, Any] = {"type": kind}
         self.pieces: list[Any] = []
+        self.start = ""
+        """The text that it began with, until pieces repeat it, or go on behind it."""
 
     def get_key(self) -> str:
         """The name of the part's text."""
         return "refusal" if self.data.get("type") == "refusal" else "text"
 
+    def begin(self, part: Mapping[str, Any]) -> None:
+        """Take the form with which the part begins: hosts leave its text empty, or say all of it."""
+        self.data = _fill(self.data, part)
+        text = self.data.pop(self.get_key(), None)
+        self.start = text if isinstance(text, str) and not self.pieces else ""
+
+    def add_piece(self, piece: str) -> str:
+        """Add a piece to a part that began with text; what to show of it."""
+        start, shown = self.start, join_pieces(self.pieces)
+        if start.startswith(shown + piece):
+            self.pieces.append(piece)
+            return piece
+        self.start = ""
+        if (shown + piece).startswith(start):
+            self.pieces.append(piece)
+            return piece
+        self.pieces = [start, shown, piece]
+        return (start + shown + piece)[len(shown) :]
+
+    def read(self) -> Any:
+        """The text so far."""
+        return self.start or join_pieces(self.pieces)
+
     def add_whole(self, part: Mapping[str, Any]) -> str:
         """Add a whole form of the part; the text that no piece had."""
+        start, self.start = self.start, ""
+        if start and not part.get(self.get_key()):
+            part = {**part, self.get_key(): start}
         self.data = _fill(self.data, part)
         text, shown = self.data.pop(self.get_key(), None), join_pieces(self.pieces)
         if text is None or text == "" or text == shown:
@@ -621,8 +649,8 @@ class _Part:
     def build(self) -> dict[str, Any]:
         """The part of a whole response."""
         key = self.get_key()
-        has_text = bool(self.pieces) or self.data.get("type") in _TEXT_TYPES
-        return {**self.data, key: join_pieces(self.pieces)} if has_text else self.data
+        has_text = bool(self.pieces or self.start) or self.data.get("type") in _TEXT_TYPES
+        return {**self.data, key: self.read()} if has_text else self.data
 
 
 _TEXT_TYPES = tuple(kind for _, kind, _ in _TEXT_EVENTS.values())
@@ -647,11 +675,13 @@ class _Item:
         """A part of a list; a new one where there is none."""
         return self.parts[name].setdefault(read_index(number) or 0, _Part(kind))
 
-    def add_form(self, form: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Add a whole form of the item; yields the type and text of its parts that no piece had."""
-        if form == self.last_form:
-            return
-        self.last_form = form
+    def add_form(self, form: Mapping[str, Any], *, is_end: bool) -> Iterator[tuple[str, str]]:
+        """Add a whole form of the item, or the one with which it begins; yields the type and text of its
+        parts that no piece had."""
+        if is_end:
+            if form == self.last_form:
+                return
+            self.last_form = form
         self.data = _fill(self.data, {key: value for key, value in form.items() if key not in _LISTS})
         for name in _LISTS:
             value = form.get(name)
@@ -662,13 +692,22 @@ class _Item:
             ]
             for number, part in enumerate(parts):
                 known = self.get_part(name, number, str(part.get("type")))
-                text = known.add_whole(part)
-                if text:
+                if not is_end:
+                    known.begin(part)
+                elif text := known.add_whole(part):
                     yield str(known.data.get("type")), text
             if any(self.parts[name][number].pieces for number in range(len(entries))):
                 self.parts[name] = {number: self.parts[name][number] for number in range(len(entries))}
             elif isinstance(value, list) and not self.parts[name]:
                 self.data[name] = value
+
+    def end_parts(self) -> Iterator[tuple[str, str]]:
+        """The type and text of parts that say what they began with, and no more."""
+        for parts in self.parts.values():
+            for number in sorted(parts):
+                part = parts[number]
+                if part.start and (text := part.add_whole(part.data)):
+                    yield str(part.data.get("type")), text
 
     def build(self) -> dict[str, Any]:
         """The item of a whole response."""
@@ -689,16 +728,16 @@ class _Item:
     def list_texts(self) -> list[str]:
         """The texts of the parts."""
         return [
-            read_text(join_pieces(parts[number].pieces))
+            read_text(text)
             for parts in self.parts.values()
             for number in sorted(parts)
-            if parts[number].pieces
+            if (text := parts[number].read())
         ]
 
     def is_empty(self) -> bool:
         """Whether the item began, and nothing came."""
         return self.data.get("type") in ("message", "reasoning") and not (
-            any(part.pieces for parts in self.parts.values() for part in parts.values())
+            any(part.read() for parts in self.parts.values() for part in parts.values())
             or self.data.get("encrypted_content")
         )
 
@@ -762,7 +801,10 @@ class ResponsesAccumulator:
             owner = "reasoning" if part.get("type") in ("reasoning_text", "summary_text") else "message"
             number = event.get(f"{name}_index")
             known = self._find_item(event, owner).get_part(name, number, str(part.get("type")))
-            yield from _build_text_deltas(str(part.get("type")), known.add_whole(part))
+            if end == "added":
+                known.begin(part)
+            else:
+                yield from _build_text_deltas(str(part.get("type")), known.add_whole(part))
         elif isinstance(event.get("partial_image_b64"), str):  # a draft; the item has the picture itself
             item = self._find_item(event, "image_generation_call")
             media_type = f"image/{read_string(event.get('output_format')) or 'png'}"
@@ -850,7 +892,7 @@ class ResponsesAccumulator:
         self._name_item(item, form)
         if form.get("type") in _OWN_CALL_TYPES:
             yield from self._add_call(item, form, is_end)
-        for kind, text in item.add_form(form):
+        for kind, text in item.add_form(form, is_end=is_end):
             yield from _build_text_deltas(kind, text)
         if is_host_item(form):
             for number, part in enumerate(decode_host_item(form)):
@@ -920,7 +962,10 @@ class ResponsesAccumulator:
             part = item.get_part("content", number, "output_text")
             self._last_part = (names, part, (item.position, number))
         _, part, place = self._last_part
-        part.pieces.append(text)
+        if part.start:
+            text = part.add_piece(text)
+        else:
+            part.pieces.append(text)
         if text:
             self._lengths[place] = self._lengths.get(place, 0) + len(text)
             yield TextDelta(text=text)
@@ -934,8 +979,11 @@ class ResponsesAccumulator:
             key = part.get_key()
             text = part.add_whole({**part.data, key: event.get(key)})
         elif event.get("delta") is not None:
-            part.pieces.append(event["delta"])
             text = read_text(event["delta"])
+            if part.start:
+                text = part.add_piece(text)
+            else:
+                part.pieces.append(event["delta"])
         if text and kind == "output_text":
             place = (item.position, read_index(number) or 0)
             self._lengths[place] = self._lengths.get(place, 0) + len(text)
@@ -980,6 +1028,8 @@ class ResponsesAccumulator:
         for item in streamed:
             if id(item) not in taken and not (output and item.is_empty()):
                 built.append((item.position, 0, item))
+                for kind, text in item.end_parts():
+                    yield from _build_text_deltas(kind, text)
         items = [item for *_, item in sorted(built, key=lambda entry: entry[:2])]
         self._response = {
             **response,

@@ -9,10 +9,15 @@ import pytest
 from recorded_exchanges import Exchange, get_adapter, read_cassette
 from recorded_traffic import CORPORA, find_recording, read_index
 
-from toolchart.providers.openai.responses_wire import SUPPORTED_OPTIONS, decode_reply, encode_request
+from toolchart.providers.openai.responses_wire import (
+    SUPPORTED_OPTIONS,
+    ResponsesAccumulator,
+    decode_reply,
+    encode_request,
+)
 from toolchart.providers.shared.requests import find_unsupported_options
 from toolchart.states.content import CitationPart, FilePart, TextPart
-from toolchart.states.messages import Message, Request, ToolDefinition
+from toolchart.states.messages import Message, Request, TextDelta, ToolDefinition
 
 
 def list_whole_exchanges(corpus: str) -> list[Exchange]:
@@ -212,3 +217,41 @@ def test_texts_of_every_kind_are_built_of_their_deltas(
     data = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
     reply = get_adapter("responses").decode_raw({}, data, is_streamed=True)
     assert getattr(reply, field) == "Not today."
+
+
+@pytest.mark.parametrize("end", ["nothing", "item", "last event"])
+@pytest.mark.parametrize(
+    ("start", "pieces"),
+    [
+        ("", ["Not ", "today."]),
+        ("Not today.", ["Not ", "today."]),
+        ("Not today.", ["Not today."]),
+        ("Not today.", []),
+        ("Not ", ["to", "day."]),
+        ("Not ", ["Not ", "today."]),
+    ],
+)
+@pytest.mark.parametrize("begins", ["item", "part"])
+def test_a_text_that_begins_with_its_item_is_said_once(
+    begins: str, start: str, pieces: list[str], end: str
+) -> None:
+    """S3.4: an item or a part may begin with its text, or with the first piece of it. The deltas and the
+    reply have the text once."""
+    keys = {"output_index": 0, "item_id": "i1", "content_index": 0}
+    part = {"type": "output_text", "text": start, "annotations": []}
+    whole = {"type": "message", "id": "i1", "content": [{**part, "text": "Not today."}]}
+    item = {"type": "message", "id": "i1", "content": [part] if begins == "item" else []}
+    events: list[dict[str, Any]] = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        *([{"type": "response.content_part.added", "part": part, **keys}] if begins == "part" else []),
+        *({"type": "response.output_text.delta", "delta": piece, **keys} for piece in pieces),
+        *([{"type": "response.output_item.done", "output_index": 0, "item": whole}] if end == "item" else []),
+        {
+            "type": "response.completed",
+            "response": {"status": "completed", "output": [whole] if end == "last event" else []},
+        },
+    ]
+    accumulator = ResponsesAccumulator()
+    deltas = [delta for event in events for delta in accumulator.add_frame(event)]
+    assert decode_reply(accumulator.build_body()).content == "Not today."
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "Not today."
