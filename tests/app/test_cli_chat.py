@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from chat_terminal import ChatTerminal
+from command_line import run_on_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -320,6 +321,48 @@ def test_run_at_a_terminal_shows_text_before_calls_once(tmp_path: Path) -> None:
         assert process.wait() == 0
         os.close(own)
         assert (shown + notes.read_bytes()).count(b"Let me pay.") == expected
+
+
+BROKEN_OFF = """
+chart: full
+retry: {base_wait_s: 0.01, max_wait_s: 0.02}
+llms:
+  m: {provider: scripted, model: tiny, replies: [REPLIES]}
+responses: [{llm: m, prompt: Be brief.}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("replies", "words", "is_withdrawn"),
+    [
+        ("{content: Half a thought, cut: true}, All is well.", "All is well.", True),
+        ("{content: All is, cut: true}, All is well.", " well.", False),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_text_that_was_broken_off_is_no_part_of_the_answer(
+    tmp_path: Path, command: str, replies: str, words: str, is_withdrawn: bool
+) -> None:
+    """At a terminal a text that was broken off goes on where the model says the same again; else a note says
+    that it is void. The answer stands there once."""
+    agent = BROKEN_OFF.replace("REPLIES", replies)
+    if command == "chat":
+        chat = ChatTerminal(tmp_path, agent, "dumb")
+        try:
+            chat.wait_for("/help lists")
+            chat.type("hi\r")
+            screen = chat.read_until("finished")
+            screen = screen[screen.index("prompting") :]
+            assert chat.leave() == 0
+        finally:
+            chat.close()
+    else:
+        (tmp_path / "agent.yaml").write_text(agent, "utf-8")
+        code, screen = run_on_terminal(["run", "agent.yaml", "hi"], tmp_path)
+        assert code == 0
+    assert screen.count(words) == 1
+    assert ("no part of the answer" in screen) is is_withdrawn
 
 
 WAITING = """

@@ -25,7 +25,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.reading.records import read_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
-from toolchart.states.messages import Delta, Reply, Request, TextDelta, ToolCall
+from toolchart.states.messages import Delta, Reply, Request, TextDelta, TextWithdrawn, ToolCall
 
 TURNS = choose_count(short=30, long=100)
 BURST = choose_count(short=60, long=500)
@@ -446,6 +446,32 @@ async def test_a_slow_reader_is_let_go_and_loses_nothing() -> None:
         numbers += [int((await anext(again)).id) for _ in range(total - len(numbers))]
         await again.aclose()
     assert numbers == list(range(total))
+
+
+async def test_readers_of_any_speed_have_the_same_text() -> None:
+    """A reader that comes in the middle of a reply, or is too slow for its deltas, gets the whole text so
+    far, and then what follows; what was withdrawn is in none."""
+    site = make_site(make_engine(["unused"]), limits=Limits(reader_queue=3))
+    async with open_client(site) as client:
+        await post(client, "", message="hi", conversation="c1")
+        feeds, start = site.feeds, 99
+        feeds.begin_text("c1")
+        early = feeds.follow("c1", start)
+        assert (await anext(early)).data == {"text": ""}
+        pieces = [TextDelta(text="void"), TextWithdrawn(reason="failure")]
+        pieces += [TextDelta(text=f"{number} ") for number in range(8)]
+        for piece in pieces:
+            feeds.publish_delta("c1", piece)
+        late = feeds.follow("c1", start)
+        assert (await anext(late)).data == {"text": "0 1 2 3 4 5 6 7 "}
+        taken = [await anext(early) for _ in range(3)]
+        feeds.publish_delta("c1", TextDelta(text="8"))
+        taken.append(await anext(early))
+        assert (await anext(late)).data["text"] == "8"
+        await early.aclose()
+        await late.aclose()
+    assert [event.event for event in taken] == ["delta"] * 3 + ["text"]
+    assert taken[-1].data == {"text": "0 1 2 3 4 5 6 7 8"}
 
 
 async def test_many_readers_get_the_same_by_and_by() -> None:
