@@ -59,6 +59,8 @@ class AnswerStream:
         """What was said in a row before the words that come now: the answer is all of it."""
         self._words: list[str] = []
         """The words that come now: those of one model call, or of one agent."""
+        self._has_spoken = False
+        """Whether they are more than white space."""
         self._speaker = 0
         """Id of the effect whose words they are; 0 for none."""
         self._doubt: Doubt = ""
@@ -100,7 +102,7 @@ class AnswerStream:
         if isinstance(delta, TextDelta):
             self._say(delta.text)
         elif isinstance(delta, TextWithdrawn):
-            self._words, self._reason = [], delta.reason
+            self._words, self._has_spoken, self._reason = [], False, delta.reason
             self._show_text(self._base, is_whole=True)
         else:
             self._show(delta)
@@ -157,7 +159,7 @@ class AnswerStream:
 
     def _show_whole_words(self, text: str | None) -> None:
         """Show what a reply said, where no deltas of it came."""
-        if text and not self._words:
+        if text and text.strip() and not self._words:
             self._words = [text]
             self._show_text(self._base + text, is_whole=False)
 
@@ -169,17 +171,18 @@ class AnswerStream:
     # -- the text --------------------------------------------------------------------------------
 
     def _begin(self, speaker: int, snapshot: Snapshot, doubt: Doubt) -> None:
-        self._speaker, self._doubt, self._words = speaker, doubt, []
+        self._speaker, self._doubt, self._words, self._has_spoken = speaker, doubt, [], False
         self._base = join_last_words(snapshot)
         self._is_level = "".join(self._shown) == self._base
 
     def _say(self, text: str) -> None:
         self._words.append(text)
-        if self._is_level and self._shown:
+        if not self._has_spoken and not text.strip():
+            return  # blanks alone may be an empty reply, which is asked for again
+        if self._has_spoken and self._is_level:
             self._add(text)
-        elif (
-            self._shown or "".join(self._words).strip()
-        ):  # blanks alone may be an empty reply, asked for again
+        else:
+            self._has_spoken = True
             self._show_text(self._base + "".join(self._words), is_whole=False)
 
     def _show_text(self, text: str, *, is_whole: bool) -> None:

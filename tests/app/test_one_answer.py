@@ -564,13 +564,15 @@ def replies_in_pieces(draw: st.DrawFn) -> dict[str, Any]:
     ends = sorted(draw(st.lists(st.integers(0, len(text)), max_size=3)))
     pieces = [text[i:j] for i, j in pairwise([0, *ends, len(text)])]
     reply: dict[str, Any] = {"stream": {"pieces": pieces}} if text else {"content": text}
-    kind = draw(st.sampled_from(["stop", "stop", "cut", "cut", "calls", "paused", "failed"]))
+    kind = draw(
+        st.sampled_from(["stop", "stop", "cut", "cut", "calls", "paused", "malformed_call", "failed"])
+    )
     if kind == "failed":
         return {"fail": {"kind": "server_error", "retryable": True}}
     if kind == "cut":
         return {**reply, "cut": True}
-    if kind == "paused":
-        return {**reply, "finish_reason": "paused"}
+    if kind in ("paused", "malformed_call"):
+        return {**reply, "finish_reason": kind}
     return {**reply, **reply_with_calls(CALL)} if kind == "calls" else reply
 
 
