@@ -181,6 +181,7 @@ EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.SpecError("no"), 2),
     (errors.PluginUnusable("no"), 2),
     (errors.PluginFailure("no"), 70),
+    (errors.TurnChanged("the key 'k' was used", "another message", "give it another key"), 2),
     (errors.SettingsWidened("no"), 2),
     (errors.EffectRefused("act", "call_function os:system", "does not name it", "c"), 2),
     (errors.IllegalEvent("replied", "finished"), 2),
