@@ -18,7 +18,7 @@ from toolchart.app.cli import COMMANDS, cli
 def list_command_words() -> list[str]:
     """Every command, and for a group each of its commands."""
     words: list[str] = []
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)  # a command keeps its help options
     for name in COMMANDS:
         command = cli.get_command(context, name)
         parts = command.commands if isinstance(command, click.Group) else None

@@ -83,7 +83,9 @@ def test_every_command_line_parses(line: str) -> None:
     group = cli.get_command(click.Context(cli), words[0])
     assert isinstance(group, click.Group)
     command = group.commands[words[1]]
-    assert command.make_context(words[1], words[2:], parent=click.Context(cli)).params["spec"]
+    assert command.make_context(
+        words[1], words[2:], parent=click.Context(cli, **cli.context_settings)
+    ).params["spec"]
 
 
 def test_the_suite_loads(tmp_path: Path) -> None:
