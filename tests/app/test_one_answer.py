@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -612,3 +613,25 @@ def test_any_turn_has_one_answer(make_provider: Any, replies: list[Any], has_too
             assert chat.is_contradicted or "".join(sent) == result.content
             assert not (chat.is_contradicted and result.content.startswith("".join(sent)))
         assert read_stored_response(site, name)["output"] == builder.response["output"]
+
+
+def test_turns_read_after_a_restart_are_those_that_were_sent(tmp_path: Path) -> None:
+    """Several turns of one conversation, two handlers in a row: after a restart of the server each response
+    has the items that its client got, whole and streamed, and its answer is the record's."""
+    log = str(tmp_path / "log.db")
+    handlers = [{**FORMED[0], "name": "formed"}, {**PLAIN[0], "name": "free", "tools": {"enabled": True}}]
+    spec = make_spec(chart="full", responses=handlers, retry=QUICK)
+    replies = [BAD, GOOD, call_with("I look. "), cut("Hello wor"), "Hi there.", cut("Hel"), HELLO]
+    sent: list[Any] = []
+    with serve(make_site(Engine(spec, log=log, providers={"model": ScriptedProvider(replies)}))) as address:
+        client = OpenAI(base_url=f"{address}/v1", api_key=make_value("owner"), max_retries=0, timeout=120)
+        for model in ("formed", "free", "free"):
+            previous = {"previous_response_id": sent[-1].id} if sent else {}
+            with client.responses.stream(model=model, input="Hi", **previous) as stream:
+                sent.append(stream.get_final_response())
+    assert [response.output_text for response in sent] == [GOOD, "Hi there.", HELLO]
+    with serve(make_site(Engine(spec, log=log, providers={"model": ScriptedProvider([])}))) as address:
+        for response in sent:
+            stored = httpx.get(f"{address}/v1/responses/{response.id}", headers=bearer()).json()
+            output = json.loads(response.model_dump_json())["output"]
+            assert drop_nulls(stored["output"]) == drop_nulls(output)
