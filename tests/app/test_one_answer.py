@@ -15,7 +15,7 @@ import openai
 import pytest
 from ag_ui.core import RunAgentInput
 from agents import make_engine, make_spec, reply_with_calls
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from openai import OpenAI
 from pydantic import BaseModel
@@ -589,6 +589,7 @@ class WholeProvider:
 
 @pytest.mark.parametrize("make_provider", [ScriptedProvider, WholeProvider])
 @given(replies=st.lists(replies_in_pieces(), min_size=1, max_size=6), has_tools=st.booleans())
+@example(replies=[{"stream": {"pieces": [" "]}, "cut": True}], has_tools=False)
 def test_any_turn_has_one_answer(make_provider: Any, replies: list[Any], has_tools: bool) -> None:
     """However replies come, break off and begin anew: the deltas since the newest withdrawal are the content;
     what chat completions send is the content, or contradicts it and is told so; and a response has the items
