@@ -111,9 +111,9 @@ async def approve_by_name(name: str) -> Decided | None:
     return Decided(call_id=name, approved=True)
 
 
-def approve_at_once(call: ToolCall) -> Decided | None:
-    """An approver is async."""
-    return Decided(call_id=call.id, approved=True)
+def approve_at_once(call: ToolCall) -> str:
+    """A plain approver decides too: by a decision, or true or false."""
+    return f"yes to {call.id}"
 
 
 async def approve_by_text(call: ToolCall) -> str:
@@ -132,7 +132,7 @@ def read_mapping(delta: Mapping[str, str]) -> None:
 
 
 Engine("quickstart", approver=approve_by_name)  # mistake: wrong parameter of an approver
-Engine("quickstart", approver=approve_at_once)  # mistake: an approver that is not async
+Engine("quickstart", approver=approve_at_once)  # mistake: wrong result of a plain approver
 Engine("quickstart", approver=approve_by_text)  # mistake: wrong result of an approver
 Engine("quickstart", observer=observe_step)  # mistake: an observer with one parameter
 engine.run("hello", on_delta=read_mapping)  # mistake: wrong parameter of a delta observer
