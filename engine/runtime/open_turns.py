@@ -39,7 +39,7 @@ from toolchart.states.calls import require_waiting_call
 from toolchart.states.content import add_text
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import IllegalEvent, LeaseHeld, LogConflict, SpecError, TurnChanged
+from toolchart.states.errors import IllegalEvent, LeaseHeld, LogConflict, LogDamaged, SpecError, TurnChanged
 from toolchart.states.events import (
     Answered,
     Answering,
@@ -107,7 +107,7 @@ class OpenTurns:
         self._store = store
         self._log = log
         self.identities = TurnIdentities(agent, store)
-        self.ownership = Ownership(agent, store, log, self.take_message)
+        self.ownership = Ownership(agent, store, log, self.take_message, self._is_left_with_work)
         """The conversations that the engine holds."""
         agent.parts.batches.record_late = self.record_late_reply
 
@@ -404,6 +404,13 @@ class OpenTurns:
     def _has_work(self, root: str) -> bool:
         snapshot = self._load_conversation(root).snapshot
         return self._agent.conversations.has_work(snapshot, root)
+
+    def _is_left_with_work(self, root: str) -> bool:
+        """Whether the next worker would go on with a conversation that is given back."""
+        try:
+            return self._has_work(root)
+        except (LogDamaged, SpecError):  # nobody can go on with it, and it is given back all the same
+            return False
 
     def _find_decided(self, conversation: str, snapshot: Snapshot, decision: Decided) -> tuple[str, Snapshot]:
         """The conversation whose call a decision is for, and its snapshot.

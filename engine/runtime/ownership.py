@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -101,11 +102,17 @@ class Hold(msgspec.Struct):
         self.result, self.has_ended = result, result.is_over and result.due is None
         self.is_parked = False
 
-    def compute_due(self) -> float | None:
-        """When the conversation goes on by itself: seconds since 1970; None where it waits for somebody."""
-        if self.is_parked:
+    def compute_due(self, has_work: Callable[[], bool]) -> float | None:
+        """When the conversation goes on by itself: seconds since 1970; None where it waits for somebody.
+
+        Args:
+            has_work: whether there is something to do in it now.
+        """
+        if self.has_ended or self.is_parked:
             return None
-        if self.is_stopped:
+        # Who only takes an entry of the inbox does not go on with what a dead worker has left: the next one
+        # does, and nobody would without a time.
+        if self.is_stopped or has_work():
             return time.time()
         due = self.result.due if self.result is not None else None
         return datetime.fromisoformat(due).timestamp() if due is not None else None
@@ -116,13 +123,22 @@ class Ownership:
 
     Args:
         take_message: goes on with a conversation at rest that this engine holds.
+        has_work: whether going on with a conversation would do anything now.
     """
 
-    def __init__(self, agent: Agent, store: Store, log_: GroupCommit, take_message: TakeMessage) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        store: Store,
+        log_: GroupCommit,
+        take_message: TakeMessage,
+        has_work: Callable[[str], bool],
+    ) -> None:
         self._agent = agent
         self._store = store
         self._log = log_
         self._take_message = take_message
+        self._has_work = has_work
         self._seen: set[tuple[str, str]] = set()
         """Entries that were taken while their conversation is held: a reading of the inbox may be older."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -199,7 +215,7 @@ class Ownership:
         leases = self._log.leases
         try:
             while True:
-                due = None if hold.has_ended else hold.compute_due()
+                due = hold.compute_due(partial(self._has_work, conversation))
                 if await leases.release(conversation, is_open=not hold.has_ended, due=due):
                     return
                 for entry in await self._read_inbox(conversation):

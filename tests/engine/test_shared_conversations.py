@@ -7,7 +7,7 @@ import contextlib
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,19 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from durable_workers import SETTLING
 from durable_workers import make_engine as make_durable_engine
-from paying_agent import make_engine, read_waiting_calls
+from paying_agent import EchoModel, make_engine, read_waiting_calls
 
-from toolchart.engine import Engine
+from toolchart.engine import Engine, TurnResult
 from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.engine.runtime.open_turns import HANDED_OVER
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError, TurnChanged
-from toolchart.states.events import Decided, UserSaid
-from toolchart.states.messages import ToolCall
+from toolchart.states.events import Decided, Replied, UserSaid
+from toolchart.states.messages import Reply, Request, ToolCall
+from toolchart.states.ports import Lease
 
 DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 KINDS = ("memory", "sqlite")
@@ -237,6 +239,88 @@ async def test_another_message_under_a_key_that_waits_is_an_error(kind: str, tmp
         await engine.apost("c", UserSaid(message="be slow"), key="k")
     await engine.apost("c", UserSaid(message="be slow"), key="l")
     assert len(engine.store.read_inbox(["c"])) == 2
+    await engine.aclose()
+
+
+class HangingModel(EchoModel):
+    """A model that takes the result of the payment when it may, and says that it was asked to."""
+
+    def __init__(self) -> None:
+        self.was_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply, by and by."""
+        if request.messages[-1].role != "user":
+            self.was_asked.set()
+            await self.may_answer.wait()
+        return await super().complete(request)
+
+    async def lose_worker(self, engine: Engine, turn: Awaitable[TurnResult]) -> None:
+        """Let a turn of `c` ask this model; its worker dies then."""
+        self.was_asked.clear()
+        task = asyncio.ensure_future(turn)
+        await self.was_asked.wait()
+        lease = engine.store.find_lease("c")
+        assert lease is not None
+        engine.store.renew_leases([lease], 0.0)
+        engine.store.acquire_lease("c", DEAD, 3600)  # what is done in the task from now on counts no more
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class VanishingHolder(MemoryStore):
+    """A store in which the lease of `c` ends when somebody leaves an entry for its holder."""
+
+    held: Lease | None = None
+
+    def post(self, conversation: str, key: str, data: bytes) -> bool:
+        """Keep the entry."""
+        is_new = super().post(conversation, key, data)
+        if self.held is not None:
+            assert self.renew_leases([self.held], 0.0) == [True]
+        return is_new
+
+
+async def hand_message_over(engine: Engine, store: VanishingHolder, model: HangingModel) -> None:
+    """A message is left for a worker that ends just then."""
+    store.held = store.acquire_lease("c", name_worker(999), 3600)
+    result = await engine.arun("be quick", conversation="c")
+    assert not result.is_over
+
+
+async def record_late_reply(engine: Engine, store: VanishingHolder, model: HangingModel) -> None:
+    """A reply comes that nobody waits for."""
+    reply = Replied(effect=1, reply=Reply(content="late", finish_reason="stop"))  # of the first request
+    await engine._open_turns.record_late_reply("c", reply)
+
+
+async def say_where_it_is_parked(engine: Engine, store: VanishingHolder, model: HangingModel) -> None:
+    """A message is left for a conversation that has lost three workers, and is left alone."""
+    model.may_answer.clear()
+    for _ in range(2):
+        await model.lose_worker(engine, engine.aresume("c"))
+    model.may_answer.set()
+    (turn,) = await engine.arecover()
+    assert turn.error is not None
+    assert turn.error.startswith("parked: 3 workers")
+    assert await engine.arecover() == []
+    await engine.apost("c", UserSaid(message="be quick"))
+    await engine.arecover()
+
+
+@pytest.mark.parametrize("meddle", [hand_message_over, record_late_reply, say_where_it_is_parked])
+async def test_who_takes_an_entry_leaves_the_work_of_a_dead_worker_to_the_next(meddle: Any) -> None:
+    """A conversation whose worker has died has a model call to make. Who only brings a message or a reply to
+    it gives it back so that `recover` goes on with it, and does not leave it as one that waits for a person.
+    """
+    store, model = VanishingHolder(), HangingModel()
+    engine = make_engine(store, lambda arguments: "paid", providers={"model": model})
+    await model.lose_worker(engine, engine.arun("go", conversation="c"))
+    model.may_answer.set()
+    await meddle(engine, store, model)
+    results = [turn.result for turn in await engine.arecover()]
+    assert [result and result.content for result in results] == ["paid go"]
+    assert await engine.arecover() == []
     await engine.aclose()
 
 

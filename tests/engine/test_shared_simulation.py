@@ -81,7 +81,9 @@ async def _begin_without_margin(self: LeaseKeeper, held: Any) -> None:
 async def _keep_after_failure(self: Ownership, conversation: str, hold: Any) -> None:
     """A faulty release: after an error the lease is neither given back nor left to expire."""
     leases: Any = self._log.leases
-    while not await leases.release(conversation, is_open=not hold.has_ended, due=hold.compute_due()):
+    while not await leases.release(
+        conversation, is_open=not hold.has_ended, due=hold.compute_due(lambda: False)
+    ):
         for entry in await self._read_inbox(conversation):
             await self._take_entry(conversation, entry, hold)
 

@@ -47,7 +47,7 @@ def make_engine(log: Any, pay: Callable[[Any], Any], *, approval: bool = False, 
         "llms": {"model": {"provider": "scripted", "model": "m"}},
         "responses": [{"llm": "model", "tools": {"enabled": True}}],
     }
-    return Engine(spec, log=log, functions=[tool], providers={"model": EchoModel()}, **options)
+    return Engine(spec, log=log, functions=[tool], **{"providers": {"model": EchoModel()}, **options})
 
 
 def read_waiting_calls(engine: Engine, conversation: str) -> list[Any]:

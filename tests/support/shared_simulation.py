@@ -34,6 +34,7 @@ from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores import postgres
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
+from toolchart.engine.runtime.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.errors import IllegalEvent, LogBusy, LogConflict, LogUnavailable, SpecError
@@ -403,6 +404,8 @@ class Worker:
         """In a calm world: go on with what is open; whether nothing is."""
         await self.act(self._recover)
         await self.act(self._decide)
+        if find_parking(self._fleet.store, "c") is not None:
+            await self.act(self._resume)  # nobody but a person goes on with it
         loaded = load_conversation(self._log, "c")  # type: ignore[arg-type]
         has_entries = bool(self._fleet.store.read_inbox(["c"]))
         is_over = loaded is None or loaded.snapshot.is_over
