@@ -178,8 +178,8 @@ def test_an_effect_of_a_checkpoint_is_what_was_asked_for(kind: type[Effect]) -> 
 
 ADD = agents.make_function_tool(
     "add",
-    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
-    lambda arguments: sum(arguments.values()),
+    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "password": {}}},
+    lambda arguments: arguments["a"] + arguments.get("b", 0),
 )
 
 
@@ -255,9 +255,9 @@ def test_a_redacted_log_has_no_digest_of_secrets(arguments: dict[str, Any]) -> N
     redact = {"keys": ["password"], "patterns": []}
     store = run_payment(arguments, redact=redact)
     (event,) = read_events(store, "tool_finished")
-    guesses = [arguments, {**arguments, "a": 1}, {"a": 1}]
     assert event.arguments_digest
-    assert event.arguments_digest not in [compute_arguments_digest(guess) for guess in guesses[:2]]
+    guesses = [arguments, {**arguments, "a": 1}]
+    assert event.arguments_digest not in [compute_arguments_digest(guess) for guess in guesses]
     assert find_mismatch(store) == ""
 
 

@@ -38,7 +38,11 @@ def make_script() -> list[Any]:
 
 LOGIN = agents.make_function_tool(
     "login",
-    {"type": "object", "properties": {"user": {"type": "string"}}, "required": ["user"]},
+    {
+        "type": "object",
+        "properties": {"user": {"type": "string"}, "password": {}, "API_Token": {}, "n": {}},
+        "required": ["user"],
+    },
     lambda arguments: {"session": arguments, "auth_token": "tok-99-zebra", "card": "4111 1111 1111 1111"},
 )
 

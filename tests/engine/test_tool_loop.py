@@ -377,8 +377,7 @@ def test_odd_values_are_logged_as_what_is_acted_on() -> None:
 
     odd = {"n": 10**40, "s": "\ud800", 3: {1, 2}, "f": float("nan"), "o": Path("x")}
     run = make_engine(
-        [reply_with_calls(("odd", {"deep": 1})), "end"],
-        functions=[make_function_tool("odd", NOTHING, lambda a: odd)],
+        [reply_with_calls(("odd", {})), "end"], functions=[make_function_tool("odd", NOTHING, lambda a: odd)]
     )
     result = run.run("go", conversation="c")
     assert result.tool_calls[0]["result"]["success"] is True

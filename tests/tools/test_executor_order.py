@@ -128,24 +128,30 @@ def test_an_invalid_call_names_the_parameter(arguments: dict[str, Any], words: l
         assert word in event.result["error"]
 
 
-def test_unknown_parameters_are_dropped_with_a_note() -> None:
-    """Issue 6: a parameter that the schema does not have is dropped, and a note records it."""
-    executor = make_executor(build_tool("echo", lambda arguments: sorted(arguments), TEXT))
-    (event,) = run_calls(executor, make_call("echo", {"text": "x", "volume": 11}))
-    assert event.result["result"] == ["text"]
-    assert event.notes == ("dropped 'volume', which is not a parameter of the tool",)
-    verdict = executor.review(make_call("echo", {"text": "x", "volume": 11}), ("echo",))
-    assert verdict.arguments == {"text": "x"}
-
-
-def test_unknown_parameters_are_an_error_where_the_schema_forbids_them() -> None:
-    """Issue 6: `additionalProperties: false` turns an unknown parameter into an error."""
-    schema = {**TEXT, "additionalProperties": False}
-    (event,) = run_calls(
-        make_executor(build_tool("echo", return_text, schema)), make_call("echo", {"text": "x", "volume": 11})
-    )
-    assert event.outcome == "failed"
-    assert "unknown parameter 'volume'" in event.result["error"]
+@pytest.mark.parametrize(
+    ("arguments", "schema"),
+    [
+        ({"text": "x", "volume": 11}, TEXT),
+        ({"text": "x", "volume": 11}, {**TEXT, "additionalProperties": False}),
+        ({"volume": 11}, {"type": "object", "properties": {"text": {"type": "string", "default": "all"}}}),
+        ({"volume": 11}, {"type": "object", "properties": {}}),
+        ({"text": "x", "volume": None}, TEXT),
+    ],
+    ids=["beside others", "forbidden by the schema", "alone, beside a default", "tool without any", "null"],
+)
+def test_a_call_with_a_parameter_that_the_tool_does_not_have_is_refused(
+    arguments: dict[str, Any], schema: dict[str, Any]
+) -> None:
+    """What the model asked is what runs: without the parameter the tool would run with its default, or with
+    fewer conditions than were given. The model reads the name and those that there are."""
+    ran: list[Any] = []
+    executor = make_executor(build_tool("echo", ran.append, schema))
+    (event,) = run_calls(executor, make_call("echo", arguments))
+    assert (event.outcome, ran) == ("failed", [])
+    known = ", ".join(schema["properties"]) or "none"
+    assert f"unknown parameter 'volume' (known: {known})" in event.result["error"]
+    verdict = executor.review(make_call("echo", arguments), ("echo",))
+    assert verdict.ruling == "invalid"
 
 
 def test_unknown_parameters_stay_where_the_schema_takes_any() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from tool_calls import make_call, make_executor, run_calls
+from typing_extensions import TypedDict
 
 from toolchart.states.errors import SpecError
 from toolchart.tools import tool
@@ -20,6 +22,34 @@ class Colour(enum.Enum):
 
     RED = "red"
     BLUE = "blue"
+
+
+@dataclass
+class Rows:
+    """A dataclass as a parameter."""
+
+    table: str = "all"
+    limit: int = 1000
+
+
+class RowsModel(BaseModel):
+    """The same as a model."""
+
+    table: str = "all"
+    limit: int = 1000
+
+
+class RowsDict(TypedDict, total=False):
+    """The same as a dictionary."""
+
+    table: str
+    limit: int
+
+
+class OpenRows(RowsModel):
+    """A model that takes what it does not know."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class Person(BaseModel):
@@ -92,6 +122,42 @@ def test_values_that_only_the_type_refuses_name_their_parameter() -> None:
     (event,) = run_calls(make_executor(make_tool(plan)), make_call("plan", arguments))
     assert event.outcome == "failed"
     assert "'day'" in event.result["error"]
+
+
+@pytest.mark.parametrize("kind", [Rows, RowsModel, RowsDict, RowsDict | None, RowsModel | Rows])
+@pytest.mark.parametrize("is_in_list", [False, True])
+def test_an_unknown_field_of_a_class_is_refused(kind: Any, is_in_list: bool) -> None:
+    """What the model asked is what runs: a class would make its object of its defaults, without the field."""
+    ran: list[Any] = []
+
+    def delete_rows(rows: Any) -> None:
+        ran.append(rows)
+
+    delete_rows.__annotations__["rows"] = list[kind] if is_in_list else kind
+    executor = make_executor(make_tool(delete_rows))
+    for rows in ({"where": "old"}, {"table": "old", "where": "old"}):
+        (event,) = run_calls(executor, make_call("delete_rows", {"rows": [rows] if is_in_list else rows}))
+        assert (event.outcome, ran) == ("failed", [])
+        assert "'rows" in event.result["error"]
+    (event,) = run_calls(
+        executor, make_call("delete_rows", {"rows": [{"table": "old"}] if is_in_list else {"table": "old"}})
+    )
+    assert (event.outcome, len(ran)) == ("succeeded", 1)
+
+
+def test_a_class_that_takes_unknown_fields_gets_them() -> None:
+    """A model with `extra="allow"` says what becomes of a field that it does not have."""
+    ran: list[OpenRows] = []
+
+    def delete_rows(rows: OpenRows) -> None:
+        ran.append(rows)
+
+    delete_rows.__annotations__["rows"] = OpenRows
+    (event,) = run_calls(
+        make_executor(make_tool(delete_rows)), make_call("delete_rows", {"rows": {"where": "old"}})
+    )
+    assert event.outcome == "succeeded"
+    assert ran[0].model_extra == {"where": "old"}
 
 
 def test_odd_parameter_names_work() -> None:

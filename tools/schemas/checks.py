@@ -90,20 +90,18 @@ _OPEN_SCHEMA_KEYWORDS = frozenset(
 """Keywords that may allow parameters beside those listed in `properties`."""
 
 
-def allows_unknown_parameters(schema: Mapping[str, Any]) -> bool:
-    """Whether arguments may have parameters beside those that the schema lists.
+def close_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a tool's parameters, without parameters beside those that it lists.
 
     JSON Schema allows them where it says nothing. A tool has none that its schema does not speak of.
     """
-    return "properties" not in schema or not _OPEN_SCHEMA_KEYWORDS.isdisjoint(schema)
+    if "properties" not in schema or not _OPEN_SCHEMA_KEYWORDS.isdisjoint(schema):
+        return schema
+    return {**schema, "additionalProperties": False}
 
 
-def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck | None:
-    """Compile a schema to a predicate; None where only `jsonschema` can validate it, or it is no schema.
-
-    Args:
-        allows_unknown: whether it is true for parameters that a tool with this schema does not have.
-    """
+def compile_schema(schema: Any) -> SchemaCheck | None:
+    """Compile a schema to a predicate; None where only `jsonschema` can validate it, or it is no schema."""
     try:
         levels = _count_levels(schema, schema, {}) if _has_plain_references(schema) else None
     except RecursionError:
@@ -112,8 +110,6 @@ def compile_schema(schema: Any, *, allows_unknown: bool = True) -> SchemaCheck |
         return None
     from jsonschema_rs import Draft202012Validator
 
-    if not allows_unknown and not allows_unknown_parameters(schema):
-        schema = {**schema, "additionalProperties": False}
     try:
         validator = Draft202012Validator(
             schema, validate_formats=False, offline=True, keywords={"pattern": _PatternKeyword}
@@ -293,12 +289,13 @@ class ArgumentCheck:
         self._validator: Any = None
         if not is_trusted:
             check_schema(schema, tool)
-        self._compiled_check: SchemaCheck | None = compile_schema(schema)
+        self.is_valid_at_once: SchemaCheck | None = compile_schema(schema)
+        """Whether arguments fit, without `jsonschema`; None where only that can say. It may raise."""
 
     @property
     def is_compiled(self) -> bool:
         """Whether `jsonschema` is only needed for error texts."""
-        return self._compiled_check is not None
+        return self.is_valid_at_once is not None
 
     def is_valid(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the arguments fit; fast where the schema could be compiled."""
@@ -330,10 +327,10 @@ class ArgumentCheck:
 
     def _check_at_once(self, arguments: Mapping[str, Any]) -> bool | None:
         """Whether the arguments fit, without `jsonschema`; None where only it can say."""
-        if self._compiled_check is None:
+        if self.is_valid_at_once is None:
             return None
         try:
-            return self._compiled_check(arguments)
+            return self.is_valid_at_once(arguments)
         except (ValueError, TypeError):
             return None
 

@@ -14,8 +14,7 @@ from toolchart.tools.schemas.checks import (
     ArgumentCheck,
     SchemaCheck,
     allows_any_of_its_types,
-    allows_unknown_parameters,
-    compile_schema,
+    close_schema,
     find_local_reference,
 )
 
@@ -35,9 +34,9 @@ class Examination(NamedTuple):
     """What was found about the arguments of one call."""
 
     arguments: dict[str, Any]
-    """Repaired, and without parameters that the tool does not have."""
+    """Repaired where they had to be."""
     notes: tuple[str, ...]
-    """What was repaired or dropped."""
+    """What was repaired."""
     problem: str | None
     """Why they are not valid; None where they are."""
     is_repaired: bool = False
@@ -48,6 +47,9 @@ class Examination(NamedTuple):
 class ArgumentExaminer:
     """Examines arguments against the schema of one tool.
 
+    A parameter that the tool does not have is wrong, also where the schema does not say so. Without it the
+    tool would run with fewer conditions than the model gave: `delete_rows(where=...)` would delete all rows.
+
     Args:
         is_trusted: the schema is known to be valid, so that it need not be checked.
 
@@ -56,21 +58,21 @@ class ArgumentExaminer:
     """
 
     def __init__(self, schema: Mapping[str, Any], tool: str, *, is_trusted: bool = False) -> None:
-        self._check = ArgumentCheck(schema, tool, is_trusted=is_trusted)
+        self._check = ArgumentCheck(close_schema(schema), tool, is_trusted=is_trusted)
         self._weight = measure_weight(schema) if self._check.is_compiled else None
         """Most schema nodes that one node of a value is compared with; None without a bound."""
         self.fits: SchemaCheck | None = None
-        """Whether arguments are valid and name known parameters only; None where that may take long. Most
-        schemas have it, and most calls fit: then there is nothing to examine. It may raise."""
+        """Whether arguments are valid; None where that may take long. Most schemas have it, and most calls
+        fit: then there is nothing to examine. It may raise."""
         if self._weight == 1:
-            self.fits = compile_schema(schema, allows_unknown=False)
+            self.fits = self._check.is_valid_at_once
 
     def is_cheap(self, arguments: dict[str, Any]) -> bool:
         """Whether they are examined here, and not in a worker."""
         return self._weight is not None and self._weight * count_nodes(arguments) <= MAX_COST
 
     def examine(self, arguments: dict[str, Any]) -> Examination:
-        """Validate the arguments; repair them once and drop unknown parameters where needed. Never raises."""
+        """Validate the arguments, and repair them once where needed. Never raises."""
         if self.is_cheap(arguments):
             try:
                 return _examine_with(self._check, arguments)
@@ -101,30 +103,16 @@ def examine_in_worker(schema: Mapping[str, Any], arguments: dict[str, Any]) -> E
 
 
 def _examine_with(check: ArgumentCheck, arguments: dict[str, Any]) -> Examination:
-    unknown_names = _find_unknown_parameters(arguments, check.schema)
-    if not unknown_names and check.is_valid(arguments):
+    if check.is_valid(arguments):
         return Examination(arguments, (), None)
     from toolchart.tools.schemas.repair import ABSENT, repair_arguments
 
     repaired_arguments, repairs = repair_arguments(arguments, check.schema)
-    unknown_names = _find_unknown_parameters(repaired_arguments, check.schema)
-    if unknown_names:
-        repaired_arguments = {
-            name: value for name, value in repaired_arguments.items() if name not in unknown_names
-        }
     if not check.is_valid(repaired_arguments):
         problem = check.describe_problem(arguments) or check.describe_problem(repaired_arguments)
         return Examination(arguments, (), problem or "they do not match the schema")
-    drop_notes = (f"dropped {name!r}, which is not a parameter of the tool" for name in unknown_names)
-    is_repaired = bool(unknown_names) or any(repair.rule != ABSENT for repair in repairs)
-    return Examination(repaired_arguments, (*map(str, repairs), *drop_notes), None, is_repaired)
-
-
-def _find_unknown_parameters(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters that the tool does not have; none where the schema may allow further ones."""
-    if allows_unknown_parameters(schema):
-        return ()
-    return tuple(name for name in arguments if name not in schema["properties"])
+    is_repaired = any(repair.rule != ABSENT for repair in repairs)
+    return Examination(repaired_arguments, tuple(map(str, repairs)), None, is_repaired)
 
 
 # -- cost ----------------------------------------------------------------------------------------

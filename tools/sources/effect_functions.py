@@ -22,7 +22,7 @@ from toolchart.states.descriptors import find_reference_gaps
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.definition import Tool
 from toolchart.tools.option_marks import OptionMark
-from toolchart.tools.schemas.checks import ArgumentCheck
+from toolchart.tools.schemas.checks import ArgumentCheck, close_schema
 from toolchart.tools.sources.python import make_tool
 from toolchart.tools.sources.source_digest import digest_function_source
 from toolchart.workers.json_data import to_json_data
@@ -115,7 +115,7 @@ def make_effect_function(function: Callable[..., Any]) -> EffectFunction:
     return EffectFunction(
         name=name,
         tool=tool,
-        check=ArgumentCheck(tool.definition.parameters, name),
+        check=ArgumentCheck(close_schema(tool.definition.parameters), name),
         schema=schema,
         encode=encode,
         source_digest=digest_function_source(function),

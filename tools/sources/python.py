@@ -14,6 +14,7 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, Trust
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.option_marks import OptionMark
+from toolchart.tools.schemas.checks import close_schema
 from toolchart.tools.tool_context import is_tool_context
 from toolchart.tools.whole_definition import describe_function
 
@@ -269,6 +270,9 @@ class PythonRunner:
             raise SpecError(f"tool {self._tool!r}: {str(error).splitlines()[0]}") from None
         schema.pop("title", None)
         schema.setdefault("properties", {})
+        # A class makes its objects without the fields that it does not know. The call is refused instead.
+        for name, entry in schema.get("$defs", {}).items():
+            schema["$defs"][name] = close_schema(entry)
         for name, entry in schema["properties"].items():
             entry.pop("title", None)
             if name in docs and "description" not in entry:
