@@ -378,7 +378,7 @@ class HostAdapter(ABC):
                         yield self._finish_reply(request, item, headers, digest)
                     elif (joined := joiner.join_delta(item)) is None:
                         continue
-                    elif splitter is None:
+                    elif splitter is None or splitter.is_answer:
                         yield joined
                     else:
                         for delta in splitter.split_delta(joined):

@@ -177,11 +177,10 @@ class AnswerStream:
 
     def _say(self, text: str) -> None:
         self._words.append(text)
-        if not self._has_spoken and not text.strip():
-            return  # blanks alone may be an empty reply, which is asked for again
         if self._has_spoken and self._is_level:
-            self._add(text)
-        else:
+            self._shown.append(text)
+            self._show(TextDelta(text=text, doubt=self._doubt))
+        elif self._has_spoken or text.strip():  # blanks alone may be an empty reply, which is asked for again
             self._has_spoken = True
             self._show_text(self._base + "".join(self._words), is_whole=False)
 
@@ -202,11 +201,8 @@ class AnswerStream:
             shown = ""
         self._is_level = True
         if len(text) > len(shown):
-            self._add(text[len(shown) :])
-
-    def _add(self, text: str) -> None:
-        self._shown.append(text)
-        self._show(TextDelta(text=text, doubt=self._doubt))
+            self._shown.append(text[len(shown) :])
+            self._show(TextDelta(text=text[len(shown) :], doubt=self._doubt))
 
 
 _FORM_KINDS = ("bad_output", "content_filter")

@@ -62,7 +62,8 @@ class ThoughtSplitter:
         """The marker that ends the thoughts that have begun."""
         self._is_open_question = False
         """Whether the text so far is thoughts, which only a closing marker can tell."""
-        self._is_answer = False
+        self.is_answer = False
+        """Whether the thoughts have ended: what comes now is shown as it is."""
         self._has_block = False
         """Whether thoughts have ended."""
         self._blanks: list[str] = []
@@ -72,7 +73,7 @@ class ThoughtSplitter:
     def split_delta(self, delta: Delta) -> Sequence[Delta]:
         """What is shown in place of a delta."""
         if isinstance(delta, TextDelta):
-            return (delta,) if self._is_answer else list(self.add_text(delta.text))
+            return list(self.add_text(delta.text))
         if isinstance(delta, ReasoningDelta):
             self._has_host_reasoning, self._may_lack_opener = True, False
         return (delta,)
@@ -80,7 +81,7 @@ class ThoughtSplitter:
     def add_text(self, text: str) -> Iterator[TextDelta | ReasoningDelta]:
         """The deltas that this text completes."""
         self._buffer.append(text)
-        if text.isspace() and not self._is_answer:
+        if text.isspace() and not self.is_answer:
             return iter(())  # nothing is decided by it, so what is held back is not searched again
         return self._scan_buffer(is_last=False)
 
@@ -90,13 +91,13 @@ class ThoughtSplitter:
 
     def _scan_buffer(self, *, is_last: bool) -> Iterator[TextDelta | ReasoningDelta]:
         text, before = "".join(self._buffer), None
-        while not self._is_answer and before != (before := (text, self._closer)):
+        while not self.is_answer and before != (before := (text, self._closer)):
             if self._closer is None:
                 text = self._scan_head(text, is_last=is_last)
             else:
                 thoughts, text = self._scan_thoughts(text, self._closer, is_last=is_last)
                 yield from self._show_thoughts(thoughts)
-        if self._is_answer and text:
+        if self.is_answer and text:
             yield TextDelta(text=text)
             text = ""
         self._buffer = [text] if text else []
@@ -117,7 +118,7 @@ class ThoughtSplitter:
         if self._may_lack_opener and not self._has_block and start:
             self._closer, self._is_open_question = THOUGHT_MARKERS[_OPENERS[0]], True
             return text
-        self._is_answer = True
+        self.is_answer = True
         if self._has_block:
             self.answer_start += len(text) - len(head)
             return head
@@ -129,7 +130,7 @@ class ThoughtSplitter:
         match = pattern.search(text, 1 if self._held else 0)
         if match is None and self._is_open_question:
             if is_last:
-                self._is_answer = True
+                self.is_answer = True
                 return "", "".join([*self._held, text])
             # A marker may begin in the last characters. The first of them is only looked at from behind.
             if len(text) > len(closer):
