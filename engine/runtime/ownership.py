@@ -251,16 +251,14 @@ class Ownership:
 
         Raises:
             TurnChanged: another message with this key is there, and was not taken yet.
+            SpecError: another decision on the same call is there, or another answer to the same question.
         """
         data = encode_message(message)
         is_kept = await self._log.leases.call_store(lambda wait: self._store.post(root, key, data))
-        if not is_kept and isinstance(message.event, UserSaid):
+        if not is_kept:
             for entry in await self._read_inbox(root):
                 if entry.key == key and entry.data != data:
-                    difference = f"another message, which waits for conversation {root!r}"
-                    raise TurnChanged(
-                        f"the key {key.partition('/')[2]!r} was used", difference, "use a key of its own"
-                    )
+                    _require_same(entry, message.event)
 
     async def _read_inbox(self, conversation: str) -> Sequence[InboxEntry]:
         return await self._log.leases.call_store(lambda wait: self._store.read_inbox([conversation]))
@@ -373,6 +371,33 @@ class Ownership:
             await asyncio.sleep(0.02)
         for driver in self._agent.list_all_running_drivers():
             driver.suspend()
+
+
+def _require_same(entry: InboxEntry, event: PersonEvent) -> None:
+    """Check that an event which was not kept says what the entry with its key says, which waits.
+
+    Raises:
+        TurnChanged, SpecError: it says something else.
+    """
+    waiting = decode_message(entry).event
+    match waiting, event:
+        case UserSaid(), UserSaid():
+            name = entry.key.partition("/")[2]
+            difference = f"another message, which waits for conversation {entry.conversation!r}"
+            raise TurnChanged(f"the key {name!r} was used", difference, "use a key of its own")
+        case Decided(), Decided():
+            is_same = (waiting.approved, waiting.arguments) == (event.approved, event.arguments)
+            act = "approved" if waiting.approved else "rejected"
+            first = f"another decision on call {event.call_id!r} came first: {act} by"
+        case Answered(), Answered():
+            is_same, first = waiting.content == event.content, "another answer came first: it is by"
+        case _:
+            return
+    if not is_same:
+        raise SpecError(
+            f"{first} {waiting.by or 'somebody'}, and waits for the worker of {entry.conversation!r}",
+            hint="nothing was written; the first one holds",
+        )
 
 
 def build_key(event: PersonEvent, unique: str) -> str:

@@ -325,6 +325,40 @@ async def test_who_takes_an_entry_leaves_the_work_of_a_dead_worker_to_the_next(m
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("second", "is_refused"),
+    [
+        ({"approved": True, "by": "ada"}, False),
+        ({"approved": True, "by": "bo"}, False),
+        ({"approved": False, "by": "bo"}, True),
+        ({"approved": True, "arguments": {"text": "less"}}, True),
+    ],
+    ids=["the same", "of another person", "opposite", "other arguments"],
+)
+async def test_a_decision_that_comes_second_is_not_dropped_without_a_word(
+    kind: str, second: dict[str, Any], is_refused: bool, tmp_path: Path
+) -> None:
+    """While a decision waits in the inbox, another one on its call is an error that names who was first; the
+    same verdict once more is none. The first one holds."""
+    payments: list[str] = []
+    engine = make_engine(
+        make_address(kind, tmp_path), lambda arguments: payments.append("paid"), approval=True
+    )
+    await engine.arun("go", conversation="c")
+    (call,) = read_waiting_calls(engine, "c")
+    await engine.apost("c", Decided(call_id=call.id, approved=True, by="ada"))
+    with (
+        pytest.raises(SpecError, match="came first: approved by ada, and waits for the worker")
+        if is_refused
+        else contextlib.nullcontext()
+    ):
+        await engine.apost("c", Decided(call_id=call.id, **second))
+    await engine.arecover()
+    assert payments == ["paid"]
+    await engine.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_recover_goes_on_with_turns_of_dead_workers(kind: str, tmp_path: Path) -> None:
     """`recover` resumes the open turn of a worker that died, leaves one that waits for a person and one that
     is held, and finds nothing to do the second time."""
