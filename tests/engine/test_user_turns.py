@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.messages import Reply, Request, Usage
+from toolchart.states.messages import Delta, Reply, Request, TextDelta, TextWithdrawn, Usage
 from toolchart.testing import TurnableClock
 
 INTERVIEW: dict[str, Any] = {
@@ -204,3 +205,62 @@ async def test_a_message_during_the_turn_interrupts_the_model_call() -> None:
     assert "another topic" in str(model.requests[-1].messages[-1].content)
     assert [r["event"]["type"] for r in read_records(engine) if r.get("late")] == ["replied"]
     list(replay_conversation(engine.store, "c"))
+
+
+class TalkingModel(StubbornModel):
+    """Begins to speak and is interrupted; then it says something else, in pieces."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        super().__init__()
+        self._pieces = pieces
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """The pieces of the next reply."""
+        self.requests.append(request)
+        if len(self.requests) == 1:
+            yield TextDelta(text="Hello wor")
+            self.has_started.set()
+            await asyncio.Event().wait()
+        for piece in self._pieces:
+            yield TextDelta(text=piece)
+        yield Reply(content="".join(self._pieces), finish_reason="stop")
+
+
+@pytest.mark.parametrize("pieces", [["Hel", "lo world"], ["fre", "sh"], ["Hello wor"]])
+async def test_who_watches_an_interrupted_reply_ends_with_the_answer(pieces: list[str]) -> None:
+    """The text that a message of the user broke off is taken back, unless the next reply begins with it: what
+    was streamed, the result and the record are the same text."""
+    chart = {
+        "name": "talk",
+        "states": {
+            "speaking": {
+                "initial": True,
+                "enter": "speak",
+                "transitions": [
+                    {"event": "replied", "target": "done"},
+                    {"event": "failed", "target": "error"},
+                    {"event": "user_said", "target": "speaking"},
+                ],
+            },
+            "done": {"final": True, "enter": "answer"},
+            "error": {"final": True, "enter": "answer_with_error"},
+        },
+    }
+    model, shown = TalkingModel(pieces), [""]
+
+    def show(delta: Delta) -> None:
+        match delta:
+            case TextDelta():
+                shown.append(delta.text)
+            case TextWithdrawn():
+                shown[:] = [delta.kept]
+
+    effects = {"speak": {"call_model": {"prompt": "Answer: {{user_message}}"}}}
+    engine = make_interview([], model=model, chart=chart, effects=effects)
+    turn = asyncio.create_task(engine.arun("hello", conversation="c", on_delta=show))
+    await model.has_started.wait()
+    await engine.asay("c", "wait, another topic")
+    result = await asyncio.wait_for(turn, 60)
+    assert result.content == "".join(shown) == "".join(pieces)
+    (*_, last) = replay_conversation(engine.store, "c")
+    assert last.step.snapshot.answer == result.content
