@@ -425,8 +425,8 @@ class GroupCommit:
         """What waits for the end of the present round of an event loop."""
         self._in_flight: dict[str, asyncio.Future[None]] = {}
         """The newest append of each conversation that waits for its commit."""
-        self.listeners: list[Callable[[str], None]] = []
-        """Called with the id of a conversation after records of it became durable."""
+        self.listeners: dict[Callable[[str], None], None] = {}
+        """Called with the id of a conversation after records of it became durable, in this order."""
 
     def __enter__(self) -> None:
         """Count an open turn until the `with` block ends."""
@@ -484,7 +484,8 @@ class GroupCommit:
                     raise fault
                 if self._needs_upkeep is not None and self._needs_upkeep():
                     self._writer.submit(_do_nothing)
-        for listener in self.listeners:
+        # A copy: whoever waits in another thread may leave meanwhile.
+        for listener in tuple(self.listeners):
             listener(conversation)
         # After the commit: the record is safe under the lease that the store has checked, but an effect that
         # follows it must not begin when another worker may soon take the lease.

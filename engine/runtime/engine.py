@@ -724,7 +724,7 @@ class Engine:
         The records are durable then. It is called in the event loop of the turn, so it must be quick.
         """
         refuse_async_function("listener", listener)
-        self._log.listeners.append(listener)
+        self._log.listeners[listener] = None
 
     def is_running(self, conversation: str) -> bool:
         """Whether a turn of the conversation, or of one of its children, runs in this engine now."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -70,9 +69,6 @@ LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and t
 HANDED_OVER = "another worker works on the conversation: it gets this, and goes on"
 """Warning in a result where what a person said was left for the worker that holds the conversation."""
 
-
-_LOOK_S = 0.01
-"""Seconds between two looks at a turn that begins or is given back."""
 
 TURN_THAT_RUNS = "the turn that runs"
 """What a message waits for where nobody has to do anything."""
@@ -163,15 +159,19 @@ class OpenTurns:
         Raises:
             IllegalEvent: no call of the turn waits for it; nothing was written.
         """
-        while True:
-            root = find_root(self._store, conversation)
+        root = find_root(self._store, conversation)
+        drivers = await self._find_running_drivers(conversation)
+
+        def is_reviewed() -> bool:  # the review says whether the call waits
+            running = self._agent.list_running_drivers(conversation)
+            return not any(awaits_review(decision.call_id, driver.snapshot) for driver in running)
+
+        if not is_reviewed():
+            await self.ownership.wait_until(root, is_reviewed)
             drivers = await self._find_running_drivers(conversation)
-            others = [] if drivers else self._agent.list_running_drivers(root)
-            if not (drivers or others):
-                return False
-            if not any(awaits_review(decision.call_id, driver.snapshot) for driver in drivers):
-                break
-            await asyncio.sleep(_LOOK_S)  # the review is about to say whether the call waits
+        others = [] if drivers else self._agent.list_running_drivers(root)
+        if not (drivers or others):
+            return False
         waiting = [driver for driver in drivers if waits_for_decision(decision.call_id, driver.snapshot)]
         if not waiting:
             loaded_conversation = self._load_conversation(conversation)
@@ -287,13 +287,15 @@ class OpenTurns:
     async def _find_running_drivers(self, conversation: str) -> list[Driver]:
         """The drivers of a turn that runs in this engine, when it has begun; none where none runs here."""
         root = find_root(self._store, conversation)
-        while True:
-            drivers = self._agent.list_running_drivers(conversation)
-            is_child_at_rest = root != conversation and self._agent.list_running_drivers(root)
-            if drivers or is_child_at_rest or not self.ownership.is_working_on(root):
-                return drivers
-            # It begins, or has ended and is being given back: the next look sees one that runs, or none.
-            await asyncio.sleep(_LOOK_S)
+
+        def has_begun_or_ended() -> bool:
+            if self._agent.list_running_drivers(conversation) or not self.ownership.is_working_on(root):
+                return True
+            return root != conversation and bool(self._agent.list_running_drivers(root))  # the child rests
+
+        if not has_begun_or_ended():
+            await self.ownership.wait_until(root, has_begun_or_ended)
+        return self._agent.list_running_drivers(conversation)
 
     async def say_at_rest(self, conversation: str, event: UserSaid) -> None:
         """Give a message to a conversation whose turn rests: to its open turn, else as its next turn.

@@ -146,6 +146,8 @@ class Ownership:
         """Conversations that this engine works on."""
         self._ends: dict[str, Signal] = {}
         """Of conversations on which it works briefly: set at the end."""
+        self._watchers: dict[Callable[[str], None], None] = {}
+        """Called with the id of a conversation that was given back."""
         self._stopping = Signal()
         self.lost_leases = 0
         """How many conversations another worker has taken over from this engine."""
@@ -160,6 +162,27 @@ class Ownership:
     def is_working_on(self, conversation: str) -> bool:
         """Whether a turn of a conversation begins, runs or is given back in this engine now."""
         return conversation in self._claimed and conversation not in self._ends
+
+    async def wait_until(self, conversation: str, is_known: Callable[[], bool]) -> None:
+        """Return when something is known of a conversation that this engine works on.
+
+        Args:
+            is_known: asked now, after each record of the conversation or a child of it, and when it was given
+                back; a turn commits its first record before it performs anything.
+        """
+        change = Signal()
+
+        def note(name: str) -> None:
+            if name == conversation or name.startswith(f"{conversation}."):
+                change.set()
+
+        self._watchers[note] = self._log.listeners[note] = None
+        try:
+            while not is_known():
+                await change.wait()
+                change = Signal()  # before the next look: what comes after the look sets this one
+        finally:
+            del self._watchers[note], self._log.listeners[note]
 
     @asynccontextmanager
     async def work_on(self, conversation: str, *, is_brief: bool = False) -> AsyncIterator[Hold]:
@@ -206,6 +229,8 @@ class Ownership:
                 self._seen = {key for key in self._seen if key[0] != conversation}
             if is_brief:
                 self._ends.pop(conversation).set()
+            for watcher in tuple(self._watchers):
+                watcher(conversation)
 
     async def _release(self, conversation: str, hold: Hold) -> None:
         """Give a conversation back when its inbox is empty; after an error its lease expires.

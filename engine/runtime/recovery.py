@@ -174,11 +174,11 @@ class Recovery:
                     self._trial.release()
 
         await self._trial.acquire()
-        self._log.listeners.append(note)
+        self._log.listeners[note] = None
         try:
             yield
         finally:
-            self._log.listeners.remove(note)
+            del self._log.listeners[note]
             if written < 2:
                 self._trial.release()
 

@@ -240,7 +240,7 @@ class FleetEngine(Engine):
             for step in steps:
                 yield step
             if steps:
-                for listener in self._log.listeners:
+                for listener in tuple(self._log.listeners):
                     listener(stretch.conversation)
             if rest is not None:
                 successor = _find_successor(stretch, rest)
