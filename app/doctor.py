@@ -23,7 +23,7 @@ from toolchart.engine.runtime.start_check import find_start_problems
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import OfferedModel, find_model, list_models
 from toolchart.providers.entries import can_list_models, is_local_address, list_own_variables, resolve_address
-from toolchart.providers.hosts import HOSTS, find_host
+from toolchart.providers.hosts import find_host
 from toolchart.providers.prices import load_price_table
 from toolchart.specs.models import AgentSpec, Handler, LLMConfig
 from toolchart.specs.secrets import find_references, resolve_environment
@@ -160,8 +160,7 @@ def _list_requirements() -> list[str]:
     try:
         requirements = metadata.requires("toolchart") or []
     except metadata.PackageNotFoundError:
-        sdk_packages = [row.sdk_package for row in HOSTS.builtin_rows if row.sdk_package]
-        requirements = ["python-statemachine", "pydantic", *sdk_packages]
+        requirements = ["python-statemachine", "pydantic", "openai"]
     by_package: dict[str, str] = {}
     for requirement in requirements:
         by_package.setdefault(re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement)

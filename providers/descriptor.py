@@ -104,8 +104,6 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Reference to a function `(host)` that yields `OfferedModel`s; None: the host has no list of models."""
     fetch_embeddings: str | None = ""
     """Reference to a function `(host, model, texts)` that returns vectors; None: it has no embeddings."""
-    sdk_package: str = ""
-    """Distribution that the adapter needs besides httpx; empty for none."""
     start_command: str = ""
     """Command that starts the host on this machine, for hints: `ollama serve`."""
     pull_command: str = ""

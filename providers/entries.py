@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -227,14 +227,6 @@ class AdapterSettings(BaseModel):
     """Base class for the keys that only one adapter has."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class SdkSettings(AdapterSettings):
-    """Keys of entries whose hosts are called through an SDK."""
-
-    sdk: Literal["fast", "typed"] = "fast"
-    """`typed` calls the SDK's typed methods (`create`, `chat`, `generate_content`), so that programs that
-    instrument them see the call. The request is the same, and costs more time in a long conversation."""
 
 
 SettingsType = TypeVar("SettingsType", bound=AdapterSettings)

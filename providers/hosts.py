@@ -37,7 +37,6 @@ OPENAI_HOST = HostDescriptor(
     sign_in=f"{_OPENAI_CODE}.entra:build_auth",
     list_models=f"{_OPENAI_CODE}.client:iterate_models",
     fetch_embeddings=f"{_OPENAI_CODE}.client:fetch_vectors",
-    sdk_package="openai",
 )
 """Source of address and variables: openai 3.52.0."""
 
@@ -63,7 +62,6 @@ OLLAMA_HOST = HostDescriptor(
     key_header="authorization: Bearer {key}",
     list_models=f"{_OLLAMA_CODE}.client:iterate_models",
     fetch_embeddings=f"{_OLLAMA_CODE}.client:fetch_vectors",
-    sdk_package="ollama",
     start_command="ollama serve",
     pull_command="ollama pull {model}",
 )
@@ -123,7 +121,6 @@ GEMINI_HOST = HostDescriptor(
     sign_in=f"{_GEMINI_CODE}.client:build_auth",
     list_models=f"{_GEMINI_CODE}.client:iterate_models",
     fetch_embeddings=f"{_GEMINI_CODE}.client:fetch_vectors",
-    sdk_package="google-genai",
     telemetry_name="gcp.gemini",
 )
 """Source of address and variables: google-genai 3.4.0."""

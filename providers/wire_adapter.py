@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import httpx
 
 _JSON_HEADERS = {"content-type": "application/json"}
+_CHANGING_HEADERS = (b"content-length", b"cookie")
+"""Headers that are not the same in each request to a path."""
+_MAX_KEPT_PATHS = 64
 
 
 class StreamDecoder:
@@ -253,11 +256,23 @@ class WireAdapter(HostAdapter):
 
 
 class HttpAdapter(WireAdapter):
-    """A `WireAdapter` that sends its bodies through a client of httpx."""
+    """A `WireAdapter` that posts its bodies through a client of httpx or httpx2.
+
+    No wire calls the typed methods of its host's SDK: they walk every message (openai 3.52.0: 59 ms at 200
+    messages, 1.6 s at 6,000), drop what their types do not have (ollama 0.6.3: call ids and most of a schema;
+    google-genai 3.4.0: parts that it does not know), and end a stream silently that was cut. So what is
+    digested is what is sent.
+    """
+
+    find_headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    """Finds headers of each request anew, as those of a sign-in that expires."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
+        self._request_type = type(client.build_request("POST", ""))
         self.host = client.base_url.netloc.decode()
+        self._kept: dict[str, tuple[httpx.URL, list[tuple[bytes, bytes]]]] = {}
+        """Address and headers of the requests to each path."""
 
     @abstractmethod
     def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
@@ -267,25 +282,46 @@ class HttpAdapter(WireAdapter):
         """The bytes that are sent for a body."""
         return encode_body(body)
 
-    async def post_content(self, path: str, data: bytes) -> bytes:
-        """The answer of a path to some bytes. Every exception becomes a failed call."""
-        response = await self._client.post(path, content=data, headers=_JSON_HEADERS)
-        raise_for_status(response)
-        return response.content
+    async def post(self, path: str, data: bytes, *, stream: bool = False) -> httpx.Response:
+        """The answer of a path to some bytes; with `stream` its own bytes are not read yet.
+
+        Every exception becomes a failed call.
+
+        Raises:
+            ProviderError: the answer has an error status.
+        """
+        client, kept = self._client, self._kept.get(path)
+        # Joining address and headers takes about as long as sending, and gives the same for each request.
+        if kept is None:
+            request = client.build_request("POST", path, content=data, headers=_JSON_HEADERS)
+            if len(self._kept) < _MAX_KEPT_PATHS:
+                headers = [pair for pair in request.headers.raw if pair[0].lower() not in _CHANGING_HEADERS]
+                self._kept[path] = request.url, headers
+        else:
+            url, headers = kept
+            request = self._request_type("POST", url, headers=headers, content=data)
+            if client.cookies:
+                client.cookies.set_cookie_header(request)
+        if self.find_headers is not None:
+            request.headers.update(await self.find_headers())
+        response = await client.send(request, stream=stream)
+        if response.is_error:
+            await response.aread()
+            raise_for_status(response)
+        return response
 
     async def fetch_content(self, body: dict[str, Any]) -> bytes:
         """Send this body; the bytes of the answer."""
-        return await self.post_content(self.get_path(body, stream=False), self.encode_content(body))
+        return (await self.post(self.get_path(body, stream=False), self.encode_content(body))).content
 
     async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
-        path, data = self.get_path(body, stream=True), self.encode_content(body)
-        async with self._client.stream("POST", path, content=data, headers=_JSON_HEADERS) as response:
-            if response.is_error:
-                await response.aread()
-            raise_for_status(response)
+        response = await self.post(self.get_path(body, stream=True), self.encode_content(body), stream=True)
+        try:
             async for piece in response.aiter_bytes():
                 yield piece
+        finally:
+            await response.aclose()
 
     async def aclose(self) -> None:
         """Close the connections."""

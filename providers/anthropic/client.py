@@ -156,7 +156,7 @@ class AnthropicProvider(HttpAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
-            answer = json.loads(await self.post_content(f"{_PATH}/count_tokens", encode_body(counted)))
+            answer = json.loads((await self.post(f"{_PATH}/count_tokens", encode_body(counted))).content)
         return read_token_count(answer, "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:

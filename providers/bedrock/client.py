@@ -141,7 +141,7 @@ class BedrockProvider(HttpAdapter):
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         data = encode_body({"input": {"converse": counted}})
         with convert_exceptions(ValueError):
-            answer = json.loads(await self.post_content(_build_path(body["model"], "count-tokens"), data))
+            answer = json.loads((await self.post(_build_path(body["model"], "count-tokens"), data)).content)
         return read_token_count(answer, "inputTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:

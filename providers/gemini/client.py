@@ -1,14 +1,13 @@
-"""Call Gemini's `generateContent` through the official SDK, google-genai, as transport."""
+"""Call Gemini's `generateContent` over plain HTTP (httpx); its SDK has no public way to post a body."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote
 
 from toolchart.providers.catalogs import (
     HostClient,
@@ -19,16 +18,10 @@ from toolchart.providers.catalogs import (
     read_vector,
     sign_by_headers,
 )
-from toolchart.providers.entries import (
-    AdapterSettings,
-    SdkSettings,
-    find_api_key,
-    read_adapter_settings,
-    resolve_address,
-)
+from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import SUPPORTED_OPTIONS, decode_reply, encode_request
-from toolchart.providers.hosts import GEMINI_VERSION, VERTEX_VERSION
+from toolchart.providers.hosts import GEMINI_VERSION, VERTEX_VERSION, find_host
 from toolchart.providers.shared.adapted_requests import adapt_request
 from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_rows import find_message_form
@@ -38,16 +31,10 @@ from toolchart.providers.shared.requests import (
     find_unsupported_options,
 )
 from toolchart.providers.shared.sent_messages import fit_messages
-from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
+from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
-from toolchart.providers.transport.typed_calls import (
-    TypedCall,
-    add_typed_hooks,
-    build_fallback_warning,
-    find_missing_name,
-)
-from toolchart.providers.wire_adapter import WireAdapter
+from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError, SpecError
@@ -55,14 +42,14 @@ from toolchart.states.messages import Reply, Request
 from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
-    from google.genai import Client
+    import httpx
 
 
 ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
 """How much the model thinks. Source: google-genai 3.4.0, `types.ThinkingLevel`."""
 
 
-_VERTEX_COUNTED_KEYS = ("model", "contents", "systemInstruction", "tools", "generationConfig")
+_VERTEX_COUNTED_KEYS = ("contents", "systemInstruction", "tools", "generationConfig")
 """Sources: google-genai 3.4.0, `models.py`, `_CountTokensParameters_to_vertex`; cloud.google.com, Vertex AI
 REST, `publishers.models.countTokens`."""
 
@@ -97,7 +84,7 @@ class VertexSettings(AdapterSettings):
     """Region, such as `europe-west4`."""
 
 
-class GeminiSettings(SdkSettings):
+class GeminiSettings(AdapterSettings):
     """Keys that only a `gemini` entry has."""
 
     api_version: str | None = None
@@ -125,11 +112,11 @@ class GeminiSettings(SdkSettings):
                 return {"includeThoughts": True, "thinkingLevel": level.upper()}
 
 
-class GeminiProvider(WireAdapter):
-    """Calls `generateContent` of one host.
+class GeminiProvider(HttpAdapter):
+    """Calls `generateContent` of one host. It never retries: the chart decides about retries.
 
-    The SDK signs and sends the request. Its `generate_content` is not used: it makes the body anew from its
-    own types, which lose what they do not know, and it has a tool loop, continuation and retries.
+    Args:
+        prefix: what stands before the model in a path.
     """
 
     name = "gemini"
@@ -137,24 +124,11 @@ class GeminiProvider(WireAdapter):
     accumulator = GeminiAccumulator
 
     def __init__(
-        self,
-        client: Client,
-        settings: GeminiSettings | None = None,
-        *,
-        http_client: Any = None,
-        host: str = "",
+        self, client: httpx.AsyncClient, settings: GeminiSettings | None = None, prefix: str = ""
     ) -> None:
-        # The client closes its connections when it is garbage-collected, so it is kept here.
-        self._client = client
-        self._http_client = http_client
+        super().__init__(client)
         self._settings = settings or GeminiSettings()
-        missing_name = _find_missing_name(client)
-        self._is_typed = self._settings.sdk == "typed" or bool(missing_name)
-        lacks_name = bool(missing_name) and self._settings.sdk != "typed"
-        self._warnings = [build_fallback_warning("google-genai", missing_name)] if lacks_name else []
-        self.host = host
-        if not missing_name:
-            self.host = urlsplit(client._api_client._http_options.base_url or "").netloc
+        self._prefix = prefix
 
     @classmethod
     def from_config(
@@ -165,45 +139,31 @@ class GeminiProvider(WireAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
-        import httpx2
-        from google.genai import Client, types
+        import httpx
 
         settings = read_adapter_settings(GeminiSettings, config)
-        vertex = settings.vertex
-        if vertex is not None:
-            hooks = {**(hooks or {}), "request": [*(hooks or {}).get("request", ()), _remember_token]}
-        http_client = httpx2.AsyncClient(
-            follow_redirects=True, **build_client_options(config, resolve, httpx2, hooks)
-        )
+        vertex, address = settings.vertex, resolve_address(config, resolve) or ""
         key = None if vertex is not None else find_api_key(config, resolve)
-        place: dict[str, Any] = {"api_key": key}
-        if vertex is not None:  # google.auth signs in, when the first request is sent
-            place = {"vertexai": True, "project": resolve(vertex.project), "location": vertex.location}
-        version = settings.api_version or (GEMINI_VERSION if vertex is None else VERTEX_VERSION)
-        try:
-            if key is None and vertex is None:  # the SDK itself would send the environment's key to any host
-                raise ValueError
-            client = Client(
-                **place,
-                http_options=types.HttpOptions(
-                    base_url=resolve_address(config, resolve) if config.base_url or vertex is None else None,
-                    api_version=version,
-                    timeout=round(get_silence_timeout_s(config) * 1000),
-                    retry_options=types.HttpRetryOptions(attempts=1),
-                    # The client also keeps the SDK from aiohttp, which it prefers where that is installed.
-                    httpx_async_client=http_client,
-                ),
-            )
-        except ValueError:
+        if vertex is not None and not config.base_url:
+            address = _build_address(vertex.location)
+        if vertex is None and not key:
             raise SpecError(
                 "there is no API key for Gemini",
                 path="llms.*.api_key",
                 hint="export GEMINI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
-            ) from None
-        if settings.sdk == "typed" or _find_missing_name(client):
-            http_client.event_hooks = add_typed_hooks(http_client.event_hooks)
-        host = "" if vertex is not None else urlsplit(resolve_address(config, resolve) or "").netloc
-        return cls(client, settings, http_client=http_client, host=host)
+            )
+        client = httpx.AsyncClient(
+            base_url=address,
+            headers=find_host(config.provider).build_headers(key),
+            follow_redirects=True,
+            **build_client_options(config, resolve, httpx, hooks),
+        )
+        if vertex is None:
+            return cls(client, settings, f"/{settings.api_version or GEMINI_VERSION}")
+        place = f"projects/{resolve(vertex.project)}/locations/{vertex.location}"
+        provider = cls(client, settings, f"/{settings.api_version or VERTEX_VERSION}/{place}")
+        provider.find_headers = GoogleSignIn().find_headers_in_thread
+        return provider
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `generateContent`, and beside it the `model`, which is sent in the path.
@@ -222,53 +182,37 @@ class GeminiProvider(WireAdapter):
             body = {**body, "generationConfig": config}
         return body
 
-    async def fetch_content(self, body: dict[str, Any]) -> bytes:
-        """Send this body; the bytes of the answer."""
-        if self._is_typed:
-            method = partial(self._call_typed, self._client.aio.models.generate_content, body)
-            return await TypedCall(_encode_sent(body)).fetch_content(method)
-        return await self._post(body, "generateContent")
+    def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
+        """The path of a call; the model stands in it. Raises ProviderError."""
+        return self._build_path(
+            body["model"], "streamGenerateContent?alt=sse" if stream else "generateContent"
+        )
 
-    async def _call_typed(self, method: Any, body: Mapping[str, Any], has_all: bool) -> Any:
-        """Call a typed method of the SDK. It runs no tools and goes on with no answer by itself.
+    def _build_path(self, model: str, method: str) -> str:
+        """The path of a method of a model.
 
-        Args:
-            has_all: whether it gets contents, instruction, tools and settings, or what its types take in any
-                case.
+        Raises:
+            ProviderError: the model's name leads to another path.
         """
-        config: dict[str, Any] = {
-            "automatic_function_calling": {"disable": True},
-            "automatic_continuation": False,
-        }
-        if not has_all:
-            return await method(model=body["model"], contents="-", config=config)
-        names = ("systemInstruction", "tools", "toolConfig", "safetySettings", "cachedContent")
-        config |= {**body.get("generationConfig", {}), **{name: body[name] for name in names if name in body}}
-        return await method(model=body["model"], contents=body["contents"], config=config)
+        if ".." in model:
+            raise ProviderError(kind="bad_request", message=f"{model!r} is no name of a model")
+        return f"{self._prefix}/{quote(self._build_model_name(model), safe='/:@')}:{method}"
 
-    async def _post(self, body: dict[str, Any], method: str) -> bytes:
-        """The answer of one of the model's methods."""
-        api = self._client._api_client
-        http_request = _build_http_request(api, body, method)
-        answer = await api._async_request(http_request=http_request, stream=False)
-        return str(answer.response_stream[0]).encode()
+    def _build_model_name(self, model: str) -> str:
+        """The model with the collection that it stands in.
 
-    async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-        """Send this body; the bytes of the streamed answer."""
-        if self._is_typed:
-            method = partial(self._call_typed, self._client.aio.models.generate_content_stream, body)
-            async with aclosing(TypedCall(_encode_sent(body)).stream_bytes(method)) as pieces:
-                async for piece in pieces:
-                    yield piece
-            return
-        api = self._client._api_client
-        http_request = _build_http_request(api, body, "streamGenerateContent?alt=sse")
-        answer: Any = (await api._async_request(http_request=http_request, stream=True)).response_stream
-        try:
-            async for piece in answer.aiter_bytes():
-                yield piece
-        finally:
-            await answer.aclose()
+        Source: google-genai 3.6.1, `_transformers.py`, `t_model`.
+        """
+        if self._settings.vertex is None:
+            return model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
+        if model.startswith(("models/", "publishers/")):
+            return model
+        publisher, _, name = model.rpartition("/")
+        return f"publishers/{publisher or 'google'}/models/{name}"
+
+    def encode_content(self, body: dict[str, Any]) -> bytes:
+        """The bytes that are sent for a body: all but its model."""
+        return encode_body({key: value for key, value in body.items() if key != "model"})
 
     def decode_answer(self, answer: Any) -> Reply:
         """The reply of an answer. Raises ProviderError."""
@@ -277,27 +221,20 @@ class GeminiProvider(WireAdapter):
     async def count_body(self, body: dict[str, Any]) -> int:
         """The tokens of a body as a prompt, by `countTokens`.
 
-        Outside Vertex it takes the whole request as `generateContentRequest`, with its `model`. The SDK's own
-        call sends only `contents` there, and refuses tools and instructions (3.4.0,
-        `_CountTokensConfig_to_mldev`).
+        Outside Vertex it takes the whole request as `generateContentRequest`, with its `model`.
         Source: google.ai.generativelanguage.v1beta, `CountTokensRequest`; google-genai 3.4.0, `types.py`,
         `CountTokensResponse`.
 
         Raises:
             ProviderError: the host did not count.
         """
-        if self._is_typed and _find_missing_name(self._client):
-            message = "tokens cannot be counted: this version of google-genai lacks a name that it takes"
-            raise ProviderError(kind="bad_request", message=message)
-        api = self._client._api_client
-        name = _build_model_path(api, body["model"])
-        counted = {"model": body["model"], "generateContentRequest": {**body, "model": name}}
+        model = body["model"]
+        counted: dict[str, Any] = {"generateContentRequest": {**body, "model": self._build_model_name(model)}}
         if self._settings.vertex is not None:  # Vertex takes the contents themselves
             counted = {key: value for key, value in body.items() if key in _VERTEX_COUNTED_KEYS}
-        with convert_exceptions():
-            content = await self._post(counted, "countTokens")
         with convert_exceptions(ValueError):
-            return read_token_count(json.loads(content), "totalTokens")
+            response = await self.post(self._build_path(model, "countTokens"), encode_body(counted))
+            return read_token_count(json.loads(response.content), "totalTokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
         """A warning for each part of the request that Gemini could not follow."""
@@ -305,63 +242,7 @@ class GeminiProvider(WireAdapter):
             request.messages, self.get_origin(request), "content", sends_media=True
         )
         unsupported_options = find_unsupported_options(request, SUPPORTED_OPTIONS, "Gemini")
-        return [
-            *self._warnings,
-            *foreign_data,
-            *unsupported_options,
-            *find_parallel_calls(request, reply, "Gemini"),
-        ]
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.aio.aclose()
-        if self._http_client is not None:
-            await self._http_client.aclose()
-
-
-_PRIVATE_NAMES = (*("_api_client._http_options", "_api_client._build_request", "_api_client._async_request"),)
-"""What this module uses of the SDK's client that is private; and `google.genai._transformers.t_model`."""
-
-
-def _find_missing_name(client: Client) -> str:
-    """A private name that the SDK lacks; empty if it has all."""
-    missing_name = find_missing_name(client, *_PRIVATE_NAMES)
-    try:
-        from google.genai import _transformers
-    except ImportError:
-        return missing_name or "_transformers"
-    return missing_name or find_missing_name(_transformers, "t_model")
-
-
-async def _remember_token(request: Any) -> None:
-    """A hook of the HTTP client: the token that Google's library put into a request is a secret.
-
-    The library renews it by itself, so each request may have another.
-    """
-    remember_secret(request.headers.get("authorization", "").removeprefix("Bearer "))
-
-
-def _build_model_path(api: Any, model: str) -> str:
-    """The model as it stands in a path: `models/NAME`, on Vertex AI `publishers/google/models/NAME`."""
-    from google.genai import _transformers
-
-    return str(_transformers.t_model(api, model))
-
-
-def _build_http_request(api: Any, body: dict[str, Any], method: str) -> Any:
-    """The SDK's request: the model in its path, and the rest of the body as bytes, which it sends unchanged.
-
-    Source: google-genai 3.4.0, `models.py`, `_generate_content`; `_api_client.py`, `_async_request_once`.
-    """
-    path = f"{_build_model_path(api, body['model'])}:{method}"
-    http_request = api._build_request("post", path, {})
-    http_request.data = _encode_sent(body)
-    return http_request
-
-
-def _encode_sent(body: Mapping[str, Any]) -> bytes:
-    """The bytes of a body: all but its model, which stands in the path."""
-    return encode_body({key: value for key, value in body.items() if key != "model"})
+        return [*foreign_data, *unsupported_options, *find_parallel_calls(request, reply, "Gemini")]
 
 
 # -- models and embeddings -------------------------------------------------------------------------
@@ -409,33 +290,48 @@ _PREFIX = "publishers/google/models"
 
 def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> Callable[[Any], Any] | None:
     """The sign-in of an entry with `vertex`; None for one with a key."""
-    return sign_by_headers(_find_headers) if config.extra_options().get("vertex") else None
+    return sign_by_headers(GoogleSignIn().find_headers) if config.extra_options().get("vertex") else None
 
 
-def _find_headers() -> Mapping[str, str]:
-    """A token of the application default credentials, and the project that pays for the request.
+class GoogleSignIn:
+    """Signs requests by the application default credentials of Google's library.
 
     Source: google-genai 3.4.0, `_api_client.py`, `load_auth`, `_request_once`.
-
-    Raises:
-        ProviderError: `auth`; nobody is signed in.
     """
-    import google.auth
-    from google.auth.transport.requests import Request as AuthRequest
 
-    try:
-        credentials: Any = google.auth.default(scopes=[_SCOPE])[0]
-        if not credentials.valid:
-            credentials.refresh(AuthRequest())
-    except Exception as error:  # whatever a credential of the library raises
-        message = f"Google gave no token: {describe_error(error)}"
-        raise ProviderError(kind="auth", message=message) from error
-    remember_secret(credentials.token)
-    payer = getattr(credentials, "quota_project_id", None)
-    return {
-        "authorization": f"Bearer {credentials.token}",
-        **({"x-goog-user-project": payer} if payer else {}),
-    }
+    def __init__(self) -> None:
+        self._credentials: Any = None
+
+    def find_headers(self) -> Mapping[str, str]:
+        """A token that is valid now, and the project that pays for the request.
+
+        Raises:
+            ProviderError: `auth`; nobody is signed in.
+        """
+        import google.auth
+        from google.auth.transport.requests import Request as AuthRequest
+
+        try:
+            if self._credentials is None:
+                self._credentials = google.auth.default(scopes=[_SCOPE])[0]
+            credentials = self._credentials
+            if not credentials.valid:
+                credentials.refresh(AuthRequest())
+        except Exception as error:  # whatever a credential of the library raises
+            message = f"Google gave no token: {describe_error(error)}"
+            raise ProviderError(kind="auth", message=message) from error
+        # The library renews it by itself, so each request may have another.
+        remember_secret(credentials.token)
+        payer = getattr(credentials, "quota_project_id", None)
+        return {
+            "authorization": f"Bearer {credentials.token}",
+            **({"x-goog-user-project": payer} if payer else {}),
+        }
+
+    async def find_headers_in_thread(self) -> Mapping[str, str]:
+        """The headers, found beside the event loop where that may ask a server."""
+        is_ready = self._credentials is not None and self._credentials.valid
+        return self.find_headers() if is_ready else await asyncio.to_thread(self.find_headers)
 
 
 def iterate_vertex_models(host: HostClient) -> Iterator[OfferedModel]:

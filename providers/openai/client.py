@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
-
-import httpx2
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.catalogs import (
@@ -20,7 +18,7 @@ from toolchart.providers.catalogs import (
     read_token_count,
     read_vector,
 )
-from toolchart.providers.entries import SdkSettings, find_api_key, read_adapter_settings, resolve_address
+from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
 from toolchart.providers.openai import entra
 from toolchart.providers.openai.batches import Endpoint, OpenAIBatches
 from toolchart.providers.openai.responses_wire import NAME, ResponsesAccumulator
@@ -37,7 +35,7 @@ from toolchart.providers.openai.wire import (
     keep_thoughts,
 )
 from toolchart.providers.shared.adapted_requests import AdaptedRequest, adapt_request
-from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.failures import convert_exceptions
 from toolchart.providers.shared.host_rows import (
     EchoReasoning,
     ThoughtForm,
@@ -53,13 +51,7 @@ from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
-from toolchart.providers.transport.typed_calls import (
-    TypedCall,
-    add_typed_hooks,
-    build_fallback_warning,
-    find_missing_name,
-)
-from toolchart.providers.wire_adapter import WireAdapter
+from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.specs.models import LLMConfig
 from toolchart.states.content import AudioPart
 from toolchart.states.errors import SpecError
@@ -73,7 +65,7 @@ if TYPE_CHECKING:
 # -- settings of an entry --------------------------------------------------------------------------
 
 
-class OpenAISettings(SdkSettings):
+class OpenAISettings(AdapterSettings):
     """Keys that only an `openai` entry has."""
 
     api: Literal["chat", "responses"] = "chat"
@@ -133,39 +125,6 @@ def check_profile_name(config: LLMConfig) -> str | None:
     return name
 
 
-# -- sending ---------------------------------------------------------------------------------------
-# The SDK's typed methods walk every message with their transforms: 59 ms at 200 messages, 1.6 s at 6,000
-# (openai 3.52.0). Its `post` takes bytes as they are, with the same headers, address and errors, and makes
-# headers and address anew for each request, which takes about as long as sending it. So it sends the first
-# request to each path, and what it made is used again.
-
-
-_MAX_KEPT_PATHS = 64
-_PRIVATE_NAMES = ("_client",)
-"""What the code below uses of the SDK's client that is private."""
-
-_OWN_HEADERS = ("content-length", "transfer-encoding")
-"""Headers that depend on the body."""
-
-
-def watch_typed_calls(client: AsyncOpenAI, http_client: Any, settings: OpenAISettings) -> None:
-    """Add the hooks of typed calls to the HTTP client, where the SDK's typed methods are to be called."""
-    if settings.sdk == "typed" or find_missing_name(client, *_PRIVATE_NAMES):
-        http_client.event_hooks = add_typed_hooks(http_client.event_hooks)
-
-
-def _find_token_source(settings: OpenAISettings, host: str) -> Callable[[], Awaitable[str]] | None:
-    """What gives the SDK the token of each request; None for an entry with a key. Raises SpecError.
-
-    Args:
-        host: whose rules hold.
-    """
-    if settings.auth != "entra":
-        return None
-    entra.check_host(host)
-    return entra.build_token_source(settings.entra_scope)
-
-
 def _find_batches(adapter: OpenAIProvider | ResponsesProvider, endpoint: Endpoint) -> OpenAIBatches:
     """The batch API of an adapter's client.
 
@@ -178,115 +137,9 @@ def _find_batches(adapter: OpenAIProvider | ResponsesProvider, endpoint: Endpoin
         raise build_no_batch_error("openai", adapter.host)
     if adapter._batches is None:
         adapter._batches = OpenAIBatches(
-            adapter._client, endpoint, adapter.batch_gather_s, adapter.batch_poll_s
+            adapter._sdk_client, endpoint, adapter.batch_gather_s, adapter.batch_poll_s
         )
     return adapter._batches
-
-
-class BodySender:
-    """Posts bodies to the paths of one client.
-
-    Args:
-        settings: say whether the SDK's typed methods are called, and whether the SDK puts another token into
-            later requests; then it makes each of them.
-    """
-
-    def __init__(self, client: AsyncOpenAI, settings: OpenAISettings) -> None:
-        self._client = client
-        missing_name = find_missing_name(client, *_PRIVATE_NAMES)
-        is_typed = settings.sdk == "typed"
-        self._is_typed = is_typed or bool(missing_name)
-        lacks_name = bool(missing_name) and not is_typed
-        self.warnings = [build_fallback_warning("openai", missing_name)] if lacks_name else []
-        """That the typed methods are called although nobody asked for them."""
-        self._renews_token = settings.auth == "entra"
-        self._kept: dict[str, tuple[httpx2.URL, list[tuple[bytes, bytes]]]] = {}
-        """Address and headers of the requests to each path."""
-
-    async def post_body(self, path: str, body: dict[str, Any], *, stream: bool = False) -> httpx2.Response:
-        """The answer to a body; with `stream` its own body is not read yet.
-
-        Raises:
-            openai.OpenAIError: the call failed.
-            httpx2.TransportError: the host could not be reached, or broke off.
-            ProviderError: the answer is an error.
-        """
-        data, url_and_headers = encode_body(body), self._kept.get(path)
-        if url_and_headers is None or self._is_typed:
-            return await self._post_by_sdk(path, data, stream)
-        url, headers = url_and_headers
-        http = self._client._client
-        timeout = {"timeout": http.timeout.as_dict()}
-        request = httpx2.Request("POST", url, headers=headers, content=data, extensions=timeout)
-        response: httpx2.Response = await http.send(request, stream=stream)
-        if response.is_error:
-            await response.aread()
-            raise_for_status(response)  # type: ignore[arg-type]
-        return response
-
-    async def _post_by_sdk(self, path: str, data: bytes, stream: bool) -> httpx2.Response:
-        response = await self._client.post(
-            path,
-            cast_to=httpx2.Response,
-            content=data,
-            options={"headers": {"Content-Type": "application/json"}},
-            stream=stream,
-        )
-        if not self._renews_token and len(self._kept) < _MAX_KEPT_PATHS:
-            headers = [
-                (name, value)
-                for name, value in response.request.headers.raw
-                if name.lower().decode() not in _OWN_HEADERS
-            ]
-            self._kept[path] = response.request.url, headers
-        return response
-
-    async def fetch_content(self, path: str, body: dict[str, Any]) -> bytes:
-        """The bytes of the whole answer to a body; raises as `post_body` does."""
-        if self._is_typed:
-            return await TypedCall(encode_body(body)).fetch_content(partial(self._create, path, body))
-        return (await self.post_body(path, body)).content
-
-    async def _create(self, path: str, body: Mapping[str, Any], has_all: bool) -> Any:
-        """Call the `create` of a path; its types say which keys are arguments.
-
-        Args:
-            has_all: whether it gets all keys of the body, or what it cannot do without.
-        """
-        from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
-        from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
-
-        is_chat = path.endswith("/chat/completions")
-        params: Any = CompletionCreateParamsStreaming if is_chat else ResponseCreateParamsStreaming
-        resource: Any = self._client.chat.completions if is_chat else self._client.responses
-        names = params.__annotations__ if has_all else ("model", "messages", "input", "stream")
-        arguments = {name: value for name, value in body.items() if name in names}
-        others = {name: value for name, value in body.items() if has_all and name not in names}
-        return await resource.create(**arguments, **({"extra_body": others} if others else {}))
-
-    async def stream_bytes(self, path: str, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-        """The bytes of the streamed answer to a body.
-
-        The raw bytes are read instead of the SDK's stream, which ends silently if the connection is cut and
-        raises a plain exception for a piece that is not JSON (measured at 3.52.0).
-
-        Raises:
-            openai.OpenAIError: the call failed.
-            httpx2.TransportError: the host could not be reached, or broke off.
-            ProviderError: the answer is an error.
-        """
-        if self._is_typed:
-            call = TypedCall(encode_body(body))
-            async with aclosing(call.stream_bytes(partial(self._create, path, body))) as pieces:
-                async for piece in pieces:
-                    yield piece
-            return
-        response = await self.post_body(path, body, stream=True)
-        try:
-            async for piece in response.aiter_bytes():
-                yield piece
-        finally:
-            await response.aclose()
 
 
 def _list_refused(
@@ -321,7 +174,7 @@ _COUNTED_KEYS = (
 """The keys of a body that the counter takes."""
 
 
-class ResponsesProvider(WireAdapter):
+class ResponsesProvider(HttpAdapter):
     """Calls `/responses` of one host (`api: responses` of an `openai` entry).
 
     Where the host does not store responses, reasoning comes encrypted and is sent back with its call, so that
@@ -336,11 +189,10 @@ class ResponsesProvider(WireAdapter):
     accumulator = ResponsesAccumulator
 
     def __init__(
-        self, client: AsyncOpenAI, settings: OpenAISettings, *, stores_by_default: bool = True
+        self, http_client: Any, sdk_client: AsyncOpenAI, settings: OpenAISettings, *, stores_by_default: bool
     ) -> None:
-        self._client = client
-        self._sender = BodySender(client, settings)
-        self.host = client.base_url.netloc.decode()
+        super().__init__(http_client)
+        self._sdk_client = sdk_client
         self._settings = settings
         self._store = stores_by_default if settings.store is None else settings.store
         self._rules_host = settings.host_profile or self.host
@@ -377,13 +229,9 @@ class ResponsesProvider(WireAdapter):
         extra = self._settings.extra_body
         return adapt_request(request, wire="responses", host=self._rules_host, extra=extra)
 
-    async def fetch_content(self, body: dict[str, Any]) -> bytes:
-        """Send this body; the bytes of the answer."""
-        return await self._sender.fetch_content("/responses", body)
-
-    def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-        """Send this body; the bytes of the streamed answer."""
-        return self._sender.stream_bytes("/responses", body)
+    def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
+        """The path of a call, whole or streamed."""
+        return "/responses"
 
     def decode_answer(self, answer: Any) -> Reply:
         """The reply of an answer. Raises ProviderError."""
@@ -399,7 +247,7 @@ class ResponsesProvider(WireAdapter):
         """
         counted = {key: value for key, value in body.items() if key in _COUNTED_KEYS}
         with convert_exceptions(ValueError):
-            response = await self._sender.post_body("/responses/input_tokens", counted)
+            response = await self.post("/responses/input_tokens", encode_body(counted))
             return read_token_count(json.loads(response.content), "input_tokens")
 
     def list_warnings(self, request: Request, reply: Reply) -> list[str]:
@@ -411,16 +259,11 @@ class ResponsesProvider(WireAdapter):
             if name in adapted.request.options and name in RESPONSES_OPTIONS
         ]
         return [
-            *self._sender.warnings,
             *adapted.warnings,
             *refused_options,
             *find_unsupported_options(adapted.request, RESPONSES_OPTIONS, "the Responses API"),
             *find_foreign_data(request.messages, self.get_origin(request), "output"),
         ]
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
 
 # -- chat completions ------------------------------------------------------------------------------
@@ -429,18 +272,17 @@ class ResponsesProvider(WireAdapter):
 OPENAI_DOMAIN = "api.openai.com"
 
 
-class OpenAIProvider(WireAdapter):
+class OpenAIProvider(HttpAdapter):
     """Calls chat completions of one host. The SDK's retries are off: the chart decides about retries."""
 
     name = "openai"
 
     accumulator = ChatAccumulator
 
-    def __init__(self, client: AsyncOpenAI, settings: OpenAISettings | None = None) -> None:
-        self._client = client
-        self._settings = settings or OpenAISettings()
-        self._sender = BodySender(client, self._settings)
-        self.host = client.base_url.netloc.decode()
+    def __init__(self, http_client: Any, sdk_client: AsyncOpenAI, settings: OpenAISettings) -> None:
+        super().__init__(http_client)
+        self._sdk_client = sdk_client
+        self._settings = settings
         self._batches: OpenAIBatches | None = None
 
     def find_batch_api(self, body: Mapping[str, Any]) -> OpenAIBatches:
@@ -463,7 +305,11 @@ class OpenAIProvider(WireAdapter):
         host_name = urlsplit(address).hostname
         rules_host = check_profile_name(config) or urlsplit(address).netloc
         settings = read_adapter_settings(OpenAISettings, config, find_profile(rules_host))
-        key = _find_token_source(settings, rules_host) or find_api_key(config, resolve)
+        fetch_token = None
+        if settings.auth == "entra":
+            entra.check_host(rules_host)
+            fetch_token = entra.build_token_source(settings.entra_scope)
+        key = fetch_token or find_api_key(config, resolve)
         if key is None and host_name != OPENAI_DOMAIN:
             # The SDK requires a key, but most compatible hosts on this machine do not.
             key = "none"
@@ -473,7 +319,9 @@ class OpenAIProvider(WireAdapter):
         # and no `connection`, so is a SOCKS proxy, which it does not have; an address with user and password
         # cannot be asked beside an `authorization` header; and it keeps cookies of its own beside those of
         # httpx2. Cancelling, redirects, limits of replies and kept connections are as with httpx2.
-        http_client = DefaultAsyncHttpxClient(**build_client_options(config, resolve, httpx2, hooks))
+        http_client = DefaultAsyncHttpxClient(
+            base_url=address, **build_client_options(config, resolve, httpx2, hooks)
+        )
         try:
             client = AsyncOpenAI(
                 api_key=key,
@@ -489,12 +337,17 @@ class OpenAIProvider(WireAdapter):
                 path="llms.*.api_key",
                 hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             ) from None
-        watch_typed_calls(client, http_client, settings)
-        if settings.api == "chat":
-            return cls(client, settings)
+        # The organisation and the project of the environment are among them.
+        headers = {**client.default_headers, **client.auth_headers}
+        http_client.headers.update({k: v for k, v in headers.items() if isinstance(v, str)})
+        chat = cls(http_client, client, settings)
         is_chosen = "api" in config.extra_options()
-        responses = ResponsesProvider(client, settings, stores_by_default=is_chosen)
-        return responses if is_chosen else DefaultProvider(cls(client, settings), responses)
+        responses = ResponsesProvider(http_client, client, settings, stores_by_default=is_chosen)
+        if fetch_token is not None:
+            chat.find_headers = responses.find_headers = partial(entra.find_headers, fetch_token)
+        if settings.api == "chat":
+            return chat
+        return responses if is_chosen else DefaultProvider(chat, responses)
 
     def build_body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """The body of `POST /chat/completions`."""
@@ -532,13 +385,9 @@ class OpenAIProvider(WireAdapter):
             *(Adaptation(field="/messages", change="rewritten", reason=text) for text in bridges),
         )
 
-    async def fetch_content(self, body: dict[str, Any]) -> bytes:
-        """Send this body; the bytes of the answer."""
-        return await self._sender.fetch_content("/chat/completions", body)
-
-    def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-        """Send this body; the bytes of the streamed answer."""
-        return self._sender.stream_bytes("/chat/completions", body)
+    def get_path(self, body: dict[str, Any], *, stream: bool) -> str:
+        """The path of a call, whole or streamed."""
+        return "/chat/completions"
 
     def decode_answer(self, answer: Any) -> Reply:
         """The reply of an answer.
@@ -570,15 +419,7 @@ class OpenAIProvider(WireAdapter):
         foreign_data = find_foreign_data(request.messages, self.get_origin(request), "message")
         bridges = find_bridge_warnings(request, adapted.needs_reply_after_results)
         schemas = find_schema_warnings(adapted.request, adapted.takes_closed_schemas)
-        return [
-            *self._sender.warnings,
-            *adapted.warnings,
-            *refused_options,
-            *unsupported_options,
-            *foreign_data,
-            *bridges,
-            *schemas,
-        ]
+        return [*adapted.warnings, *refused_options, *unsupported_options, *foreign_data, *bridges, *schemas]
 
     def _adapt_request(self, request: Request) -> AdaptedRequest:
         """The request as its model takes it at this host."""
@@ -590,10 +431,6 @@ class OpenAIProvider(WireAdapter):
             return self._settings.max_tokens_name
         is_openai = self._client.base_url.host == OPENAI_DOMAIN
         return "max_completion_tokens" if is_openai else "max_tokens"
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
 
 class DefaultProvider(HostAdapter):

@@ -49,6 +49,11 @@ def build_token_source(scope: str) -> Callable[[], Awaitable[str]]:
     return fetch_in_thread
 
 
+async def find_headers(fetch_token: Callable[[], Awaitable[str]]) -> dict[str, str]:
+    """The headers of a request that is signed by a token."""
+    return {"authorization": f"Bearer {await fetch_token()}"}
+
+
 def build_token_reader(scope: str) -> Callable[[], str]:
     """A function that returns a token for a scope; the first call finds the credential, which may take long.
 

@@ -65,15 +65,6 @@ def test_every_failure_of_the_corpus_has_its_kind(wire: str, form: str) -> None:
     assert not differences, "\n".join(differences)
 
 
-@pytest.mark.parametrize("form", [*STATUS_FORMS, *SUCCESS_FORMS])
-@pytest.mark.parametrize("wire", ["chat", "responses", "gemini", "ollama"])
-def test_failures_are_the_same_through_the_typed_methods_of_the_sdks(wire: str, form: str) -> None:
-    """S3.10: with `sdk: typed`, where the SDK reads the answer first, each failure is of the same kind, with
-    the same wait and message."""
-    differences = asyncio.run(ask_all(wire, form, sdk="typed"))
-    assert not differences, "\n".join(differences)
-
-
 def test_the_corpus_covers_hosts_kinds_and_forms() -> None:
     """The corpus has each kind that the failure of an answer has; each row has a source and its own name."""
     ours = {"connection", "cancelled", "effect", "bad_output", "empty_reply", "interrupted"}

@@ -1,4 +1,4 @@
-"""The calls of a conversation share one connection, streamed ones too."""
+"""The calls of a conversation share one connection and their headers, streamed ones too."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from host_answers import encode_stream
+from host_answers import answer_request, encode_stream
 from recorded_exchanges import find_endpoint
 from slow_hosts import HEAD
+from web import WebAnswer, serve_web
 from wire_requests import QUESTION, WIRE_ENTRIES, make_config
 
 from toolchart.providers.registry import create_provider
-from toolchart.states.messages import Reply, Request
+from toolchart.states.messages import Message, Reply, Request
 
 
 @dataclass
@@ -88,3 +89,27 @@ def test_streamed_calls_share_one_connection(name: str, monkeypatch: pytest.Monk
 
     host = asyncio.run(converse())
     assert (host.requests, host.connections) == (10, 1)
+
+
+async def test_every_request_has_the_headers_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key, the organisation and the project of the environment, and the headers of the entry go with each
+    request to a path, each with its own length and the cookies that the host has set."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
+
+    def answer(request: dict[str, Any]) -> WebAnswer:
+        status, headers, body = answer_request(request)
+        return status, {**headers, "set-cookie": "node=7"}, body
+
+    with serve_web(answer) as server:
+        config = make_config("openai", server.url, api_key="k", headers={"X-Team": "blue"})
+        provider = create_provider(config, resolve=str)
+        for text in ("short", "a longer one"):
+            await provider.complete(Request(model="m", messages=(Message(role="user", content=text),)))
+        await provider.aclose()
+    first, second = ({k.lower(): v for k, v in sent["headers"].items()} for sent in server.requests)
+    assert second.pop("cookie") == "node=7"
+    assert int(second.pop("content-length")) > int(first.pop("content-length"))
+    assert first == second
+    named = ("authorization", "openai-organization", "openai-project", "x-team", "content-type")
+    assert [first[name] for name in named] == ["Bearer k", "org-1", "proj-1", "blue", "application/json"]

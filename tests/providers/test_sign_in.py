@@ -96,3 +96,32 @@ async def test_a_token_of_google_is_struck_where_the_host_quotes_it(monkeypatch:
                 await provider.complete(REQUEST)
             assert token not in strike_secrets(f"{raised.value}; later: {token}")
         await provider.aclose()
+
+
+PATHS = [
+    (False, "gemini-3", "/v1beta/models/gemini-3"),
+    (False, "models/gemini-3", "/v1beta/models/gemini-3"),
+    (False, "tunedModels/mine", "/v1beta/tunedModels/mine"),
+    (False, "a b?c", "/v1beta/models/a%20b%3Fc"),
+    (True, "gemini-3", "/v1beta1/projects/p/locations/global/publishers/google/models/gemini-3"),
+    (True, "maker/model@1", "/v1beta1/projects/p/locations/global/publishers/maker/models/model@1"),
+    (True, "publishers/m/models/x", "/v1beta1/projects/p/locations/global/publishers/m/models/x"),
+]
+"""Whether on Vertex AI, the name of a model, and the path before the method."""
+
+
+@pytest.mark.parametrize(("on_vertex", "model", "path"), PATHS)
+async def test_a_model_of_google_is_called_at_its_path(
+    on_vertex: bool, model: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model stands in the path with its collection, as Google's SDK writes it, and cannot leave it."""
+    monkeypatch.setattr(google.auth, "default", lambda **_: (FakeGoogleCredential(), "other"))
+    keys = {"vertex": {"project": "p"}} if on_vertex else {"api_key": "k"}
+    with serve_web(answer_with("gemini")) as server:
+        entry = LLMConfig.model_validate({"provider": "gemini", "base_url": server.url, **keys})
+        provider = create_provider(entry, resolve=str)
+        await provider.complete(Request(model=model, messages=[QUESTION]))
+        with pytest.raises(ProviderError, match="is no name of a model"):
+            await provider.complete(Request(model="../../v1/files", messages=[QUESTION]))
+        await provider.aclose()
+    assert [request["path"] for request in server.requests] == [f"{path}:generateContent"]
