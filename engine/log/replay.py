@@ -96,6 +96,8 @@ class ReplayedStep(msgspec.Struct, frozen=True, kw_only=True):
     """The newest `configured` event at this record."""
     machine: Machine
     """The machine of the recorded chart."""
+    has_other_arguments: bool = False
+    """Whether a tool got other arguments than were asked for, as its notes say; nothing derives these."""
 
 
 def read_chain(lines: Iterable[bytes], conversation: str | None = None) -> Iterator[Record]:
@@ -173,13 +175,14 @@ def derive_step(
             blame="chart",
         ) from None
     compare_step(record, new_step, state.versions)
-    _compare_handed_content(record, event, state.snapshot)
+    has_other_arguments = not _is_handed_over(record, event, state.snapshot)
     return ReplayedStep(
         record=record,
         step=new_step,
         state=replace(state, snapshot=new_step.snapshot),
         configured=state.configured,
         machine=state.machine,
+        has_other_arguments=has_other_arguments,
     )
 
 
@@ -601,20 +604,18 @@ def compare_step(record: Record, new_step: Step, versions: Versions | None = Non
             )
 
 
-def _compare_handed_content(record: Record, event: Event, before: Snapshot) -> None:
-    """Check that a performer got what was asked for, as far as the answer says so.
+def _is_handed_over(record: Record, event: Event, before: Snapshot) -> bool:
+    """Whether a performer got what was asked for, as far as the answer says so; else its notes say why not.
 
     Raises:
         ReplayMismatch: a tool got other arguments and no note says why, or a function did, or a person was
             shown something else than the call that waits.
     """
     name, expected_digest = compute_expected_digest(event, before)
-    if (
-        not name
-        or expected_digest == getattr(event, name)
-        or (isinstance(event, ToolFinished) and event.notes)
-    ):
-        return
+    if not name or expected_digest == getattr(event, name):
+        return True
+    if isinstance(event, ToolFinished) and event.notes:
+        return False
     raise ReplayMismatch(
         seq=record.seq,
         pointer=f"/event/{name}",

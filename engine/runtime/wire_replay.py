@@ -80,14 +80,18 @@ class WireComparison:
                         is_redacted=effect.id in asks and bool(asks[effect.id].sent),
                     )
             yield replayed_step
+        if calls:
+            self.uncompared_bodies["their calls have no answer"] += len(calls)
 
     def _compare_call(
         self, replayed_step: ReplayedStep, event: Replied | Failed, call: _Call, adapters: _Adapters
     ) -> None:
         """Compare the body of a call with the recorded digest, and its raw answer with the event."""
         wire_digest = event.reply.wire_digest if isinstance(event, Replied) else event.wire_digest
-        if wire_digest is None and event.answer_digest is None:
-            return
+        if wire_digest is None:
+            self.uncompared_bodies["the log has no digest of them"] += 1
+            if event.answer_digest is None:
+                return
         seq = replayed_step.record.seq
         adapter, problem = adapters.find(call, replayed_step, event.reply)
         if wire_digest is not None:

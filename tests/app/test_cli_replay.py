@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,14 @@ from host_answers import CHAT_USAGE, chat_choice
 from web import WebAnswer, serve_web
 
 from toolchart.engine import Engine
+from toolchart.engine.log.stores import open_store
 from toolchart.providers.ollama.client import OllamaProvider
 from toolchart.providers.openai.client import OpenAIProvider
+from toolchart.states.errors import ProviderError
+from toolchart.states.messages import Reply, Request
+from toolchart.testing import ScriptedModel, call_tool
+from toolchart.tools.execution import executor
+from toolchart.tools.sources.python import tool
 
 RunCli = Callable[..., Any]
 
@@ -174,3 +181,101 @@ def test_the_given_agent_builds_the_bodies(run_cli: RunCli, called_host: str) ->
     result = run_cli("replay", "wire", "--spec", "agent.yaml")
     assert (result.code, result.err) == (0, "")
     assert "2 bodies built again" in result.out
+
+
+# -- what a replay leaves open -----------------------------------------------------------------------
+
+
+class OwnModel:
+    """A provider of the program, which says nothing of the body that it sends; its first call fails."""
+
+    name = "own"
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    async def complete(self, request: Request) -> Reply:
+        """Fail once; then answer."""
+        self._calls += 1
+        if self._calls == 1:
+            raise ProviderError(kind="auth", message="no key")
+        return Reply(content="hello", finish_reason="stop")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+PARENT = """
+llms: {model: {provider: scripted, model: m, replies: [hello]}}
+responses: [{name: chat, llm: model}]
+chart:
+  name: parent
+  states:
+    going:
+      initial: true
+      enter: delegate
+      transitions: [{event: agent_finished agent_failed cancelled, target: end}]
+    end: {final: true, enter: answer}
+  effects: {delegate: {run_agent: {handler: chat}}}
+"""
+
+
+def read_gaps(run_cli: RunCli, name: str) -> tuple[str, dict[str, Any]]:
+    """What the last line says after `all equal`, and `not_compared`."""
+    shown = run_cli("replay", name, "--log", "gaps.db")
+    assert (shown.code, shown.err) == (0, "")
+    data = json.loads(run_cli("replay", name, "--log", "gaps.db", "--json").out)
+    return shown.out.partition("all equal")[2].strip("; \n"), data.get("not_compared", {})
+
+
+def test_bodies_that_nothing_says_anything_of_are_named(run_cli: RunCli, work_dir: Path) -> None:
+    """A call without a digest of its body, failed or not, and one without an answer are no silent gaps."""
+    spec = {"llms": {"model": {"provider": "scripted", "model": "m"}}, "responses": [{"llm": "model"}]}
+    with Engine(spec, log=work_dir / "gaps.db", providers={"model": OwnModel()}) as engine:
+        for _ in range(2):
+            engine.run("hi", conversation="own")
+    reason = "the log has no digest of them"
+    assert read_gaps(run_cli, "own") == (f"2 bodies not compared: {reason}", {"bodies": {reason: 2}})
+    (work_dir / "chat.json").write_text('[{"role": "user", "content": "hi"}]', "utf-8")
+    run_cli("import", "chat.json", "--conversation", "open", "--log", "gaps.db")
+    reason = "their calls have no answer"
+    assert read_gaps(run_cli, "open") == (f"1 body not compared: {reason}", {"bodies": {reason: 1}})
+
+
+def test_agents_that_the_log_does_not_have_are_named(run_cli: RunCli, work_dir: Path) -> None:
+    """Where the conversation of an agent is not in the log, replay says that it did not see it; so it does
+    for one that another conversation ran, from which this one was forked."""
+    (work_dir / "agent.yaml").write_text(PARENT, "utf-8")
+    assert run_cli("run", "agent.yaml", "hi", "--conversation", "p", "--log", "gaps.db").out == "hello\n"
+    assert read_gaps(run_cli, "p") == ("", {})
+    run_cli("fork", "p", "--at", "1", "--name", "f", "--offline", "--log", "gaps.db")
+    reason = "the conversation that was forked ran them"
+    assert read_gaps(run_cli, "f") == (f"1 child not compared: {reason}", {"children": {reason: 1}})
+    with closing(open_store(work_dir / "gaps.db")) as store:
+        store.delete("p.1")
+    reason = "the log does not have them"
+    assert read_gaps(run_cli, "p") == (f"1 child not compared: {reason}", {"children": {reason: 1}})
+
+
+def test_calls_whose_notes_explain_other_arguments_are_named(
+    run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a tool got other arguments than the model asked for, and the call has notes, replay counts it."""
+
+    @tool
+    def list_numbers() -> set[int]:
+        """List numbers."""
+        return {1}
+
+    monkeypatch.setattr(executor, "compute_arguments_digest", lambda arguments: "0" * 32)
+    script = ScriptedModel(call_tool("list_numbers"), "done")
+    spec = {
+        "llms": {"model": {"provider": "scripted", "model": "m"}},
+        "responses": [{"llm": "model", "tools": {"enabled": True}}],
+    }
+    with Engine(
+        spec, log=work_dir / "gaps.db", providers={"model": script}, functions=[list_numbers]
+    ) as engine:
+        engine.run("hi", conversation="c")
+    reason = "their tools got other arguments, and notes say why"
+    assert read_gaps(run_cli, "c") == (f"1 call not compared: {reason}", {"calls": {reason: 1}})

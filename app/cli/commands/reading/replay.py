@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text, shorten
-from toolchart.engine.log.family import iterate_family
+from toolchart.engine.log.family import ANSWERS, iterate_family
 from toolchart.engine.log.replay import ReplayedStep, compare_configuration, replay_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import ReplayMismatch, UnknownSemantics
@@ -21,6 +22,7 @@ from toolchart.states.errors import ReplayMismatch, UnknownSemantics
 if TYPE_CHECKING:
     from toolchart.engine.runtime.wire_replay import WireComparison
     from toolchart.states.events import Configured
+    from toolchart.states.ports import Store
 
 _MAX_VALUE_CHARS = 300
 """Printed characters of a value; `--json` prints it in full."""
@@ -58,62 +60,70 @@ def command(conversation: str, spec: str | None, no_wire: bool, as_json: bool, l
     """
     comparison = None if no_wire else _build_comparison(spec)
     names: list[str] = []
-    count = requests = 0
-    with _open_family(conversation, log) as family:
+    totals = _Totals()
+    with _open_family(conversation, log) as (store, family):
         for name, steps in family:
             expected_configuration = None if names else _build_configuration(spec, name)
             names.append(name)
             if comparison is not None:
                 steps = comparison.compare_steps(steps)
             try:
-                new_count, new_requests = _count_steps(steps, expected_configuration)
+                totals.add_steps(steps, expected_configuration)
             except ReplayMismatch as mismatch:
                 _print_mismatch(name, mismatch, as_json)
                 return NEGATIVE
-            count, requests = count + new_count, requests + new_requests
+        left_out = _list_left_out(totals, comparison, store, names)
     if as_json:
-        result: dict[str, object] = {"conversation": names[0], "ok": True, "steps": count}
-        result |= {"requests": requests, **({"children": names[1:]} if names[1:] else {})}
-        print_json({**result, **_count_compared(comparison)})
+        result: dict[str, object] = {"conversation": names[0], "ok": True, "steps": totals.steps}
+        result |= {"requests": totals.requests, **({"children": names[1:]} if names[1:] else {})}
+        if comparison is not None:
+            result |= {"bodies": comparison.bodies, "answers": comparison.answers}
+        not_compared = {words[-1]: dict(reasons) for words, reasons in left_out.items()}
+        print_json({**result, **({"not_compared": not_compared} if not_compared else {})})
     else:
-        _print_success(names, count, requests, comparison)
+        _print_success(names, totals, comparison, left_out)
     return SUCCESS
 
 
-def _count_compared(comparison: WireComparison | None) -> dict[str, object]:
-    """Return what was compared with the adapters, for `--json`."""
-    if comparison is None:
-        return {}
-    counts: dict[str, object] = {"bodies": comparison.bodies, "answers": comparison.answers}
-    not_compared = {"bodies": comparison.uncompared_bodies, "answers": comparison.uncompared_answers}
-    left_out = {kind: dict(reasons) for kind, reasons in not_compared.items() if reasons}
-    return {**counts, **({"not_compared": left_out} if left_out else {})}
+def _list_left_out(
+    totals: _Totals, comparison: WireComparison | None, store: Store, names: list[str]
+) -> dict[tuple[str, str], Counter[str]]:
+    """Return what was not compared, by one and many of it, each with how often for which reason."""
+    # A fork takes answers of agents that the conversation ran which it branched off.
+    children = Counter(
+        "the log does not have them"
+        if store.read_last_line(name) is None
+        else "the conversation that was forked ran them"
+        for name in totals.children - set(names)
+    )
+    calls = Counter({"their tools got other arguments, and notes say why": totals.calls_with_other_arguments})
+    left_out = {("child", "children"): children, ("call", "calls"): +calls}
+    if comparison is not None:
+        left_out["body", "bodies"] = comparison.uncompared_bodies
+        left_out["answer", "answers"] = comparison.uncompared_answers
+    return {words: reasons for words, reasons in left_out.items() if reasons}
 
 
-def _print_success(names: list[str], count: int, requests: int, comparison: WireComparison | None) -> None:
-    parts = [f"{count} steps and {_format_count(requests, 'request')} recomputed"]
+def _print_success(
+    names: list[str],
+    totals: _Totals,
+    comparison: WireComparison | None,
+    left_out: dict[tuple[str, str], Counter[str]],
+) -> None:
+    parts = [f"{totals.steps} steps and {_format_count(totals.requests, 'request')} recomputed"]
     if comparison is not None and comparison.bodies:
         parts.append(f"{_format_count(comparison.bodies, 'body', 'bodies')} built again")
     if comparison is not None and comparison.answers:
         parts.append(f"{_format_count(comparison.answers, 'answer')} decoded again")
     children = len(names) - 1
     child_count = f" and {_format_count(children, 'child', 'children')}" if children else ""
-    print_text(f"{names[0]}{child_count}: {', '.join(parts)}, all equal{_format_left_out(comparison)}")
-
-
-def _format_left_out(comparison: WireComparison | None) -> str:
-    """Return what was not compared, with the reasons; empty where there is nothing."""
-    if comparison is None:
-        return "; bodies and answers of model calls not compared (--no-wire)"
-    left_out = [
+    gaps = ["bodies and answers of model calls not compared (--no-wire)"] if comparison is None else []
+    gaps += [
         f"{_format_count(reasons.total(), *words)} not compared: {'; '.join(reasons)}"
-        for words, reasons in (
-            (("body", "bodies"), comparison.uncompared_bodies),
-            (("answer", "answers"), comparison.uncompared_answers),
-        )
-        if reasons
+        for words, reasons in left_out.items()
     ]
-    return f"; {', '.join(left_out)}" if left_out else ""
+    gap_text = f"; {', '.join(gaps)}" if gaps else ""
+    print_text(f"{names[0]}{child_count}: {', '.join(parts)}, all equal{gap_text}")
 
 
 def _format_count(count: int, word: str, words: str = "") -> str:
@@ -131,11 +141,11 @@ def _build_comparison(spec: str | None) -> WireComparison:
 @contextmanager
 def _open_family(
     conversation: str, log: str | None
-) -> Iterator[Iterable[tuple[str, Iterator[ReplayedStep]]]]:
-    """Yield the name and the replayed steps of a conversation and its children."""
+) -> Iterator[tuple[Store, Iterable[tuple[str, Iterator[ReplayedStep]]]]]:
+    """Yield the log, and the name and the replayed steps of a conversation and its children."""
     with open_log_for_reading(log) as store:
         names = [name for _, name in iterate_family(store, find_conversation(store, conversation))]
-        yield ((name, replay_conversation(store, name)) for name in names)
+        yield store, ((name, replay_conversation(store, name)) for name in names)
 
 
 def _build_configuration(spec: str | None, name: str) -> Configured | None:
@@ -148,17 +158,30 @@ def _build_configuration(spec: str | None, name: str) -> Configured | None:
         return engine.build_configured_event(name)
 
 
-def _count_steps(steps: Iterator[ReplayedStep], expected_configuration: Configured | None) -> tuple[int, int]:
-    """Replay all steps; return the numbers of steps and of requests."""
-    count = requests = 0
-    newest_configuration: Configured | None = None
-    for step in track_progress(steps, "replaying"):
-        if expected_configuration is not None and step.configured is not newest_configuration:
-            compare_configuration(step.configured, expected_configuration, step.record.seq)
-            newest_configuration = step.configured
-        count += 1
-        requests += sum(ask.messages is not None and bool(ask.digest) for ask in step.record.asks)
-    return count, requests
+class _Totals:
+    """What was recomputed, and what the records leave open, over all conversations."""
+
+    def __init__(self) -> None:
+        self.steps = self.requests = self.calls_with_other_arguments = 0
+        self.children: set[str] = set()
+        """The conversations of the agents that answered."""
+
+    def add_steps(self, steps: Iterator[ReplayedStep], expected_configuration: Configured | None) -> None:
+        """Replay all steps of a conversation.
+
+        Raises:
+            ReplayMismatch: one differs, or the configuration is another than the expected one.
+        """
+        newest_configuration: Configured | None = None
+        for step in track_progress(steps, "replaying"):
+            if expected_configuration is not None and step.configured is not newest_configuration:
+                compare_configuration(step.configured, expected_configuration, step.record.seq)
+                newest_configuration = step.configured
+            self.steps += 1
+            self.requests += sum(ask.messages is not None and bool(ask.digest) for ask in step.record.asks)
+            self.calls_with_other_arguments += step.has_other_arguments
+            if step.record.event.get("head") and step.record.event["type"] in ANSWERS:
+                self.children.add(str(step.record.event["conversation"]))
 
 
 def _print_mismatch(conversation: str, mismatch: ReplayMismatch, as_json: bool) -> None:
