@@ -164,12 +164,7 @@ class ResultSchema:
 
 
 def read_answer(
-    effect: CallModel,
-    reply: Reply,
-    at: str,
-    host: str | None,
-    form: AnswerForm | None,
-    deltas: tuple[Any, ...] = (),
+    effect: CallModel, reply: Reply, host: str | None, form: AnswerForm | None, deltas: tuple[Any, ...] = ()
 ) -> Replied | Failed:
     """The event of a reply, which must have a form where somebody demands one.
 
@@ -185,7 +180,7 @@ def read_answer(
 
     Each `failed` holds the reply: its usage counts.
     """
-    build_failure = partial(_build_failure, effect, reply, at, host)
+    build_failure = partial(_build_failure, effect, reply, host)
     if reply.finish_reason == "malformed_call":
         text = "the reply has a call that cannot be carried out"
         return build_failure("malformed_call", f"{text}{_describe_end(reply)}")
@@ -195,20 +190,20 @@ def read_answer(
     if not has_output and _is_empty(reply, effect):
         return build_failure("empty_reply", "the reply is empty: it has neither text nor calls")
     if form is None:
-        return Replied(at=at, effect=effect.id, reply=reply, deltas=deltas)
+        return Replied(effect=effect.id, reply=reply, deltas=deltas)
     if has_output:
         refusal = _find_refusal(reply)
         if refusal is not None:
             return build_failure("content_filter", refusal)
     elif reply.tool_calls or reply.refusal or reply.finish_reason not in ("stop", "length"):
-        return Replied(at=at, effect=effect.id, reply=reply, deltas=deltas)
+        return Replied(effect=effect.id, reply=reply, deltas=deltas)
     if reply.finish_reason == "length":
         return build_failure("bad_output", "the reply was cut off at its token limit")
     output, problem = form.parse(reply.content or "")
     if problem:
         return build_failure("bad_output", problem)
     kept_output = output if has_output else None  # else the reply itself holds it
-    return Replied(at=at, effect=effect.id, reply=reply, output=kept_output, deltas=deltas)
+    return Replied(effect=effect.id, reply=reply, output=kept_output, deltas=deltas)
 
 
 def _is_empty(reply: Reply, effect: CallModel) -> bool:
@@ -245,13 +240,10 @@ def _describe_invalid(error: ValidationError) -> str:
     return f"field {place!r}: {first['msg']}" if place else str(first["msg"])
 
 
-def _build_failure(
-    effect: CallModel, reply: Reply, at: str, host: str | None, kind: str, message: str
-) -> Failed:
+def _build_failure(effect: CallModel, reply: Reply, host: str | None, kind: str, message: str) -> Failed:
     # An empty reply is no passing failure: charts ask once more, and not until their attempts are used up.
     is_passing = kind in ("bad_output", "malformed_call", "server")
     return Failed(
-        at=at,
         effect=effect.id,
         kind=kind,
         message=message,

@@ -338,14 +338,12 @@ class Driver:
         """
         dependencies, before, was_over = self.dependencies, self.snapshot, self._is_over
         # The core reads no clock and guesses no addressee: both are values of the event.
-        if not event.at:
-            event = replace(event, at=dependencies.clock.now())
         if isinstance(event, Answering) and not event.effect:
             effect = find_answered_effect(before, event)
             assert effect is not None, "only an event that names its effect can be late"
             event = replace(event, effect=effect.id)
         # The core gets what a replay will read: the event as its JSON has it, known secrets struck out.
-        event, data = make_plain_event(event)
+        event, data = make_plain_event(event, event.at or dependencies.clock.now())
         safe_data = strike_secret_bytes(data)
         if safe_data is not data:  # a host or a tool gave a known secret back
             event, data = make_plain_event(decode_event(read_json(safe_data), event.at))

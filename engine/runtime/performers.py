@@ -191,11 +191,10 @@ class EffectPerformer:
             form = self._find_answer_form(effect, dependencies)
             says_nothing = not ((reply.content or "").strip() or reply.tool_calls)
             if form is not None or says_nothing or reply.finish_reason in FAILED_REASONS:
-                return read_answer(effect, reply, clock.now(), host, form, tuple(deltas))
-            return Replied(at=clock.now(), effect=effect.id, reply=reply, deltas=tuple(deltas))
+                return read_answer(effect, reply, host, form, tuple(deltas))
+            return Replied(effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:
             return Failed(
-                at=clock.now(),
                 effect=effect.id,
                 kind=error.kind,
                 message=error.message,
@@ -216,7 +215,6 @@ class EffectPerformer:
                 raise
             log.exception("the provider %s failed unexpectedly", dependencies.provider.name)
             return Failed(
-                at=clock.now(),
                 effect=effect.id,
                 kind="bad_response",
                 message=describe_failure(error),
@@ -288,8 +286,7 @@ class EffectPerformer:
         async def note(key: str, calls: int, job: str) -> bool:
             if not driver.is_open(effect):
                 return False
-            at = dependencies.clock.now()
-            driver.apply_event(CallSubmitted(at=at, effect=effect.id, key=key, calls=calls, job=job))
+            driver.apply_event(CallSubmitted(effect=effect.id, key=key, calls=calls, job=job))
             await driver.commit()
             return True
 
@@ -333,7 +330,7 @@ class EffectPerformer:
             remaining_s = min(remaining_s - pause_s, compute_remaining_s(effect, clock.now()))
             if remaining_s <= 0:
                 break
-        self._driver.apply_event(Elapsed(at=clock.now(), effect=effect.id))
+        self._driver.apply_event(Elapsed(effect=effect.id))
 
     # -- reviews and decisions -------------------------------------------------------------------
 
@@ -347,8 +344,7 @@ class EffectPerformer:
                 if verdict is None:  # it waits for a worker: in a thread, so that the event loop goes on
                     verdict = await asyncio.to_thread(executor.review, call, effect.allowed)
                 verdicts.append(verdict)
-            at = driver.dependencies.clock.now()
-            driver.apply_event(Reviewed(at=at, effect=effect.id, verdicts=tuple(verdicts)))
+            driver.apply_event(Reviewed(effect=effect.id, verdicts=tuple(verdicts)))
         if driver.is_open(effect):
             await self._request_decisions(effect)
 
@@ -360,8 +356,7 @@ class EffectPerformer:
 
     async def _ask_approval(self, effect: AskApproval) -> None:
         if not list_undecided_calls(self._driver.snapshot):
-            at = self._driver.dependencies.clock.now()
-            self._driver.apply_event(Decided(at=at, effect=effect.id, call_id="", approved=False))
+            self._driver.apply_event(Decided(effect=effect.id, call_id="", approved=False))
         else:
             await self._request_decisions(effect)
 
@@ -433,7 +428,7 @@ class EffectPerformer:
                 if outcome is None:
                     driver.wait_for_outside(effect)
                 else:
-                    driver.apply_event(_address_outcome(driver, effect, outcome))
+                    driver.apply_event(replace(outcome, effect=effect.id))
             return
         unanswered_ids = {entry.call.id for entry in calls if entry.outcome is None}
         is_empty = True
@@ -441,7 +436,7 @@ class EffectPerformer:
             async for outcome in outcomes:
                 is_empty = False
                 if outcome is not None:
-                    driver.apply_event(_address_outcome(driver, effect, outcome))
+                    driver.apply_event(replace(outcome, effect=effect.id))
                 if not driver.is_open(effect):
                     return
         if not is_empty:
@@ -587,11 +582,6 @@ async def begin_calls(driver: DriverPort, effect: RunTools | CallFunction, call_
         raise asyncio.CancelledError
 
 
-def _address_outcome(driver: DriverPort, effect: RunTools, outcome: ToolFinished) -> ToolFinished:
-    """The outcome with its time and the id of the effect that it answers."""
-    return replace(outcome, at=driver.dependencies.clock.now(), effect=effect.id)
-
-
 # --------------------------------------------------------------------------------------------------
 # Counting the tokens of a conversation, as the next request shows it.
 
@@ -611,7 +601,6 @@ async def count_tokens(driver: DriverPort, effect: CountTokens) -> None:
         except ProviderError as error:
             problem = f"{error.kind}: {error.message}"
     event = Counted(
-        at=driver.dependencies.clock.now(),
         effect=effect.id,
         tokens=estimate_request(request) if tokens is None else tokens,
         messages=messages,
@@ -651,7 +640,7 @@ async def call_function(driver: DriverPort, effect: CallFunction) -> None:
     if effect.has_begun:
         reason = "the process stopped when it had begun or was about to"
         text = driver.snapshot.texts.interrupted.format(reason=reason)
-        event: Returned | Failed = _build_failure(driver, effect, "interrupted", text)
+        event: Returned | Failed = _build_failure(effect, "interrupted", text)
     else:
         event = await _request_value(driver, effect)
     driver.apply_event(event)
@@ -666,7 +655,7 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
         function = get_function(effect.function)
         problem = function.check.describe_problem(effect.arguments)
         if problem:
-            return _build_failure(driver, effect, "effect", problem.replace("parameter", "argument"))
+            return _build_failure(effect, "effect", problem.replace("parameter", "argument"))
         await begin_calls(driver, effect, ())
         snapshot = driver.snapshot
         context = CallContext(
@@ -679,26 +668,21 @@ async def _request_value(driver: DriverPort, effect: CallFunction) -> Returned |
         )
         digest = compute_arguments_digest(effect.arguments)  # before it runs: it may change what it gets
         value = await run_tool(function.tool, effect.arguments, context)
-        return _build_return(driver, effect, function, value, digest)
+        return _build_return(effect, function, value, digest)
     except NoRecordedAnswer:
         raise
     except ToolTimeout:
-        return _build_failure(
-            driver, effect, "timeout", f"the function {effect.function!r} did not return in time"
-        )
+        return _build_failure(effect, "timeout", f"the function {effect.function!r} did not return in time")
     except ToolPending:
         return _build_failure(
-            driver,
-            effect,
-            "effect",
-            f"the function {effect.function!r} gives no value: only a tool may be pending",
+            effect, "effect", f"the function {effect.function!r} gives no value: only a tool may be pending"
         )
     except (ToolFailure, SpecError) as error:
-        return _build_failure(driver, effect, "effect", str(error))
+        return _build_failure(effect, "effect", str(error))
 
 
 def _build_return(
-    driver: DriverPort, effect: CallFunction, function: EffectFunction, value: object, digest: str
+    effect: CallFunction, function: EffectFunction, value: object, digest: str
 ) -> Returned | Failed:
     """`returned` with the value as JSON data; `failed` where it is not what the function promises.
 
@@ -708,17 +692,16 @@ def _build_return(
     try:
         data = function.encode(value)
     except ValueError as error:
-        return _build_failure(driver, effect, "bad_output", str(error))
+        return _build_failure(effect, "bad_output", str(error))
     schema = effect.schema
     problem = check_output(data if isinstance(data, dict) else {"content": data}, schema) if schema else None
     if problem:
-        return _build_failure(driver, effect, "bad_output", problem)
-    return Returned(at=driver.dependencies.clock.now(), effect=effect.id, value=data, arguments_digest=digest)
+        return _build_failure(effect, "bad_output", problem)
+    return Returned(effect=effect.id, value=data, arguments_digest=digest)
 
 
-def _build_failure(driver: DriverPort, effect: CallFunction, kind: str, message: str) -> Failed:
-    at = driver.dependencies.clock.now()
-    return Failed(at=at, effect=effect.id, kind=kind, message=message)
+def _build_failure(effect: CallFunction, kind: str, message: str) -> Failed:
+    return Failed(effect=effect.id, kind=kind, message=message)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -734,8 +717,7 @@ def _build_failure(driver: DriverPort, effect: CallFunction, kind: str, message:
 async def run_agents(driver: DriverPort, effect: RunAgent) -> None:
     """Run a turn of a child for each item that is open, and apply the events that answer as they come."""
     if not effect.messages:
-        at = driver.dependencies.clock.now()
-        driver.apply_event(AgentFinished(at=at, effect=effect.id, conversation="", head=""))
+        driver.apply_event(AgentFinished(effect=effect.id, conversation="", head=""))
         return
     slots = asyncio.Semaphore(effect.parallel)
     if not effect.result and driver.dependencies.answer_stream is not None:

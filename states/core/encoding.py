@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from toolchart.states.content import PART_CLASSES
 from toolchart.states.events import Event, Replied, ToolFinished, TurnStarted
@@ -76,29 +76,35 @@ CHANGE_WARNING = (
 )
 
 
-def make_plain_event(event: Event) -> tuple[Event, bytes]:
+def make_plain_event(event: Event, at: str = "") -> tuple[Event, bytes]:
     """The event that equals its JSON, and its JSON.
 
     So the core acts on exactly the event that is logged, whatever a tool or a provider returned. Values that
     JSON cannot hold are replaced by the nearest ones: NaN and infinity by null, other objects by their text.
     The event then says so, where its kind has warnings or notes.
 
+    Args:
+        at: its time, where it has none itself.
+
     Raises:
         ValueError: the event does not have the types of its class.
     """
-    timeless_event = replace(event, at="")
+    timeless_event = event
+    if event.at != "":
+        at, timeless_event = event.at, replace(event, at="")
     try:
         data = _encode(timeless_event)
         plain: Event = _get_decoder(type(event)).decode(data)
     except (TypeError, ValueError, RecursionError, OverflowError):
         pass  # a lone surrogate, an object, a cycle
     else:
-        if plain == timeless_event and type(event.at) is str:
-            return replace(plain, at=event.at), data
+        if plain == timeless_event and type(at) is str:
+            force_setattr(plain, "at", at)  # nobody else has it yet
+            return plain, data
     walk = _PlainWalk()
     fields = walk.make_plain(event)
     fields.pop("at")
-    plain = decode_event({**fields, "type": event.TYPE}, event.at)
+    plain = decode_event({**fields, "type": event.TYPE}, at)
     if walk.has_losses:
         plain = _add_change_warning(plain)
     return plain, encode_event_json(plain)
