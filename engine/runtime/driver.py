@@ -88,6 +88,8 @@ class Driver:
         self._redacted_conversation = redacted_conversation
         self.machine = machine
         self.journal = journal
+        self.commit = journal.commit
+        """Makes every record durable that was added so far."""
         self._performer = EffectPerformer(self, frozenset(effect.id for effect in snapshot.open_effects))
         self._perform = perform or self._performer.perform
         self._is_over = snapshot.is_over
@@ -147,7 +149,7 @@ class Driver:
                     allowed_effects.require_allowed(effect, self.machine.chart, self.conversation)
             return await self.perform_open_effects()
         except NoRecordedAnswer:
-            await self.journal.commit()  # what happened until then is part of the fork
+            await self.commit()  # what happened until then is part of the fork
             raise
         finally:
             if telemetry is not None:
@@ -172,7 +174,7 @@ class Driver:
                     resting_snapshot = self.snapshot
                     if self._cancelled_runs:
                         await self._end_cancelled_children()
-                    await self.journal.commit()
+                    await self.commit()
                     # An event may have come while the last records were written: then look again.
                     if self._is_suspended or self._is_draining or self.snapshot is resting_snapshot:
                         return self.snapshot
@@ -180,7 +182,7 @@ class Driver:
                     await self._perform_inline(effects[0])
                 else:
                     snapshot = self.snapshot
-                    await self.journal.commit()
+                    await self.commit()
                     if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
                         continue  # something came meanwhile, a cancellation perhaps: look again
                     for effect in effects:
@@ -246,14 +248,14 @@ class Driver:
         # What begins with a start mark is committed with it, by its performer (`begin_calls`).
         if not row.is_pure and row.start is None:
             snapshot = self.snapshot
-            await self.journal.commit()
+            await self.commit()
             if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
                 return  # as in `perform_open_effects`
         self._inline_effect = effect.id
         try:
             await self._perform(effect)
         except EffectRefused:
-            await self.journal.commit()  # what led to it was done and paid for
+            await self.commit()  # what led to it was done and paid for
             raise
         except asyncio.CancelledError:
             if not self._interrupts_inline:
@@ -323,7 +325,7 @@ class Driver:
 
     async def _end_cancelled_children(self) -> None:
         """Record in the children of cancelled effects that they are cancelled, and their usage here."""
-        await self.journal.commit()
+        await self.commit()
         await self._stop_tasks()
         while self._cancelled_runs:
             await end_agents(self, self._cancelled_runs.pop())
@@ -384,10 +386,6 @@ class Driver:
                 return True
         return False
 
-    async def commit(self) -> None:
-        """Make every record durable that was added so far."""
-        await self.journal.commit()
-
     # -- events from outside ---------------------------------------------------------------------
 
     async def post_event(self, event: Event, *, entry: str = "") -> Step:
@@ -418,7 +416,7 @@ class Driver:
         # What the running work asks for during the commit has no record yet: it begins when the work ends.
         effects = self._list_startable_effects()
         try:
-            await self.journal.commit()
+            await self.commit()
         except Exception as error:  # the turn is ahead of its log, so it ends
             self._failure = self._failure or error
             self._interrupt_inline()
@@ -488,10 +486,10 @@ class Driver:
         await asyncio.shield(self._finish_records())
 
     async def _finish_records(self) -> None:
-        await self.journal.commit()
+        await self.commit()
         if self._cancelled_runs:
             await self._end_cancelled_children()
-            await self.journal.commit()
+            await self.commit()
 
 
 # --------------------------------------------------------------------------------------------------

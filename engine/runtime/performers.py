@@ -420,23 +420,27 @@ class EffectPerformer:
         """
         driver = self._driver
         calls, begin = driver.snapshot.calls, partial(begin_calls, driver, effect)
-        if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task
+        if len(effect.calls) == 1 and not effect.refused:  # the common case needs no task and no order
             (call,) = effect.calls
             open_call = calls.find(call.id)
-            if open_call is not None and open_call.outcome is None:
-                outcome = await self._run_tool(effect, call, CallStarts((call.id,), begin))
-                if outcome is None:
-                    driver.wait_for_outside(effect)
-                else:
-                    driver.apply_event(replace(outcome, effect=effect.id))
+            if open_call is None or open_call.outcome is not None:
+                return
+            starts = CallStarts((call.id,), begin)
+            try:
+                with self._enter_span(effect.id, call.id):
+                    outcome = await driver.dependencies.executor.run(call, effect.allowed, starts)
+            except ToolPending:
+                driver.wait_for_outside(effect)
+            else:
+                driver.apply_event(replace(outcome, effect=effect.id))
             return
         unanswered_ids = {entry.call.id for entry in calls if entry.outcome is None}
         is_empty = True
         async with aclosing(self._iterate_outcomes(effect, unanswered_ids, begin)) as outcomes:
-            async for outcome in outcomes:
+            async for next_outcome in outcomes:
                 is_empty = False
-                if outcome is not None:
-                    driver.apply_event(replace(outcome, effect=effect.id))
+                if next_outcome is not None:
+                    driver.apply_event(replace(next_outcome, effect=effect.id))
                 if not driver.is_open(effect):
                     return
         if not is_empty:
@@ -446,15 +450,14 @@ class EffectPerformer:
         driver.apply_event(ToolFinished(effect=effect.id, call_id="", outcome="skipped", result=result))
 
     async def _run_tool(self, effect: RunTools, call: ToolCall, starts: CallStarts) -> ToolFinished | None:
-        """Run one call, inside its span where there is telemetry; None where its outcome comes later."""
+        """Run one of several calls; None where its outcome comes later."""
         with self._enter_span(effect.id, call.id):
             try:
                 return await self._driver.dependencies.executor.run(call, effect.allowed, starts)
             except ToolPending:
                 return None
             finally:
-                if starts.order is not None:
-                    starts.leave(call.id)
+                starts.leave(call.id)
 
     async def _resolve_call(
         self, effect: RunTools, refusal: RefusedCall, begin: BeginCalls
@@ -577,8 +580,9 @@ async def begin_calls(driver: DriverPort, effect: RunTools | CallFunction, call_
             new_ids.append(call_id)
     if new_ids or (isinstance(effect, CallFunction) and not effect.idempotent):
         driver.apply_event(CallsStarted(effect=effect.id, calls=tuple(new_ids)))
+    snapshot = driver.snapshot
     await driver.commit()
-    if not driver.is_open(effect):
+    if driver.snapshot is not snapshot and not driver.is_open(effect):  # something came meanwhile
         raise asyncio.CancelledError
 
 

@@ -39,6 +39,7 @@ from toolchart.tools.execution.context import (
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.execution.results import (
     OutputLimits,
+    add_notice,
     build_tool_finished,
     compute_least_characters,
     compute_max_characters,
@@ -339,8 +340,9 @@ class ToolExecutor:
         if log.isEnabledFor(logging.DEBUG):
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
-        if notice is None and size <= self._checks[call.name].least_characters:
-            return event
+        # What fits whatever the turn has used of its limits needs no look at them.
+        if size <= self._checks[call.name].least_characters:
+            return event if notice is None else add_notice(event, notice)
         return self._limit_text(event, tool, allowed_tools, context, notice)
 
     async def resolve(
@@ -401,7 +403,7 @@ class ToolExecutor:
         # An offered tool that gives more of earlier results.
         fetch_tool = next((name for name in self._fetch_tools if name in allowed_tools), None)
         explain_size = partial(explain_max_characters, self.output, tool, use)
-        return limit_model_text(event, size, (notice,) if notice else (), fetch_tool, explain_size)
+        return limit_model_text(event, size, notice, fetch_tool, explain_size)
 
     async def _answer_from_cache(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -264,52 +264,36 @@ def truncate_text(text: str, size: int) -> str:
 def limit_model_text(
     event: ToolFinished,
     size: int,
-    notices: tuple[str, ...] = (),
+    notice: str | None = None,
     fetch_tool: str | None = None,
     explain_size: Callable[[], str] | None = None,
 ) -> ToolFinished:
-    """Add a model text to an event whose result is too long, or that has notices for the model.
+    """Add a model text to an event whose result is too long, or that has a notice for the model.
 
     Args:
         size: characters of the result that the model may see.
         explain_size: says which limit that is; asked only where it cuts the result.
         fetch_tool: name of the tool that gives the model more of a result, where it is offered one.
     """
-    advice = f'; {fetch_tool} with handle "{event.call_id}" and offset ' if fetch_tool else ""
-    model_text, hidden_count, limit = _build_model_text(event.result, size, advice, notices, explain_size)
-    if model_text is None:
-        return event
-    notes = event.notes
-    if hidden_count:
-        notes = (*notes, f"cut: {hidden_count} characters were not shown to the model{limit}")
-    return replace(event, shown=model_text, notes=notes)
-
-
-def _build_model_text(
-    result: Mapping[str, Any],
-    size: int,
-    advice: str,
-    notices: tuple[str, ...],
-    explain_size: Callable[[], str] | None,
-) -> tuple[str | None, int, str]:
-    """The text for the model, the number of characters that it leaves out, and the limit that says so.
-
-    None where the result fits and there are no notices: then the model gets the result itself.
-    """
-    key = "result" if result.get("success") else "error"
-    text = format_result_text(result.get(key))
+    key = "result" if event.result.get("success") else "error"
+    text = format_result_text(event.result.get(key))
     visible_text = truncate_text(text, size)
     hidden_count = len(text) - len(visible_text)
-    if not hidden_count and not notices:
-        return None, 0, ""
-    limit = f" ({explain_size()})" if hidden_count and explain_size is not None else ""
-    model_result = dict(result)
-    if hidden_count:
-        model_result[key] = visible_text
-        model_result["truncated"] = _format_cut_notice(len(visible_text), hidden_count, advice, limit)
-    if notices:
-        model_result["notice"] = " ".join(notices)
-    return encode_canonical_text(model_result), hidden_count, limit
+    if not hidden_count:
+        return event if notice is None else add_notice(event, notice)
+    limit = f" ({explain_size()})" if explain_size is not None else ""
+    advice = f'; {fetch_tool} with handle "{event.call_id}" and offset ' if fetch_tool else ""
+    cut_notice = _format_cut_notice(len(visible_text), hidden_count, advice, limit)
+    shown = {**event.result, key: visible_text, "truncated": cut_notice}
+    if notice is not None:
+        shown["notice"] = notice
+    note = f"cut: {hidden_count} characters were not shown to the model{limit}"
+    return replace(event, shown=encode_canonical_text(shown), notes=(*event.notes, note))
+
+
+def add_notice(event: ToolFinished, notice: str) -> ToolFinished:
+    """The event with a text for the model: the whole result, and a notice."""
+    return replace(event, shown=encode_canonical_text({**event.result, "notice": notice}))
 
 
 def _format_cut_notice(visible_count: int, hidden_count: int, advice: str, limit: str) -> str:
