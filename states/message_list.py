@@ -31,7 +31,8 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
+from operator import length_hint
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -117,8 +118,7 @@ class PersistentList(Sequence[Item], Generic[Item]):
         return self.length
 
     def __iter__(self) -> Iterator[Item]:
-        items = self._shared.items
-        return (items[index] for index in range(self.length))
+        return islice(self._shared.items, self.length)
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -299,6 +299,12 @@ class MessageList(Sequence[Message]):
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._tail) if self._head is None else chain(self._head.items, self._tail)
+
+    def __reversed__(self) -> Iterator[Message]:
+        if self._head is not None:
+            return super().__reversed__()  # one by one: the head is loaded only where somebody reads so far
+        backwards = reversed(self._tail._shared.items)
+        return islice(backwards, length_hint(backwards) - self.length, None)  # not what newer views appended
 
     def __getitem__(self, index: Any) -> Any:
         length = self.length

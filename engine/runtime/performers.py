@@ -308,7 +308,7 @@ class EffectPerformer:
             reply = await provider.complete_by_batch(effect.request, get_answer)
             if dependencies.price is not None:
                 reply = dependencies.price(reply, effect.request)
-            event = Replied(at=dependencies.clock.now(), effect=effect.id, reply=reply)
+            event = Replied(effect=effect.id, reply=reply)
             if dependencies.batches.record_late is not None:
                 await dependencies.batches.record_late(driver.conversation, event)
 
