@@ -30,9 +30,10 @@ def test_there_is_no_import_cycle() -> None:
 
 
 def is_bare_participle(name: str) -> bool:
-    """Tell whether a name is one past participle: `settled`, `_told`; `read_line` and `is_open` are not."""
+    """Tell whether a name is one past participle: `settled`, `_told`; `read_line` and `is_open` are not,
+    nor is a name that Python gives: `__reversed__`."""
     word = name.strip("_")
-    if "_" in word or word in NOT_PARTICIPLES:
+    if "_" in word or word in NOT_PARTICIPLES or name == f"__{word}__":
         return False
     return word in IRREGULAR_PARTICIPLES or (len(word) > 3 and word.endswith("ed"))
 
@@ -43,6 +44,7 @@ def is_bare_participle(name: str) -> bool:
         ("told", True),
         ("_settled", True),
         ("opened", True),
+        ("__reversed__", False),
         ("read_line", False),
         ("mark_opened", False),
         ("embed", False),
