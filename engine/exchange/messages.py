@@ -50,6 +50,7 @@ def import_messages(
     at: str,
     source: str | None = None,
     on_warning: Callable[[str], None] = lambda _: None,
+    owner: str = "",
 ) -> list[bytes]:
     """The record lines of a message list as it was recorded, whatever is unusual in it; nothing is stored.
 
@@ -62,6 +63,7 @@ def import_messages(
         at: time of all records: RFC 3339, UTC.
         source: file of the list, for errors and warnings.
         on_warning: called with each warning.
+        owner: whose conversation it is.
 
     Raises:
         SpecError: an entry is not understood, nobody says anything, or the core cannot hold it; names the
@@ -73,7 +75,7 @@ def import_messages(
     data = expand_call_messages(data)[0]
     names = tuple(dict.fromkeys(call.name for message in messages for call in message.tool_calls))
     events = [
-        _build_configured(conversation, names, system),
+        _build_configured(conversation, names, system, owner),
         *build_recorded_events(messages, lambda message: _build_turn_started(message, names, system)),
     ]
     first = next(index for index, event in enumerate(events) if isinstance(event, TurnStarted))
@@ -102,7 +104,9 @@ def _has_same_messages(exported: list[dict[str, Any]], data: list[Any]) -> bool:
     )
 
 
-def _build_configured(conversation: str, names: tuple[str, ...], system: str | None) -> Configured:
+def _build_configured(
+    conversation: str, names: tuple[str, ...], system: str | None, owner: str
+) -> Configured:
     """The `configured` event of an imported conversation."""
     tools = tuple(ToolDefinition(name=name, description=f"{name} (imported)") for name in names)
     return Configured(
@@ -115,6 +119,7 @@ def _build_configured(conversation: str, names: tuple[str, ...], system: str | N
             "responses": [{"llm": IMPORTED, **({"prompt": system} if system else {})}],
         },
         tools=tools,
+        owner=owner,
     )
 
 

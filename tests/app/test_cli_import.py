@@ -126,6 +126,24 @@ def test_an_open_imported_turn_can_be_ended_without_an_agent(
     assert run_cli("prune", "--keep", "0").out.split() == ["a"]
 
 
+@pytest.mark.parametrize("messages", [WHOLE, ASK[:1], [*TALK, *ASK[:1]]])
+def test_an_imported_conversation_of_an_owner_is_erased_with_the_owner(
+    run_cli: RunCli, work_dir: Path, messages: list[Any]
+) -> None:
+    """`--owner` says whose an imported conversation is: its owner goes on with it, nobody else does, and
+    `prune --owner` deletes it, also where the list ends with a message of the user."""
+    (work_dir / "in").write_text(json.dumps(messages), "utf-8")
+    assert run_cli("import", "in", "--conversation", "a", "--owner", "anna").code == 0
+    assert run_cli("import", "in", "--conversation", "b").code == 0
+    assert (run_cli("replay", "a").code, run_cli("verify").code) == (0, 0)
+    assert run_cli("run", "quickstart", "1+1", "--conversation", "a", "--owner", "ben").code == 2
+    assert run_cli("run", "quickstart", "1+1", "--conversation", "a", "--owner", "anna").out == "1+1 = 2\n"
+    assert run_cli("prune", "--owner", "anna").out.split() == ["a"]
+    assert "b" in run_cli("runs", "--json").out
+    refused = run_cli("import", "in", "--owner", " ")
+    assert (refused.code, "owner is empty" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize("name", [None, "pay"])
 def test_show_names_imported_tools(run_cli: RunCli, work_dir: Path, name: str | None) -> None:
     """A result in OpenAI's form says which call it answers, and not which tool: `show` names the tool."""

@@ -79,7 +79,12 @@ class Moment(click.ParamType[datetime]):
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-# -- tags -----------------------------------------------------------------------------------------------
+# -- owner and tags ------------------------------------------------------------------------------------
+
+owner_option = click.option(
+    "--owner", metavar="NAME", help="Whose conversation it is; recorded when it begins."
+)
+"""`--owner`: what `prune --owner` deletes."""
 
 tag_option = click.option(
     "--tag",

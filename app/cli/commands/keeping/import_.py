@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from toolchart.app.cli.exit_codes import NEGATIVE, SUCCESS
-from toolchart.app.cli.parameters.options import durability_option, log_option
+from toolchart.app.cli.parameters.options import durability_option, log_option, owner_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.exchange.message_files import find_message_lists
 from toolchart.engine.exchange.messages import import_messages
+from toolchart.engine.log.family import NO_HEADING
 from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.record_file import (
@@ -25,6 +26,7 @@ from toolchart.engine.log.stores.record_file import (
 )
 from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
+from toolchart.engine.runtime.parts import read_heading_options
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
@@ -35,9 +37,12 @@ from toolchart.states.ports import Store
 @click.option(
     "--conversation", metavar="ID", help="Id of the conversation. Several conversations get ID-0, ID-1, ..."
 )
+@owner_option
 @durability_option
 @log_option
-def command(file: str, conversation: str | None, durability: str | None, log: str | None) -> int:
+def command(
+    file: str, conversation: str | None, owner: str | None, durability: str | None, log: str | None
+) -> int:
     """Import FILE: a JSON list of OpenAI-style messages, or conversations of tau-bench (`traj`), SWE-agent
     (`history`) or ToolTalk. A list of lists or of such objects is several conversations, and so are the lines
     of a JSON Lines file; lines that are messages are one.
@@ -51,10 +56,11 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
     otherwise, such as results behind their calls, a warning says so. A turn that the list leaves open ends as
     cancelled. A conversation with anything that is not understood, such as items of the Responses API or tool
     results of the Anthropic API, is refused whole and reported with the place, and does not affect the
-    others: exit code 1, or 2 where none is imported. Prints the ids of the conversations.
+    others: exit code 1, or 2 where none is imported. Prints the ids of the conversations. With --owner they
+    belong to somebody, and `prune --owner` deletes them.
 
     \b
-    Example:  toolchart import chat.json --conversation old-chat
+    Example:  toolchart import chat.json --conversation old-chat --owner anna
               toolchart import log.jsonl --log restored.db
     """
     path = Path(file)
@@ -62,8 +68,13 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
         require_regular_file(path)
     # What is no regular file can be read once only, so its beginning is not looked at before.
     if path.is_file() and begins_as_record_file(path):
-        _import_records(path, conversation, log, durability)
+        if conversation is not None or owner is not None:
+            raise click.UsageError(
+                "--conversation and --owner mean nothing for records: they hold their ids and owners."
+            )
+        _import_records(path, log, durability)
         return SUCCESS
+    heading = read_heading_options({"owner": owner}) or NO_HEADING
     message_lists = _read_message_lists(path)
     at = SystemClock().now()
     base = conversation or generate_conversation_id()
@@ -73,7 +84,7 @@ def command(file: str, conversation: str | None, durability: str | None, log: st
         name = base if len(message_lists) == 1 else f"{base}-{number}"
         try:
             source = _format_source(file, message_lists, number)
-            lines_by_name[name] = import_messages(messages, name, at, source, print_notice)
+            lines_by_name[name] = import_messages(messages, name, at, source, print_notice, heading.owner)
         except SpecError as error:
             problems.append(error)
     if not lines_by_name:
@@ -112,14 +123,12 @@ def _print_names(names: Iterable[str]) -> None:
         print_text(name)
 
 
-def _import_records(path: Path, conversation: str | None, log: str | None, durability: str | None) -> None:
+def _import_records(path: Path, log: str | None, durability: str | None) -> None:
     """Put the conversations of a file of records into a log, once all of it is verified.
 
     Those that the log has already with the same records are left as they are, so that an import can be
     repeated after it was cut off.
     """
-    if conversation is not None:
-        raise click.UsageError("--conversation means nothing for a file of records: they hold their ids.")
     source = RecordFile(path)
     try:
         verified: list[VerifiedConversation] = []

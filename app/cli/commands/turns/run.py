@@ -15,6 +15,7 @@ import click
 from toolchart.app.cli.parameters.options import (
     durability_option,
     log_option,
+    owner_option,
     parse_tags,
     parse_variables,
     tag_option,
@@ -76,7 +77,7 @@ def _refuse_quiet(context: click.Context, parameter: click.Parameter, verbose: b
     metavar="FILE",
     help="Attach a file: a text is added to the message, a picture, PDF or sound is sent. Repeatable.",
 )
-@click.option("--owner", metavar="NAME", help="Whose conversation it is; recorded when it begins.")
+@owner_option
 @tag_option
 @click.option("--handler", metavar="NAME", help="Handler to use. Default: the first whose `match` fits.")
 @click.option(
