@@ -1,7 +1,8 @@
 """What is known of each model host, as data: one `HostRow` for each, with its rules about requests.
 
 A row says where a host is, what its requests and answers look like, and what it refuses. The adapters read
-it to send what is taken, `toolchart.testing.emulators` to refuse what is not.
+it to send what is taken, `toolchart.testing.emulators` to refuse what is not; what only emulators read stands
+in `testing/emulators/facts.py`.
 
 A rule often belongs to a host, a family of models and whether the model thinks, and not to the host alone.
 So a `RequestRule` names all three, its source, and what kind of source that is: what somebody only said is a
@@ -52,22 +53,6 @@ CERTAIN: tuple[Evidence, ...] = ("traffic", "types", "page", "code")
 EchoReasoning = Literal["always", "tool_turns", "never"]
 """When reasoning is sent back: with every message, only with messages that have calls, or never."""
 
-ErrorForm = Literal[
-    "object", "text", "flat", "list", "code_text", "base_resp", "choice", "google", "anthropic"
-]
-"""The form of an error's body:
-
-- `object`: `{"error": {"message", "type", "code"}}`
-- `text`: `{"error": "words"}`
-- `flat`: `{"object": "error", "message", "type", "code"}`, or `{"message"}` alone
-- `list`: `[{"error": {...}}]`
-- `code_text`: `{"code", "error": "words"}`
-- `base_resp`: status 200 and `{"base_resp": {"status_code", "status_msg"}}`
-- `choice`: status 200, and `error` beside `choices` or in one
-- `google`: `{"error": {"code", "message", "status"}}`
-- `anthropic`: `{"type": "error", "error": {"type", "message"}}`
-"""
-
 Modality = Literal["image", "audio", "file"]
 
 ThoughtForm = Literal["never", "opened", "unopened"]
@@ -97,8 +82,8 @@ class RefusedOption(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.taken is not None and is_number and self.taken[0] <= value <= self.taken[1])
 
 
-class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a host refuses in requests, of all its models or of some."""
+class HostRule(msgspec.Struct, frozen=True, kw_only=True):
+    """For what a rule of a host holds, and who says it."""
 
     source: str
     evidence: Evidence
@@ -111,18 +96,31 @@ class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it holds while the model thinks, or while it does not; None: both."""
     has_budget: bool | None = None
     """Whether it holds while thinking has a budget of tokens; None: with and without."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether its source is more than hearsay."""
+        return self.evidence in CERTAIN
+
+    def holds_for(self, wire: Wire, name: str) -> bool:
+        """Whether it holds for a model in a wire format, while it thinks or while it does not.
+
+        Args:
+            name: as `shorten_model_name` gives it.
+        """
+        return (not self.wires or wire in self.wires) and re.search(self.models, name) is not None
+
+
+class RequestRule(HostRule, frozen=True, kw_only=True):
+    """What a host refuses in requests, of all its models or of some."""
+
     refuses: tuple[RefusedOption, ...] = ()
     refused_choices: tuple[ChoiceForm, ...] = ()
     """The forms of a tool choice that are refused."""
     refused_keys: tuple[str, ...] = ()
     """Keys of the body that are refused, whatever their value."""
-    refused_message_keys: tuple[str, ...] = ()
-    """Keys of messages that are refused."""
-    refused_roles: tuple[str, ...] = ()
     refused_parts: tuple[Modality, ...] = ()
     """Parts of messages that are refused."""
-    takes_strict: bool = True
-    """Whether a function may have `strict`."""
     takes_closed_schemas: bool = True
     """Whether a tool's schema may say `additionalProperties: false`."""
     takes_tools: bool = True
@@ -132,24 +130,12 @@ class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
     """The form that names of functions, and of the functions in calls, must have."""
     id_form: IdentifierForm | None = None
     """The form that ids of calls must have."""
-    parses_arguments: bool = False
-    """Whether a call is refused whose arguments are not the text of a JSON object."""
     takes_empty_replies: bool = True
     """Whether an assistant message with neither text nor calls is taken."""
     needs_reply_after_results: bool = False
     """Whether a message of the user right after a tool's result is refused."""
-    needs_user_message: bool = False
-    """Whether a request without a message of the user is refused."""
-    matches_results: bool = False
-    """Whether each call must have its result before the next message, and each result its call."""
-    single_system: bool = False
-    """Whether a message of the system that is not the first message is refused."""
-    has_closed_keys: bool = False
-    """Whether keys of the body are refused that the wire format does not have."""
     refused_formats: tuple[str, ...] = ()
     """The types of `response_format` that are refused."""
-    needs_reasoning: EchoReasoning = "never"
-    """The assistant's messages that are refused without `reasoning_content`."""
     takes_budget: bool = True
     """Whether thinking can have a budget of tokens."""
     tools_need_effort_none: bool = False
@@ -160,11 +146,6 @@ class RequestRule(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the models do not think, and refuse to be asked for their reasoning."""
     is_chat_only: bool = False
     """Whether only chat completions have the model."""
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether its source is more than hearsay."""
-        return self.evidence in CERTAIN
 
 
 class ThinkingRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,17 +206,11 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `stream_options` may ask for token counts."""
 
     # what its answers look like
-    reasoning_field: str = ""
-    """Key of a message that holds its reasoning; empty: none is known."""
     thoughts_in_text: ThoughtForm | None = None
     """Whether the text of its replies may begin with thoughts. None: it may, as `opened` or `unopened` by the
     model's name."""
     finish_words: Mapping[str, FinishReason] = msgspec.field(default_factory=dict)
     """Finish words that mean something only at this host; all others stand in `openai/wire.py`."""
-    has_separate_reasoning: bool = False
-    """Whether its output count leaves reasoning out."""
-    error_forms: tuple[ErrorForm, ...] = ("object",)
-    """Bodies of its errors, the usual one first."""
 
     rules: tuple[RequestRule, ...] = ()
     thinking: tuple[ThinkingRule, ...] = ()
@@ -266,7 +241,7 @@ _SETTINGS = (
 
 _NEW_CLAUDE = r"claude-(opus|sonnet|haiku)-(4[.-][789]|[5-9])|claude-(fable|mythos)"
 _GROK = r"^grok-(4|3-mini|code)(?!.*non-reasoning)"
-_MISTRAL = r"mistral|mixtral|ministral|codestral|devstral|magistral|pixtral"
+MISTRAL_MODELS = r"mistral|mixtral|ministral|codestral|devstral|magistral|pixtral"
 
 _FORCED: tuple[ChoiceForm, ...] = ("required", "named")
 _SAMPLING = ("temperature", "top_p", "top_k")
@@ -290,16 +265,8 @@ _NO_LISTS = _refuse_choices(
     evidence="page",
 )
 
-_NO_DEVELOPER = RequestRule(
-    wires=("chat",),
-    refused_roles=("developer",),
-    source="earendil-works/pi, openai-completions.ts, 2026",
-    evidence="code",
-)
-
 _NO_STRICT = RequestRule(
     wires=("chat",),
-    takes_strict=False,
     refuses=(RefusedOption(name="strict_tools"),),
     source="earendil-works/pi, openai-completions.ts; agentscope-java, openai/compat, 2026-08-22",
     evidence="code",
@@ -316,7 +283,7 @@ _THINKS_WITHOUT_FORCE = _refuse_choices(
 
 _MISTRAL_TEMPLATE = RequestRule(
     wires=("chat",),
-    models=_MISTRAL,
+    models=MISTRAL_MODELS,
     id_form=MISTRAL_IDS,
     needs_reply_after_results=True,
     source="opencode#1680, hermes-agent#20154: the models' templates refuse it at other hosts too",
@@ -408,24 +375,6 @@ WIRE_RULES: tuple[RequestRule, ...] = (
         evidence="traffic",
     ),
     RequestRule(
-        wires=("messages",),
-        matches_results=True,
-        source="platform.claude.com, Tool use: results are the first blocks after their calls",
-        evidence="page",
-    ),
-    RequestRule(
-        wires=("gemini",),
-        matches_results=True,
-        source="google-gemini/gemini-cli#16543 (2026-01-13), microsoft/vscode#299295 (2026-03-04)",
-        evidence="traffic",
-    ),
-    RequestRule(
-        wires=("converse",),
-        matches_results=True,
-        source="docs.aws.amazon.com, Converse, tool use: each toolUse has its toolResult in the next message",
-        evidence="page",
-    ),
-    RequestRule(
         wires=("gemini",),
         name_form=GEMINI_NAMES,
         max_tools=512,
@@ -435,7 +384,7 @@ WIRE_RULES: tuple[RequestRule, ...] = (
     _MISTRAL_TEMPLATE,
     RequestRule(
         wires=("chat",),
-        models=_MISTRAL,
+        models=MISTRAL_MODELS,
         takes_empty_replies=False,
         source="mistral-common, validator.py, which vLLM runs for these models",
         evidence="memory",
@@ -512,15 +461,6 @@ _OPENAI_RULES = (
     ),
     RequestRule(
         refused_keys=("top_k",), source="openai 3.54.0, completion_create_params.py", evidence="types"
-    ),
-    RequestRule(
-        matches_results=True,
-        source="OpenAI's refusals: each `tool_calls` must be followed by messages that answer each id; "
-        "no tool call found for an output",
-        evidence="traffic",
-    ),
-    RequestRule(
-        has_closed_keys=True, source="OpenAI's refusal of unknown parameters, told", evidence="memory"
     ),
 )
 
@@ -605,7 +545,6 @@ ANTHROPIC_ROW = HostRow(
     domains=("api.anthropic.com",),
     base_url="https://api.anthropic.com",
     key_variables=("ANTHROPIC_API_KEY",),
-    error_forms=("anthropic",),
     thoughts_in_text="never",
     thinking=(_CLAUDE_THINKS,),
     source="platform.claude.com, Messages and Errors",
@@ -621,8 +560,6 @@ GEMINI_ROW = HostRow(
     chat_url="https://generativelanguage.googleapis.com/v1beta/openai",
     key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     sends_tool_names=True,
-    error_forms=("google", "list"),
-    has_separate_reasoning=True,
     thoughts_in_text="never",
     rules=(
         _NO_LISTS,
@@ -647,14 +584,7 @@ OLLAMA_ROW = HostRow(
     chat_url="http://127.0.0.1:11434/v1",
     key_variables=("OLLAMA_API_KEY",),
     echo_reasoning="tool_turns",
-    reasoning_field="reasoning",
-    error_forms=("text", "object"),
-    rules=(
-        _NO_LISTS,
-        RequestRule(
-            wires=("chat",), parses_arguments=True, source="the server's openai/openai.go", evidence="memory"
-        ),
-    ),
+    rules=(_NO_LISTS,),
     source="recorded traffic; docs.ollama.com/api/openai-compatibility (no tool_choice)",
 )
 
@@ -666,7 +596,6 @@ BEDROCK_ROW = HostRow(
     domains=("amazonaws.com",),
     address_form="https://bedrock-runtime.REGION.amazonaws.com",
     key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
-    error_forms=("flat",),
     thinking=(_CLAUDE_THINKS,),
     source="botocore 1.44.5",
 )
@@ -682,7 +611,6 @@ MISTRAL_ROW = HostRow(
     max_tokens_name="max_tokens",
     seed_name="random_seed",
     sends_tool_names=True,
-    error_forms=("flat",),
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -693,7 +621,6 @@ MISTRAL_ROW = HostRow(
             "avante.nvim#2695",
             evidence="traffic",
         ),
-        RequestRule(matches_results=True, source="error 3230, told", evidence="memory"),
         RequestRule(
             wires=("chat",),
             takes_empty_replies=False,
@@ -711,8 +638,6 @@ GROQ_ROW = HostRow(
     domains=("api.groq.com",),
     base_url="https://api.groq.com/openai/v1",
     key_variables=("GROQ_API_KEY",),
-    reasoning_field="reasoning",
-    error_forms=("object",),
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -720,12 +645,6 @@ GROQ_ROW = HostRow(
             refuses=(RefusedOption(name="n", taken=(1, 1)),),
             source="console.groq.com/docs/openai",
             evidence="page",
-        ),
-        RequestRule(refused_message_keys=("name",), source="console.groq.com/docs/openai", evidence="page"),
-        RequestRule(
-            refused_message_keys=("reasoning_content",),
-            source="gptel#774, jan#8136 (400: property 'reasoning_content' is unsupported)",
-            evidence="traffic",
         ),
     ),
     source="console.groq.com/docs/openai; gptel#774 and jan#8136 (400 for reasoning and reasoning_content in "
@@ -741,24 +660,14 @@ DEEPSEEK_ROW = HostRow(
     max_tokens_name="max_tokens",
     echo_reasoning="always",
     fill_reasoning=True,
-    reasoning_field="reasoning_content",
     rules=(
         _NO_LISTS,
-        _NO_DEVELOPER,
         _THINKS_WITHOUT_FORCE,
         RequestRule(
             wires=("chat",),
             refused_formats=("json_schema",),
             source='llm-exe#662 (2026-07-10) and UKGovernmentBEIS/inspect_ai#4916 (2026-08-17): 400 "This '
             'response_format type is unavailable now"; api-docs.deepseek.com, JSON Output',
-            evidence="traffic",
-        ),
-        RequestRule(
-            wires=("chat",),
-            models=r"^deepseek-v[4-9]",
-            is_thinking=True,
-            needs_reasoning="always",
-            source="kimi-cli#2141; vercel/ai, 2026-08-22; earendil-works/pi, 2026",
             evidence="traffic",
         ),
     ),
@@ -784,8 +693,6 @@ OPENROUTER_ROW = HostRow(
     key_variables=("OPENROUTER_API_KEY",),
     max_tokens_name="max_tokens",
     echo_reasoning="always",
-    reasoning_field="reasoning",
-    error_forms=("object", "choice"),
     rules=(_NO_LISTS,),
     thinking=(_CLAUDE_THINKS,),
     source="recorded traffic (reasoning_details are sent back with every message); openrouter.ai, Errors",
@@ -799,13 +706,9 @@ XAI_ROW = HostRow(
     base_url="https://api.x.ai/v1",
     key_variables=("XAI_API_KEY",),
     max_tokens_name="max_completion_tokens",
-    reasoning_field="reasoning_content",
-    has_separate_reasoning=True,
-    error_forms=("code_text", "object"),
     thoughts_in_text="never",
     rules=(
         _NO_LISTS,
-        _NO_DEVELOPER,
         RequestRule(
             models=_GROK,
             refuses=_refuse(*_PENALTIES, "stop"),
@@ -838,22 +741,7 @@ VLLM_ROW = HostRow(
     base_url="http://127.0.0.1:8000/v1",
     max_tokens_name="max_tokens",
     echo_reasoning="tool_turns",
-    reasoning_field="reasoning",
-    error_forms=("flat", "object"),
-    rules=(
-        _NO_LISTS,
-        RequestRule(
-            models=r"^qwen3\.[5-9]",
-            single_system=True,
-            source="vllm-project/vllm#49496 (2026-07-23), #41114, BerriAI/litellm#26879",
-            evidence="traffic",
-        ),
-        RequestRule(
-            parses_arguments=True,
-            source="vllm-project/vllm#43995, #47761 (0.23 to 0.25); guarded by #48922 (2026-07-17)",
-            evidence="traffic",
-        ),
-    ),
+    rules=(_NO_LISTS,),
     source="docs.vllm.ai, Reasoning outputs, page of v0.26",
 )
 
@@ -863,7 +751,6 @@ LM_STUDIO_ROW = HostRow(
     domains=("localhost:1234", "127.0.0.1:1234"),
     base_url="http://127.0.0.1:1234/v1",
     max_tokens_name="max_tokens",
-    error_forms=("text",),
     rules=(
         _NO_LISTS,
         _refuse_choices(
@@ -885,10 +772,8 @@ _MOONSHOT_ROW = HostRow(
     max_tokens_name="max_completion_tokens",
     echo_reasoning="tool_turns",
     fill_reasoning=True,
-    reasoning_field="reasoning_content",
     rules=(
         _NO_LISTS,
-        _NO_DEVELOPER,
         _NO_STRICT,
         _THINKS_WITHOUT_FORCE,
         _refuse_choices(
@@ -909,13 +794,6 @@ _MOONSHOT_ROW = HostRow(
             is_thinking=False,
             refuses=(RefusedOption(name="temperature", taken=(0.6, 0.6)),),
             source="odysseus#3959, nanobot#4962",
-            evidence="traffic",
-        ),
-        RequestRule(
-            models=r"^kimi-k(2\.[5-9]|[3-9])",
-            is_thinking=True,
-            needs_reasoning="tool_turns",
-            source="continue#11600, n8n#29142 (400 for a message with calls without reasoning_content)",
             evidence="traffic",
         ),
         RequestRule(refused_keys=("seed",), source="platform.moonshot.ai", evidence="page"),
@@ -943,7 +821,6 @@ _QWEN_ROW = HostRow(
     domains=("dashscope-intl.aliyuncs.com", "dashscope.aliyuncs.com", "dashscope-us.aliyuncs.com"),
     base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
     key_variables=("DASHSCOPE_API_KEY", "ALIBABA_API_KEY"),
-    reasoning_field="reasoning_content",
     rules=(
         _NO_LISTS,
         _THINKS_WITHOUT_FORCE,
@@ -955,7 +832,6 @@ _QWEN_ROW = HostRow(
         ),
         RequestRule(
             models=r"^qwen-?3-coder",
-            takes_strict=False,
             refuses=_refuse("strict_tools"),
             source="pydantic-ai, profiles/qwen.py, 2026-08-22",
             evidence="code",
@@ -987,10 +863,8 @@ _ZAI_ROW = HostRow(
     key_variables=("ZAI_API_KEY",),
     max_tokens_name="max_tokens",
     echo_reasoning="always",
-    reasoning_field="reasoning_content",
     rules=(
         _NO_LISTS,
-        _NO_DEVELOPER,
         _NO_STRICT,
         _refuse_choices(
             "none",
@@ -998,17 +872,7 @@ _ZAI_ROW = HostRow(
             source="agentscope-java, GLMFormatter, 2026-08-22; docs.z.ai, Chat completion",
             evidence="page",
         ),
-        RequestRule(
-            refused_message_keys=("name",),
-            source="agentscope-java, GLMFormatter, 2026-08-22",
-            evidence="code",
-        ),
-        RequestRule(
-            needs_user_message=True,
-            max_tools=128,
-            source="docs.z.ai, Chat completion, and error 1214",
-            evidence="page",
-        ),
+        RequestRule(max_tools=128, source="docs.z.ai, Chat completion, and error 1214", evidence="page"),
         RequestRule(
             refuses=(
                 RefusedOption(name="temperature", taken=(0, 1)),
@@ -1030,8 +894,6 @@ _MINIMAX_ROW = HostRow(
     key_variables=("MINIMAX_API_KEY",),
     max_tokens_name="max_completion_tokens",
     echo_reasoning="always",
-    reasoning_field="reasoning_details",
-    error_forms=("base_resp", "object"),
     rules=(_NO_LISTS, _NO_STRICT),
     source="platform.minimax.io (the whole message goes back; error codes)",
 )
@@ -1044,13 +906,10 @@ _CEREBRAS_ROW = HostRow(
     key_variables=("CEREBRAS_API_KEY",),
     max_tokens_name="max_completion_tokens",
     echo_reasoning="tool_turns",
-    reasoning_field="reasoning",
     rules=(
         _NO_LISTS,
-        _NO_DEVELOPER,
         RequestRule(
             refused_keys=("parallel_tool_calls", *reversed(_PENALTIES), "logit_bias", "service_tier"),
-            refused_message_keys=("reasoning_content",),
             source="pydantic-ai, providers/cerebras.py, 2026-08-22, citing inference-docs.cerebras.ai (400)",
             evidence="code",
         ),
@@ -1065,7 +924,6 @@ _SNOWFLAKE_ROW = HostRow(
     address_form="https://ACCOUNT.snowflakecomputing.com/api/v2/cortex/v1",
     key_variables=("SNOWFLAKE_TOKEN",),
     echo_reasoning="tool_turns",
-    reasoning_field="reasoning_details",
     finish_words={"": "stop"},
     rules=(
         _NO_LISTS,
@@ -1088,7 +946,6 @@ _DATABRICKS_ROW = HostRow(
     address_form="https://WORKSPACE/serving-endpoints",
     key_variables=("DATABRICKS_TOKEN",),
     echo_reasoning="tool_turns",
-    error_forms=("flat",),
     rules=(
         _NO_LISTS,
         RequestRule(
@@ -1110,17 +967,7 @@ _NVIDIA_ROW = HostRow(
     domains=("integrate.api.nvidia.com",),
     base_url="https://integrate.api.nvidia.com/v1",
     key_variables=("NVIDIA_API_KEY",),
-    rules=(
-        _NO_LISTS,
-        _NO_DEVELOPER,
-        _NO_STRICT,
-        RequestRule(
-            models=_MISTRAL,
-            refused_message_keys=("name",),
-            source="hermes-agent#30662, #12233",
-            evidence="traffic",
-        ),
-    ),
+    rules=(_NO_LISTS, _NO_STRICT),
     source="hermes-agent#30662, NVIDIA/nim-deploy#182",
 )
 
@@ -1140,17 +987,15 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(
         *("together", "Together", "https://api.together.ai/v1", "TOGETHER_API_KEY"),
         domains=("api.together.ai", "api.together.xyz"),
-        rules=(_NO_DEVELOPER, _NO_STRICT),
+        rules=(_NO_STRICT,),
     ),
     _describe_plain_host(
         *("fireworks", "Fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
         domains=("api.fireworks.ai",),
-        reasoning_field="reasoning_content",
     ),
     _describe_plain_host(
         *("cohere", "Cohere", "https://api.cohere.ai/compatibility/v1", "CO_API_KEY", "COHERE_API_KEY"),
         domains=("api.cohere.ai", "api.cohere.com"),
-        error_forms=("flat",),
     ),
     _describe_plain_host(
         *("perplexity", "Perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY"),
@@ -1171,19 +1016,12 @@ HOST_ROWS: tuple[HostRow, ...] = (
     _describe_plain_host(*("sglang", "SGLang", "http://127.0.0.1:30000/v1")),
     _describe_plain_host(
         *("llamacpp", "llama.cpp", "http://127.0.0.1:8080/v1"),
-        rules=(
-            RequestRule(
-                parses_arguments=True,
-                source="vxcontrol/pentagi#313 (2026-05-13): Failed to parse tool call arguments as JSON",
-                evidence="traffic",
-            ),
-        ),
+        rules=(),
         source="llama.cpp, docs/function-calling.md; tools/server",
     ),
     _describe_plain_host(
         *("litellm", "LiteLLM", "http://127.0.0.1:4000/v1"),
         echo_reasoning="tool_turns",
-        reasoning_field="reasoning_content",
         source="BerriAI/litellm#15601, opencode#3077 (thinking_blocks go back before calls)",
     ),
     _describe_plain_host(
@@ -1229,7 +1067,7 @@ def find_row(host: str | None) -> HostRow:
 
 def find_changing_rules(wire: Wire, host: str, model: str | None) -> tuple[RequestRule, ...]:
     """The rules by which a request is changed or refused before it is sent: `find_rules` without those that
-    are about messages alone, or that only an emulator reads."""
+    are about messages alone."""
     return _find_changing_rules(wire, host.lower(), shorten_model_name(model))
 
 
@@ -1238,20 +1076,15 @@ def _find_changing_rules(wire: Wire, host: str, name: str) -> tuple[RequestRule,
     return tuple(rule for rule in _find_rules(wire, host, name) if _changes_requests(rule))
 
 
-_SCOPE = ("source", "evidence", "wires", "models", "is_thinking", "has_budget")
-
-_ABOUT_MESSAGES = (
-    *("id_form", "parses_arguments", "takes_empty_replies", "needs_user_message", "matches_results"),
-    *("single_system", "has_closed_keys", "needs_reasoning", "refused_message_keys", "refused_roles"),
-)
-"""What the door for messages or an emulator reads, and nothing that changes a request."""
+_ABOUT_MESSAGES = ("id_form", "takes_empty_replies")
+"""What the door for messages reads, and nothing that changes a request."""
 
 
 def _changes_requests(rule: RequestRule) -> bool:
     empty = RequestRule(source="", evidence="memory")
     names = {
         name for name in RequestRule.__struct_fields__ if getattr(rule, name) != getattr(empty, name)
-    } - {*_SCOPE, *_ABOUT_MESSAGES}
+    } - {*HostRule.__struct_fields__, *_ABOUT_MESSAGES}
     # Only a certain rule refuses the name of a tool.
     return bool(names - {"name_form"}) or ("name_form" in names and rule.is_certain)
 
@@ -1287,11 +1120,7 @@ def find_rules(wire: Wire, host: str, model: str | None) -> tuple[RequestRule, .
 
 @lru_cache(maxsize=1024)
 def _find_rules(wire: Wire, host: str, name: str) -> tuple[RequestRule, ...]:
-    return tuple(
-        rule
-        for rule in (*find_row(host).rules, *WIRE_RULES)
-        if (not rule.wires or wire in rule.wires) and re.search(rule.models, name)
-    )
+    return tuple(rule for rule in (*find_row(host).rules, *WIRE_RULES) if rule.holds_for(wire, name))
 
 
 @lru_cache(maxsize=1024)

@@ -7,9 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.shared.host_rows import ErrorForm, HostRow, Wire
+from toolchart.providers.shared.host_rows import HostRow, Wire
 from toolchart.states.messages import Reply, ToolCall
 from toolchart.testing.emulators.checks import RequestView
+from toolchart.testing.emulators.facts import ErrorForm, get_facts
 
 Json = dict[str, Any]
 
@@ -136,7 +137,7 @@ class Answer:
 
     def _build_message(self) -> Json:
         message: Json = {"role": "assistant", "content": self._reply.content}
-        field = self._row.reasoning_field
+        field = get_facts(self._row.name).reasoning_field
         if self._reasoning and field == "reasoning_details":
             message[field] = [{"type": "reasoning.text", "text": self._reasoning, "index": 0}]
         elif self._reasoning and field:
@@ -163,7 +164,7 @@ class Answer:
 
     def _build_usage(self) -> Json:
         reasoning = 5 if self._reasoning else 0
-        output = self._output + (0 if self._row.has_separate_reasoning else reasoning)
+        output = self._output + (0 if get_facts(self._row.name).has_separate_reasoning else reasoning)
         return {
             "prompt_tokens": self._input,
             "completion_tokens": output,
@@ -421,11 +422,8 @@ _GOOGLE_STATUSES = {
 
 def choose_error_form(row: HostRow, wire: Wire) -> ErrorForm:
     """The form of a host's errors in a wire format."""
-    if row.name == "gemini":
-        return "list" if wire == "chat" else "google"
-    if row.name == "ollama":
-        return "object" if wire == "chat" else "text"
-    return row.error_forms[0]
+    facts = get_facts(row.name)
+    return (wire == "chat" and facts.chat_error_form) or facts.error_form
 
 
 def build_error(form: ErrorForm, status: int, message: str, code: str = "", param: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""What a host refuses of a request, by its row in `providers/shared/host_rows.py`.
+"""What a host refuses of a request, by its row in `providers/shared/host_rows.py` and its facts (`facts.py`).
 
 `check_request` reads the JSON of a request as it came, in any wire format, and never through our own
 adapters: what they would not write must be seen too.
@@ -17,6 +17,7 @@ import msgspec
 
 from toolchart.providers.shared.adapted_requests import has_budget, is_thinking, read_switches
 from toolchart.providers.shared.host_rows import CERTAIN, Evidence, HostRow, RequestRule, Wire, find_rules
+from toolchart.testing.emulators.facts import MessageRule, find_message_rules
 
 Body = Mapping[str, Any]
 
@@ -425,19 +426,22 @@ def _check_messages(view: RequestView, refuse: Callable[[str, str], Refusal]) ->
 def _check_rules(row: HostRow, view: RequestView) -> Iterator[Refusal]:
     """What the rules of the host and of the model refuse."""
     body = view.body
-    extra = body.get("output_config")
     switches = read_switches(body)
     thinks = is_thinking(row.name, view.model, switches)
     budget = has_budget(None, body)
-    for rule in find_rules(view.wire, row.name, view.model):
+    scope = view.wire, row.name, view.model
+    for rule in (*find_rules(*scope), *find_message_rules(*scope)):
         if rule.is_thinking in (None, thinks) and rule.has_budget in (None, budget):
-            for message, param in _iterate_breaches(rule, view, thinks, extra):
+            breaches = (
+                _iterate_message_breaches(rule, view)
+                if isinstance(rule, MessageRule)
+                else _iterate_breaches(rule, view, thinks)
+            )
+            for message, param in breaches:
                 yield Refusal(message=message, param=param, source=rule.source, evidence=rule.evidence)
 
 
-def _iterate_breaches(
-    rule: RequestRule, view: RequestView, thinks: bool | None, effort_holder: Any
-) -> Iterator[tuple[str, str]]:
+def _iterate_breaches(rule: RequestRule, view: RequestView, thinks: bool | None) -> Iterator[tuple[str, str]]:
     """What breaks one rule: the host's words, and the key."""
     body, entries = view.body, view.entries
     for option in rule.refuses:
@@ -453,11 +457,6 @@ def _iterate_breaches(
         if body.get(key) is not None:
             yield f"Unsupported parameter: {key!r}", key
     for entry in entries:
-        for key in rule.refused_message_keys:
-            if key in entry.wire:
-                yield f"'messages' : property {key!r} is unsupported", "messages"
-        if entry.role in rule.refused_roles:
-            yield f"messages: role {entry.role!r} is not supported", "messages"
         for part in set(entry.parts) & set(rule.refused_parts):
             yield f"messages: content of the type {part!r} is not supported", "messages"
     yield from _iterate_tool_breaches(rule, view)
@@ -468,30 +467,17 @@ def _iterate_breaches(
     roles = [entry.role for entry in entries]
     if rule.needs_reply_after_results and ("tool", "user") in pairwise(roles):
         yield "Unexpected role 'user' after role 'tool'", "messages"
-    if rule.needs_user_message and "user" not in roles:
-        yield "messages: at least one message of the user is needed", "messages"
-    if rule.single_system and "system" in roles[1:]:
-        yield "System message must be at the beginning.", "messages"
     form = body.get("response_format")
     if isinstance(form, Mapping) and form.get("type") in rule.refused_formats:
         yield f"'response_format.type' {form.get('type')!r} is not supported", "response_format"
-    if rule.matches_results:
-        yield from _iterate_mismatches(view)
     if rule.name_form is not None:
         for name in {name for entry in entries for name in entry.names}:
             if not rule.name_form.takes(name):
                 yield f"the name {name!r} of a call must match {rule.name_form.pattern}", "messages"
-    if rule.parses_arguments:
-        for text in (one for entry in entries for one in entry.arguments if not _is_object_text(one)):
-            yield f"Failed to parse the arguments {text!r} of a call as JSON", "messages"
     if not rule.takes_empty_replies:
         for entry in entries:
             if entry.role == "assistant" and not entry.calls and not entry.wire.get("content"):
                 yield "Assistant message must have either content or tool_calls, but not none.", "messages"
-    if rule.needs_reasoning != "never" and any(entry.calls for entry in entries):
-        own = [e for e in entries if e.role == "assistant" and (e.calls or rule.needs_reasoning == "always")]
-        if any("reasoning_content" not in entry.wire for entry in own):
-            yield "The `reasoning_content` in the thinking mode must be passed back to the API.", "messages"
     if not rule.takes_budget and has_budget(None, body):
         yield "thinking.type.enabled is not supported for this model. Use thinking.type.adaptive", "thinking"
     if rule.tools_need_effort_none and view.tools and thinks:
@@ -501,8 +487,33 @@ def _iterate_breaches(
     include = body.get("include")
     if rule.never_thinks and isinstance(include, list) and "reasoning.encrypted_content" in include:
         yield "Encrypted content is not supported with this model.", "include"
+
+
+def _iterate_message_breaches(rule: MessageRule, view: RequestView) -> Iterator[tuple[str, str]]:
+    """What breaks one rule about messages: the host's words, and the key."""
+    entries = view.entries
+    for entry in entries:
+        for key in rule.refused_message_keys:
+            if key in entry.wire:
+                yield f"'messages' : property {key!r} is unsupported", "messages"
+        if entry.role in rule.refused_roles:
+            yield f"messages: role {entry.role!r} is not supported", "messages"
+    roles = [entry.role for entry in entries]
+    if rule.needs_user_message and "user" not in roles:
+        yield "messages: at least one message of the user is needed", "messages"
+    if rule.single_system and "system" in roles[1:]:
+        yield "System message must be at the beginning.", "messages"
+    if rule.matches_results:
+        yield from _iterate_mismatches(view)
+    if rule.parses_arguments:
+        for text in (one for entry in entries for one in entry.arguments if not _is_object_text(one)):
+            yield f"Failed to parse the arguments {text!r} of a call as JSON", "messages"
+    if rule.needs_reasoning != "never" and any(entry.calls for entry in entries):
+        own = [e for e in entries if e.role == "assistant" and (e.calls or rule.needs_reasoning == "always")]
+        if any("reasoning_content" not in entry.wire for entry in own):
+            yield "The `reasoning_content` in the thinking mode must be passed back to the API.", "messages"
     if rule.has_closed_keys:
-        for key in set(body) - _list_known_keys(view.wire):
+        for key in set(view.body) - _list_known_keys(view.wire):
             yield f"Unrecognized request argument supplied: {key}", key
 
 
@@ -514,7 +525,7 @@ def _iterate_tool_breaches(rule: RequestRule, view: RequestView) -> Iterator[tup
     for tool in view.tools:
         if rule.name_form is not None and not rule.name_form.takes(tool.name):
             yield f"tools: the name {tool.name!r} must match {rule.name_form.pattern}", "tools"
-        if not rule.takes_strict and tool.is_strict:
+        if tool.is_strict and any(option.name == "strict_tools" for option in rule.refuses):
             yield "tools: function.strict is not supported", "tools"
         if not rule.takes_closed_schemas and _holds_closed_object(tool.schema):
             yield "tools: `additionalProperties: false` is not supported", "tools"

@@ -1,5 +1,5 @@
 """docs/providers.md is correct: its examples are `llms` entries, table rows name a source, and the tables
-of hosts are those of `providers/shared/host_rows.py`.
+of hosts are those of `providers/shared/host_rows.py` and of the emulators' facts.
 
 `python tests/packaging/test_providers_doc.py` writes the table of hosts.
 """
@@ -15,8 +15,9 @@ import yaml
 
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.registry import create_provider
-from toolchart.providers.shared.host_rows import HOST_ROWS, WIRE_RULES, HostRow, RequestRule
+from toolchart.providers.shared.host_rows import HOST_ROWS, WIRE_RULES, HostRow, HostRule
 from toolchart.specs.models import LLMConfig
+from toolchart.testing.emulators.facts import WIRE_MESSAGE_RULES, get_facts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "providers.md"
@@ -37,9 +38,10 @@ def print_hosts() -> str:
         "| host | models | rule | evidence | source |",
         "| --- | --- | --- | --- | --- |",
     ]
-    named = [(row.name, rule) for row in HOST_ROWS for rule in row.rules]
-    lines += [print_rule(name, rule) for name, rule in named if rule.refused_choices != ("lists",)]
-    lines += [print_rule("all", rule) for rule in WIRE_RULES]
+    for row in HOST_ROWS:
+        rules = [rule for rule in row.rules if rule.refused_choices != ("lists",)]
+        lines += [print_rule(row.name, rule) for rule in (*rules, *get_facts(row.name).rules)]
+    lines += [print_rule("all", rule) for rule in (*WIRE_RULES, *WIRE_MESSAGE_RULES)]
     return "\n".join([*lines, "", END])
 
 
@@ -50,16 +52,13 @@ def print_host(row: HostRow) -> str:
     return f"| `{row.name}` | {row.title} | {address} | {keys} | {', '.join(row.wires)} |"
 
 
-SCOPE = ("source", "evidence", "wires", "models", "is_thinking", "has_budget")
-
-
-def print_rule(name: str, rule: RequestRule) -> str:
+def print_rule(name: str, rule: HostRule) -> str:
     """One rule: for which models it holds, and what it says."""
-    empty = RequestRule(source="", evidence="page")
+    empty = type(rule)(source="", evidence="page")
     facts = []
-    for field in RequestRule.__struct_fields__:
+    for field in rule.__struct_fields__:
         value = getattr(rule, field)
-        if field in SCOPE or value == getattr(empty, field):
+        if field in HostRule.__struct_fields__ or value == getattr(empty, field):
             continue
         if field == "refuses":
             value = [option.name for option in value]

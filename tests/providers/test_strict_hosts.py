@@ -24,6 +24,7 @@ from toolchart.providers.shared.host_rows import (
     UNKNOWN_HOST,
     WIRE_RULES,
     HostRow,
+    HostRule,
     RequestRule,
     find_profile,
     find_row,
@@ -34,6 +35,13 @@ from toolchart.providers.shared.sent_messages import ANTHROPIC_IDS, MISTRAL_IDS
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message, ReasoningDelta, Request
+from toolchart.testing.emulators.facts import (
+    HOST_FACTS,
+    WIRE_MESSAGE_RULES,
+    HostFacts,
+    MessageRule,
+    get_facts,
+)
 
 TOOLS = [
     {"name": name, "description": name, "implementation": {"type": "mock", "mock_response": 2}}
@@ -763,15 +771,14 @@ def test_an_entry_names_the_host_that_its_address_does_not_show() -> None:
 def test_the_tables_are_whole() -> None:
     """Every row has an address or says how one is made, a name of its own and a source; every rule has a
     source, patterns that compile and something that it refuses; what an entry can name leads to a row."""
-    empty = RequestRule(source="", evidence="page")
-    scope = {"source", "evidence", "wires", "models", "is_thinking", "has_budget"}
-    facts = [name for name in RequestRule.__struct_fields__ if name not in scope]
     for row in (*HOST_ROWS, UNKNOWN_HOST):
         assert row.source
         assert row.base_url or row.address_form or row.ended_on or row is UNKNOWN_HOST
-        for rule in (*row.rules, *WIRE_RULES):
+        for rule in (*row.rules, *get_facts(row.name).rules, *WIRE_RULES, *WIRE_MESSAGE_RULES):
             assert rule.source
             re.compile(rule.models)
+            empty = type(rule)(source="", evidence="page")
+            facts = set(rule.__struct_fields__) - set(HostRule.__struct_fields__)
             assert any(getattr(rule, name) != getattr(empty, name) for name in facts)
         assert all(rule.source and re.compile(rule.models) for rule in row.thinking)
     names = [name for row in HOST_ROWS for name in (row.name, *row.domains)]
@@ -779,16 +786,23 @@ def test_the_tables_are_whole() -> None:
     assert {"lmstudio", "api.openai.com", "mistral"} <= set(list_profile_names())
     assert all(find_row(name).name == row.name for row in HOST_ROWS for name in (row.name, *row.domains))
     assert find_profile("vllm")
+    assert set(HOST_FACTS) <= {row.name for row in HOST_ROWS}
 
 
 def test_every_field_of_a_row_is_read() -> None:
-    """A row holds nothing that no adapter, emulator or command reads: data that nothing acts on grows wrong
-    unseen."""
+    """A row holds nothing that no adapter reads, and the facts of an emulator nothing that it does not read:
+    data that nothing acts on grows wrong unseen."""
     root = Path(host_rows.__file__).parents[2]
-    folders = ("providers", "testing", "engine", "app")
-    texts = [path.read_text() for folder in folders for path in (root / folder).rglob("*.py")]
-    read_names = {name for text in texts for name in re.findall(r"\.(\w+)\b(?!\s*=[^=])", text)}
+
+    def list_read_names(*folders: str) -> set[str]:
+        texts = [path.read_text() for folder in folders for path in (root / folder).rglob("*.py")]
+        return {name for text in texts for name in re.findall(r"\.(\w+)\b(?!\s*=[^=])", text)}
+
+    read_names = list_read_names("providers", "engine", "app")
     assert set(HostRow.__struct_fields__) <= read_names | set(host_rows._SETTINGS)
+    assert set(RequestRule.__struct_fields__) <= read_names
+    for kind in (HostFacts, MessageRule):
+        assert set(kind.__struct_fields__) <= list_read_names("testing", "providers")
 
 
 def test_the_meaning_of_a_finish_word_stands_in_one_place() -> None:

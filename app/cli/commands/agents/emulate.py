@@ -10,7 +10,6 @@ from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.terminal.output import echo
 from toolchart.providers.shared.host_rows import find_row
-from toolchart.testing.emulators.checks import Refusal
 from toolchart.testing.emulators.server import MODELS, emulate_host, list_emulated_hosts
 
 
@@ -54,8 +53,3 @@ def command(host: str | None, port: int, model: str | None, as_json: bool) -> in
             click.echo(f"an entry that uses it:  llms: {{main: {{{keys}}}}}", err=True)
         threading.Event().wait()
     return SUCCESS
-
-
-def _print_refusal(refusal: Refusal) -> None:
-    word = "refused" if refusal.is_certain else "warning"
-    click.echo(f"{word}: {refusal.message}  [{refusal.source}]", err=True)
