@@ -39,7 +39,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The questions of the chart that wait for an answer: `{effect, state, question, form, due,
     conversation}`."""
     calls: tuple[WaitingCall, ...] = ()
-    """The calls that were asked for and have no outcome: they run, or their outcome comes from outside."""
+    """The calls that were begun and have no outcome: they run, or their outcome comes from outside."""
     due: str | None = None
     """When the earliest open timer runs out: RFC 3339, UTC."""
 
@@ -163,11 +163,15 @@ class _OpenTurn:
         """The verdicts on calls that wait for a decision, by id."""
         self.begun: dict[str, int] = {}
         """The effects that run calls without an outcome, by id of the call."""
+        self.idempotent: set[str] = set()
+        """The calls that begin as soon as they are asked for; any other begins with `calls_started`."""
         self.approvers: dict[str, tuple[str, ...]] = {}
         self.questions: dict[int, _Question] = {}
         self.timers: dict[int, tuple[str, str]] = {}
         """State and end of each open timer."""
         self.cancelled: set[int] = set()
+        self.answered: set[tuple[int, int]] = set()
+        """Effect and item of the children that have answered."""
         self.is_open = False
 
     def add_record(self, record: ReadRecord) -> None:
@@ -176,13 +180,14 @@ class _OpenTurn:
             self.__init__(self._kinds)  # type: ignore[misc]
         self._kinds |= _find_kinds(record)
         self.is_open = not record.ends_turn and (self.is_open or record.event_type == "turn_started")
+        begun_before = self.begun
         for effect in record.cancels:
             self._close_effect(effect)
         if not record.is_late:
             self._add_event(record)
         self._drop_answered_calls(record.messages)
         for ask in record.asks:
-            self._add_ask(ask.id, ask.name, ask.data)
+            self._add_ask(ask.id, ask.name, ask.data, begun_before)
 
     def _add_event(self, record: ReadRecord) -> None:
         event = record.event
@@ -195,17 +200,23 @@ class _OpenTurn:
             case "reviewed":
                 for verdict in event["verdicts"]:
                     self._change_arguments(verdict["call_id"], verdict.get("arguments"))
+                    if verdict.get("idempotent"):
+                        self.idempotent.add(verdict["call_id"])
                     if verdict["ruling"] == "needs_approval":
                         self.undecided[verdict["call_id"]] = verdict
             case "decided":
                 self.undecided.pop(event["call_id"], None)
                 self._change_arguments(event["call_id"], event.get("arguments"))
+            case "calls_started":
+                self.begun |= dict.fromkeys(event.get("calls") or (), event["effect"])
             case "tool_finished":
                 self._close_call(event["call_id"])
             case "answered":
                 self.questions.pop(event["effect"], None)
             case "elapsed":
                 self.timers.pop(event["effect"], None)
+            case "agent_finished" | "agent_failed":
+                self.answered.add((event["effect"], event.get("item", 0)))
 
     def _change_arguments(self, call_id: str, arguments: Any) -> None:
         if arguments is not None and call_id in self.arguments:
@@ -227,17 +238,29 @@ class _OpenTurn:
             if isinstance(reference, dict):
                 self._close_call(reference.get("result") or reference.get("tool_call_id") or "")
 
-    def _add_ask(self, effect: int, name: str, data: Mapping[str, Any]) -> None:
+    def _add_ask(
+        self, effect: int, name: str, data: Mapping[str, Any], begun_before: Mapping[str, int]
+    ) -> None:
         arguments = data.get("arguments") or {}
         for call_id in data.get("calls") or ():
             if call_id in self.undecided:
                 self.approvers[call_id] = tuple(arguments.get("to") or ())
-            else:
+            # A fork asks again for calls that may have begun under the effect of its parent.
+            elif call_id in self.idempotent or call_id in begun_before:
                 self.begun[call_id] = effect
         if self._kinds.get(name) == "ask_person":
             self.questions[effect] = _Question(name, str(data.get("state", "")), arguments)
         if data.get("due"):
             self.timers[effect] = (str(data.get("state", "")), str(data["due"]))
+
+    def has_dropped(self, link: Mapping[str, Any]) -> bool:
+        """Whether a child has answered, or what asked for it was cancelled.
+
+        Args:
+            link: of the child to its parent.
+        """
+        effect = link.get("effect")
+        return effect in self.cancelled or (effect, link.get("item", 0)) in self.answered
 
     # -- as values ---------------------------------------------------------------------------------
 
@@ -250,8 +273,8 @@ class _OpenTurn:
             questions=tuple(self._describe_question(each, conversation) for each in self.questions.values()),
             calls=tuple(
                 WaitingCall(id=id_, tool=tool, params=arguments, conversation=conversation)
-                for id_ in self.begun
-                for tool, arguments in [self.arguments.get(id_, ("", None))]
+                for id_, (tool, arguments) in self.arguments.items()
+                if id_ in self.begun
             ),
             due=_find_earliest(due for _, due in self.timers.values()),
         )
@@ -300,7 +323,7 @@ def read_waiting(store: Store, conversation: str) -> Waiting:
         return waiting
     parts = [waiting]
     for child in list_children(store, conversation, skip_unreadable=True):
-        if (read_parent(store, child) or {}).get("effect") not in turn.cancelled:
+        if not turn.has_dropped(read_parent(store, child) or {}):
             parts.append(read_waiting(store, child))
     return Waiting(
         approvals=tuple(call for part in parts for call in part.approvals),
