@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from toolchart.engine.log.reading.summaries import ConversationSummary as ConversationSummary
     from toolchart.engine.log.reading.summaries import UnreadableConversation as UnreadableConversation
     from toolchart.engine.log.stores import open_store as open_store
+    from toolchart.engine.reading.waiting import PendingApproval as PendingApproval
+    from toolchart.engine.reading.waiting import Waiting as Waiting
+    from toolchart.engine.reading.waiting import WaitingCall as WaitingCall
     from toolchart.engine.rerun.campaign import arerun as arerun
     from toolchart.engine.rerun.campaign import rerun as rerun
     from toolchart.engine.rerun.changes import RerunChanges as RerunChanges
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from toolchart.engine.rerun.report import RerunResult as RerunResult
     from toolchart.engine.runtime.clock import Clock as Clock
     from toolchart.engine.runtime.conversation_views import ConversationView as ConversationView
-    from toolchart.engine.runtime.conversation_views import Waiting as Waiting
     from toolchart.engine.runtime.engine import Engine as Engine
     from toolchart.engine.runtime.handle import Conversation as Conversation
     from toolchart.engine.runtime.parts import Approver as Approver
@@ -49,9 +51,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.parts import TurnOptions as TurnOptions
     from toolchart.engine.runtime.result import FinishedCall as FinishedCall
     from toolchart.engine.runtime.result import ForkResult as ForkResult
-    from toolchart.engine.runtime.result import PendingApproval as PendingApproval
     from toolchart.engine.runtime.result import TurnResult as TurnResult
-    from toolchart.engine.runtime.result import WaitingCall as WaitingCall
     from toolchart.engine.runtime.streaming import StepTaken as StepTaken
     from toolchart.engine.telemetry.live import Telemetry as Telemetry
     from toolchart.specs.charts import load_chart as load_chart
@@ -179,20 +179,15 @@ if not TYPE_CHECKING:
             ),
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
-            "toolchart.engine.runtime.conversation_views": ("ConversationView", "Waiting"),
+            "toolchart.engine.runtime.conversation_views": ("ConversationView",),
+            "toolchart.engine.reading.waiting": ("PendingApproval", "Waiting", "WaitingCall"),
             "toolchart.engine.log.reading.summaries": (
                 "ConversationPage",
                 "ConversationSummary",
                 "UnreadableConversation",
             ),
             "toolchart.engine.log.reading.records": ("ReadRecord",),
-            "toolchart.engine.runtime.result": (
-                "TurnResult",
-                "FinishedCall",
-                "PendingApproval",
-                "WaitingCall",
-                "ForkResult",
-            ),
+            "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "ForkResult"),
             "toolchart.engine.log.fork": ("ForkChanges",),
             "toolchart.engine.rerun.campaign": ("arerun", "rerun"),
             "toolchart.engine.rerun.changes": ("RerunChanges",),

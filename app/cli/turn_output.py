@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from toolchart.app.cli.terminal.live_steps import StepDisplay
     from toolchart.engine.durable.client import DurableClient
     from toolchart.engine.durable.stretches import Stretch
+    from toolchart.engine.reading.waiting import PendingApproval
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import PendingApproval, TurnResult
+    from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.core.step import Step
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError

@@ -29,9 +29,9 @@ from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.reading.waiting import needs_person
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
-from toolchart.engine.runtime.conversation_views import needs_person
 from toolchart.engine.runtime.parking import PARK_AFTER
 from toolchart.engine.runtime.parts import (
     Parts,

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.reading.waiting import PendingApproval, Waiting, read_waiting
 from toolchart.engine.runtime.conversation_views import (
     ConversationView,
-    Waiting,
     follow_steps,
     read_results,
     read_total_usage,
     read_view,
-    read_waiting,
 )
 from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
-from toolchart.engine.runtime.result import ForkResult, PendingApproval, TurnResult
+from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 

@@ -10,13 +10,20 @@ import msgspec
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from toolchart.engine.runtime.answer_form import find_answer_format
-from toolchart.engine.runtime.waiting import (
-    describe_questions,
-    find_earliest_due,
-    iterate_open_children,
-    list_undecided_calls,
+from toolchart.engine.reading.waiting import (
+    NOTHING_WAITS,
+    PendingApproval,
+    Row,
+    Waiting,
+    WaitingCall,
+    build_approval,
+    build_question,
+    join_waiting,
+    read_waiting,
 )
+from toolchart.engine.runtime.answer_form import find_answer_format
+from toolchart.engine.runtime.parts import list_children
+from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.calls import build_tracked_call
 from toolchart.states.content import CitationPart, ContentPart, HostCallPart, join_host_calls, merge_texts
 from toolchart.states.core.encoding import encode
@@ -26,10 +33,8 @@ from toolchart.states.events import UNUSABLE_KINDS, Outcome, Settings
 from toolchart.states.messages import Message, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot, TurnError
-from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.execution.context import find_turn_start
 from toolchart.tools.execution.results import find_cut_notice
-from toolchart.tools.whole_definition import describe_run
 from toolchart.workers.json_data import to_json_data
 
 if TYPE_CHECKING:
@@ -45,21 +50,7 @@ PASSING_KINDS = frozenset(
 """Kinds of failures after which the same request may succeed later."""
 
 
-class _Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A value whose fields can also be read by name, as in its JSON form: `call["tool"]`."""
-
-    def __getitem__(self, name: str) -> Any:
-        """The field with this name.
-
-        Raises:
-            KeyError: there is none.
-        """
-        if name not in self.__struct_fields__:
-            raise KeyError(name)
-        return getattr(self, name)
-
-
-class FinishedCall(_Row, frozen=True, kw_only=True):
+class FinishedCall(Row, frozen=True, kw_only=True):
     """One tool call of a turn that has its outcome."""
 
     tool: str
@@ -86,39 +77,6 @@ class FinishedCall(_Row, frozen=True, kw_only=True):
     def error(self) -> str | None:
         """Why it did not succeed; None where it did."""
         return self.result.get("error")
-
-
-class PendingApproval(_Row, frozen=True, kw_only=True, omit_defaults=True):
-    """One tool call that waits for a person's decision."""
-
-    id: str
-    """The call id that a decision names."""
-    tool: str
-    params: dict[str, Any] | None
-    """The arguments."""
-    conversation: str
-    """The conversation in which it waits: that of the result, or a child of it."""
-    approvers: tuple[str, ...] = ()
-    """Who may decide; empty for anybody."""
-    runs: str = ""
-    """What running it does, on one line with deceptive characters visible: method and address of a request
-    with the arguments in place, command of a server, reference of a function."""
-    reason: str = ""
-    """Why people are asked, where a pin or a rule says it: which part of the tool has changed."""
-    definition: dict[str, str] | None = None
-    """The whole definition of the tool that the question is about, part by part; an approval lets run this
-    and nothing else."""
-
-
-class WaitingCall(_Row, frozen=True, kw_only=True, omit_defaults=True):
-    """One tool call that was begun and has no outcome yet."""
-
-    id: str
-    tool: str
-    params: dict[str, Any] | None
-    """The arguments."""
-    conversation: str
-    """The conversation in which it waits: that of the result, or a child of it."""
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,17 +115,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     of a budget. Where the model was then asked without its tools, and answered, `ok` is true."""
     limit_value: float | None = None
     """The value of that limit; None where the turn reached none."""
-    pending_approvals: list[PendingApproval]
-    """Tool calls that wait for a decision. What waits in children stands here and in `questions` too."""
-    waiting_calls: list[WaitingCall] = []
-    """Tool calls of an open turn that were begun and have no outcome: it comes from outside (`ToolPending`),
-    or the process stopped. `resume` runs those again whose tools are idempotent."""
-    questions: list[dict[str, Any]] = []
-    """Questions to people that wait for an answer: `{effect, state, question, form, due}`, and for a child's
-    its `conversation`. `form` is a JSON Schema, `due` the time at which the state stops waiting, or None."""
-    due: str | None = None
-    """When the earliest open timer runs out: RFC 3339, UTC. Timers of a resting conversation fire when it is
-    resumed; None where none is open."""
+    waiting: Waiting = NOTHING_WAITS
+    """What the turn waits for, its children included. `pending_approvals`, `waiting_calls`, `questions` and
+    `due` are its parts."""
     awaits_user: bool = False
     """Whether the chart goes on with the user's next message."""
     waiting_messages: list[str] = []
@@ -187,6 +137,33 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     combined_text: str = ""
     """All text of all replies of the turn: `content` is the last, and what the model said beside its calls
     stands before it, each after an empty line."""
+
+    @property
+    def pending_approvals(self) -> list[PendingApproval]:
+        """Tool calls that wait for a decision. What waits in children stands here and in `questions` too."""
+        return [*self.waiting.approvals]
+
+    @property
+    def waiting_calls(self) -> list[WaitingCall]:
+        """Tool calls of an open turn that were begun and have no outcome: it comes from outside
+        (`ToolPending`), or the process stopped. `resume` runs those again whose tools are idempotent."""
+        return [*self.waiting.calls]
+
+    @property
+    def questions(self) -> list[dict[str, Any]]:
+        """Questions to people that wait for an answer: `{effect, state, question, form, due}`, and for a
+        child's its `conversation`. `form` is a JSON Schema, `due` the time at which the state stops waiting,
+        or None."""
+        own_name = ("conversation", self.conversation)
+        return [
+            dict(item for item in question.items() if item != own_name) for question in self.waiting.questions
+        ]
+
+    @property
+    def due(self) -> str | None:
+        """When the earliest open timer runs out: RFC 3339, UTC. Timers of a resting conversation fire when it
+        is resumed; None where none is open."""
+        return self.waiting.due
 
     @property
     def ok(self) -> bool:
@@ -286,7 +263,6 @@ def build_turn_result(
     if "response_format" in settings.options and snapshot.answer and snapshot.error is None:
         form = find_answer_format(settings.options)
         data = form.parse(snapshot.answer)[0] if form is not None else None
-    has_calls, has_effects = bool(snapshot.calls) and not is_over, bool(snapshot.open_effects)
     finish_reason = "error"
     if snapshot.reply is not None:
         finish_reason = snapshot.reply.finish_reason
@@ -318,10 +294,9 @@ def build_turn_result(
         usage=snapshot.usage,
         limit_reached=limit,
         limit_value=_find_limit_value(snapshot, limit),
-        pending_approvals=list_pending_approvals(snapshot, conversation) if has_calls else [],
-        waiting_calls=list_waiting_calls(snapshot, conversation) if has_calls else [],
-        questions=describe_questions(snapshot) if has_effects else [],
-        due=find_earliest_due(snapshot) if has_effects and not snapshot.has_ended else None,
+        waiting=NOTHING_WAITS
+        if is_over and not snapshot.open_effects
+        else describe_waiting(snapshot, conversation),
         awaits_user=is_over and not snapshot.has_ended,
         waiting_messages=[(item if isinstance(item, str) else item.content) or "" for item in snapshot.inbox]
         if snapshot.inbox
@@ -444,42 +419,45 @@ def _list_finished_calls(snapshot: Snapshot) -> list[FinishedCall]:
     ]
 
 
-def list_pending_approvals(snapshot: Snapshot, conversation: str) -> list[PendingApproval]:
-    """The calls that wait for a decision.
+def describe_waiting(snapshot: Snapshot, conversation: str) -> Waiting:
+    """What a turn in its snapshot waits for, without its children.
+
+    A running turn is asked for it, whose snapshot has what redaction strikes out of the records.
 
     Args:
         conversation: the conversation of the snapshot.
     """
-    questions = [effect for effect in snapshot.open_effects if isinstance(effect, AskApproval)]
-    return [
-        PendingApproval(
-            id=open_call.call.id,
-            tool=open_call.call.name,
-            params=open_call.call.arguments,
-            conversation=conversation,
-            approvers=questions[0].to if questions else (),
-            runs=describe_run(open_call.definition or {}, open_call.call.arguments),
-            reason=make_visible_line(open_call.reason or ""),
-            definition=open_call.definition,
-        )
-        for open_call in list_undecided_calls(snapshot)
-    ]
-
-
-def list_waiting_calls(snapshot: Snapshot, conversation: str) -> list[WaitingCall]:
-    """The calls of an open turn that were begun and have no outcome.
-
-    Args:
-        conversation: the conversation of the snapshot.
-    """
-    calls = () if snapshot.is_over else snapshot.calls
-    return [
-        WaitingCall(
-            id=call.call.id, tool=call.call.name, params=call.call.arguments, conversation=conversation
-        )
-        for call in calls
-        if call.has_begun and call.outcome is None
-    ]
+    asks = [effect for effect in snapshot.open_effects if isinstance(effect, AskApproval)]
+    timers = [(timer.state, timer.due) for timer in list_timers(snapshot)]
+    return Waiting(
+        approvals=tuple(
+            build_approval(
+                open_call.call.id,
+                open_call.call.name,
+                open_call.call.arguments,
+                conversation,
+                asks[0].to if asks else (),
+                open_call.definition,
+                open_call.reason,
+            )
+            for open_call in list_undecided_calls(snapshot)
+        ),
+        questions=tuple(
+            build_question(effect.name, effect.state, effect.question, effect.form, timers, conversation)
+            for effect in list_questions(snapshot)
+        ),
+        calls=tuple(
+            WaitingCall(
+                id=open_call.call.id,
+                tool=open_call.call.name,
+                params=open_call.call.arguments,
+                conversation=conversation,
+            )
+            for open_call in (() if snapshot.is_over else snapshot.calls)
+            if open_call.has_begun and open_call.outcome is None
+        ),
+        due=timers[0][1] if timers and not snapshot.has_ended else None,
+    )
 
 
 # -- warnings --------------------------------------------------------------------------------------
@@ -536,21 +514,9 @@ _FINISH_WARNINGS = {
 """By finish reason: the warning about the last reply of a turn."""
 
 
-# --------------------------------------------------------------------------------------------------
-# The open children of a conversation: what waits in them, and which one an answer is for.
-
-
 def add_children(store: Store, result: TurnResult, snapshot: Snapshot) -> TurnResult:
-    """The result of a turn with what waits in the children: calls, questions and timers."""
-    approvals, questions, due = [*result.pending_approvals], [*result.questions], [result.due]
-    calls = [*result.waiting_calls]
-    for name, child in iterate_open_children(store, snapshot, result.conversation):
-        approvals += list_pending_approvals(child, name)
-        calls += list_waiting_calls(child, name)
-        questions += [{**question, "conversation": name} for question in describe_questions(child)]
-        due.append(find_earliest_due(child))
-    known_times = [time for time in due if time is not None]
-    next_due = min(known_times) if known_times else None
-    return replace(
-        result, pending_approvals=approvals, waiting_calls=calls, questions=questions, due=next_due
-    )
+    """The result of a turn with what waits in its children too, as their records say."""
+    children = list_children(snapshot, result.conversation)
+    names = [child.conversation for child in children if child.item not in child.effect.answered]
+    parts = [result.waiting, *(read_waiting(store, name) for name in names)]
+    return replace(result, waiting=join_waiting(parts)) if names else result

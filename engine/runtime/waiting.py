@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
 
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.parts import ChildTask, Parts, list_children
@@ -29,24 +28,6 @@ def list_undecided_calls(snapshot: Snapshot) -> list[OpenCall]:
 def list_questions(snapshot: Snapshot) -> list[AskPerson]:
     """The questions that wait for an answer."""
     return [effect for effect in snapshot.open_effects if isinstance(effect, AskPerson)]
-
-
-def describe_questions(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """The open questions as JSON data: `{effect, state, question, form, due}`.
-
-    `due` is when the timer of the same state runs out; None where it has none.
-    """
-    timers = list_timers(snapshot)
-    return [
-        {
-            "effect": effect.name,
-            "state": effect.state,
-            "question": effect.question,
-            "form": effect.form,
-            "due": next((timer.due for timer in timers if timer.state == effect.state), None),
-        }
-        for effect in list_questions(snapshot)
-    ]
 
 
 def describe_people_wait(snapshot: Snapshot) -> str | None:

@@ -311,7 +311,8 @@ def test_every_door_shows_what_a_call_runs(servers: tuple[WebServer, WebServer],
     result = engine.run("Go", conversation="c")
     runs = f"DELETE {first.url}/orders/7/\\u202e"
     assert result.to_dict()["pending_approvals"][0]["runs"] == runs
-    assert list_waiting_items(result)[0].message == f"May change_order run?\nIt runs: {runs}"
+    (item,) = list_waiting_items(result.waiting, result.conversation)
+    assert item.message == f"May change_order run?\nIt runs: {runs}"
 
     async def read() -> tuple[Any, Any, Any]:
         async with open_client(make_site(engine)) as client:

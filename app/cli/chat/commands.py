@@ -21,8 +21,9 @@ from toolchart.states.messages import ToolCall
 
 if TYPE_CHECKING:
     from toolchart.app.cli.chat.state import ChatState
+    from toolchart.engine.reading.waiting import PendingApproval
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import PendingApproval, TurnResult
+    from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.events import Decided
 
 CommandHandler = Callable[[str], Awaitable[None]]

@@ -252,7 +252,7 @@ class RunEvents:
     def _describe_outcome(self, result: TurnResult) -> dict[str, Any]:
         if result.error is not None:
             return {"type": "cancelled"}
-        items = list_waiting_items(result)
+        items = list_waiting_items(result.waiting, result.conversation)
         interrupts = [_describe_interrupt(item) for item in items if item.kind is not CLIENT_CALL]
         if interrupts:
             return {"type": "interrupt", "interrupts": interrupts}

@@ -47,7 +47,7 @@ def build_call_result(result: TurnResult) -> types.CallToolResult:
     """The result of a tool call: the answer of the turn, or what it waits for."""
     waiting = [
         {"for": item.kind.reason, "tool": item.tool, "message": item.message, "arguments": item.arguments}
-        for item in list_waiting_items(result)
+        for item in list_waiting_items(result.waiting, result.conversation)
     ]
     data: dict[str, Any] = {
         "conversation": result.conversation,

@@ -111,7 +111,7 @@ class RunningTurns:
     def _describe_status(self, result: TurnResult, access: Access) -> dict[str, Any]:
         if result.error is not None and result.error.kind == "cancelled":
             return {"status": "cancelled", "statusMessage": result.error.message}
-        requests = build_input_requests(list_waiting_items(result), access)
+        requests = build_input_requests(list_waiting_items(result.waiting, result.conversation), access)
         if not result.is_over and requests:
             dumped = {key: _dump(request) for key, request in requests.items()}
             return {"status": "input_required", "inputRequests": dumped}

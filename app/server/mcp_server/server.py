@@ -303,7 +303,8 @@ class _Calls:
 
     def _answer_call(self, context: _Context, result: TurnResult, access: Access) -> HandlerResult:
         """The result; where the turn waits for something that the client can ask its user, that request."""
-        requests = build_input_requests(list_waiting_items(result), access) if _can_ask(context) else {}
+        items = list_waiting_items(result.waiting, result.conversation) if _can_ask(context) else []
+        requests = build_input_requests(items, access)
         if requests:
             return types.InputRequiredResult(input_requests=requests, request_state=result.conversation)
         return build_call_result(result)

@@ -206,7 +206,7 @@ class ResponseBuilder:
         for part in result.parts:
             if isinstance(part, ImagePart) and part.data:
                 yield from self._add_picture(part)
-        for item in list_waiting_items(result):
+        for item in list_waiting_items(result.waiting, result.conversation):
             yield from self._add_waiting(item)
         is_cut = bool(result.limit_reached) and not result.ok
         status = "incomplete" if is_cut else "completed"

@@ -123,7 +123,7 @@ def build_completion(result: TurnResult, model: str, created: int) -> dict[str, 
     """
     if result.error is not None:
         raise refuse_failed_turn(result.error)
-    items = list_waiting_items(result)
+    items = list_waiting_items(result.waiting, result.conversation)
     message: dict[str, Any] = {"role": "assistant", "content": result.content or None, "refusal": None}
     if items:
         message["tool_calls"] = [build_tool_call(item) for item in items]
@@ -266,7 +266,7 @@ def _make_head(
 def _list_last_events(head: dict[str, Any], result: TurnResult, *, include_usage: bool) -> list[ServerEvent]:
     if result.error is not None:
         return [ServerEvent(data=shape_turn_error(result.error))]
-    items = list_waiting_items(result)
+    items = list_waiting_items(result.waiting, result.conversation)
     calls = [{"index": index, **build_tool_call(item)} for index, item in enumerate(items)]
     parts = build_parts(result)
     events = [_make_chunk(head, parts)] if parts else []

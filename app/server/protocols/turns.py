@@ -17,7 +17,7 @@ from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
 from toolchart.app.server.site import Site
 from toolchart.engine.log.record import parse_record
-from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.reading.waiting import read_waiting
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
@@ -149,11 +149,10 @@ async def _apply_answers(
 def _require_open_items(engine: Engine, answers: Sequence[AnsweredItem]) -> None:
     """Refuse answers to what does not wait, before anything is written."""
     root = answers[0].item.root
-    loaded_conversation = load_conversation(engine.store, root)
-    if loaded_conversation is None:
+    if engine.store.read_last_line(root) is None:
         raise Refusal(404, f"there is no conversation {root!r}")
-    result = engine.describe_turn(root)
-    open_items = {(item.kind.letter, item.conversation, item.id) for item in list_waiting_items(result)}
+    items = list_waiting_items(read_waiting(engine.store, root), root)
+    open_items = {(item.kind.letter, item.conversation, item.id) for item in items}
     for answered in answers:
         item = answered.item
         if (item.kind.letter, item.conversation, item.id) not in open_items:

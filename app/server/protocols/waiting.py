@@ -17,7 +17,7 @@ import msgspec
 from toolchart.app.server.access.tokens import Role
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.protocols.client_tools import CallOutcome
-from toolchart.engine.runtime.result import PendingApproval, TurnResult
+from toolchart.engine.reading.waiting import PendingApproval, Waiting
 from toolchart.states.events import Decided
 from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.whole_definition import name_by_digest
@@ -144,29 +144,32 @@ CLIENT_CALL = WaitingKind(letter="c", reason="tool_call", role="chat", read=_rea
 KINDS = {kind.letter: kind for kind in (APPROVAL, QUESTION, CLIENT_CALL)}
 
 
-def list_waiting_items(result: TurnResult) -> list[WaitingItem]:
-    """What the turn of a result waits for, in order; empty where it has ended."""
-    root = result.conversation
+def list_waiting_items(waiting: Waiting, root: str) -> list[WaitingItem]:
+    """What the open turn of a conversation waits for, in order.
+
+    Args:
+        root: the conversation that a client knows.
+    """
     approvals = [
         WaitingItem(
             kind=APPROVAL,
             root=root,
-            conversation=call.conversation or root,
+            conversation=call.conversation,
             id=call.id,
             tool=call.tool,
             arguments=call.params or {},
             form=DECISION_FORM,
             message=_ask_about(call),
             runs=call.runs,
-            due=result.due,
+            due=waiting.due,
         )
-        for call in result.pending_approvals
+        for call in waiting.approvals
     ]
     questions = [
         WaitingItem(
             kind=QUESTION,
             root=root,
-            conversation=question.get("conversation", root),
+            conversation=question["conversation"],
             id=question["effect"],
             tool=question["effect"],
             arguments={"question": question["question"], "form": question["form"]},
@@ -174,20 +177,20 @@ def list_waiting_items(result: TurnResult) -> list[WaitingItem]:
             message=question["question"],
             due=question["due"],
         )
-        for question in result.questions
+        for question in waiting.questions
     ]
     calls = [
         WaitingItem(
             kind=CLIENT_CALL,
             root=root,
-            conversation=call.conversation or root,
+            conversation=call.conversation,
             id=call.id,
             tool=call.tool,
             arguments=call.params or {},
             form={},
             message=f"Run {call.tool}.",
         )
-        for call in result.waiting_calls
+        for call in waiting.calls
     ]
     return [*approvals, *questions, *calls]
 

@@ -32,7 +32,7 @@ from toolchart import Engine, load_spec
 from toolchart.app.server.conversations.live_turns import TurnStopped, require_rest
 from toolchart.app.server.site import Limits
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.result import WaitingCall
+from toolchart.engine.reading.waiting import Waiting, WaitingCall
 
 TOKEN = "a-token-for-tests-of-a-release"
 
@@ -344,7 +344,7 @@ def test_what_waits_for_its_client_is_no_error() -> None:
         own, *_ = engine.tools.names()
         for tool, is_stopped in (("ask_browser", False), (own, True)):
             call = WaitingCall(id="c1", tool=tool, params={}, conversation=result.conversation)
-            waiting = replace(result, pending_approvals=[], waiting_calls=[call])
+            waiting = replace(result, waiting=Waiting(calls=(call,)))
             require_rest(waiting, engine, is_stopping=False)
             expected: Any = pytest.raises(TurnStopped) if is_stopped else nullcontext()
             with expected:

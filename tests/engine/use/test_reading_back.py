@@ -10,11 +10,14 @@ from typing import Any
 import agents
 import child_agents
 import pytest
+from golden_logs import list_golden_logs, load_golden_store, read_golden_log, split_conversations
 
 from toolchart import Engine, SpecError
 from toolchart.engine.log import replay
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.conversation_views import read_results, read_view, read_waiting
+from toolchart.engine.reading.waiting import NOTHING_WAITS, read_waiting
+from toolchart.engine.runtime.conversation_views import read_results, read_view
+from toolchart.engine.runtime.result import describe_waiting
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import Store
 
@@ -150,6 +153,25 @@ def test_views_say_what_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [message.role for message in engine.conversation("c").messages] == ["user", "assistant"] + [
         "tool"
     ] * 3 + ["assistant"]
+
+
+@pytest.mark.parametrize("name", list_golden_logs())
+def test_what_waits_is_read_as_it_is_derived(name: str) -> None:
+    """At each record of each golden log the records of the open turn say what its snapshot says: calls to
+    decide, questions, calls that have begun, and when the next timer runs out."""
+    conversations = split_conversations(read_golden_log(name))
+    whole = load_golden_store(conversations)
+    for conversation, lines in conversations.items():
+        relatives = {
+            other: theirs
+            for other, theirs in conversations.items()
+            if other != conversation and not other.startswith(f"{conversation}.")
+        }
+        for count, replayed in enumerate(replay.replay_conversation(whole, conversation), 1):
+            snapshot = replayed.step.snapshot
+            store = load_golden_store({**relatives, conversation: lines[:count]})
+            expected = NOTHING_WAITS if snapshot.is_over else describe_waiting(snapshot, conversation)
+            assert read_waiting(store, conversation) == expected, f"{conversation}, record {count - 1}"
 
 
 def test_a_question_waits_with_its_form_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,7 @@ from toolchart.app.cli.stored_agent import spec_option, trust_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.app.cli.turn_output import AgentChoice, continue_turn, format_run
-from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.result import list_pending_approvals
-from toolchart.engine.runtime.waiting import iterate_open_children
+from toolchart.engine.reading.waiting import read_waiting
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
@@ -132,11 +130,7 @@ def _find_only_call(store: Store, conversation: str) -> str:
     Raises:
         SpecError: none waits, or several do; the hint lists them.
     """
-    replayed = load_conversation(store, conversation)
-    assert replayed is not None, "find_conversation returns only conversations of this log"
-    calls = list_pending_approvals(replayed.snapshot, conversation)
-    for name, child in iterate_open_children(store, replayed.snapshot, conversation):
-        calls += list_pending_approvals(child, name)
+    calls = read_waiting(store, conversation).approvals
     if len(calls) == 1:
         params = shorten(encode_canonical_text(calls[0].params), 200)
         print_notice(f"{calls[0].id}: {calls[0].tool} {params}{format_run(calls[0])}")

@@ -1,0 +1,385 @@
+"""What waits in an open turn: calls to decide, questions, calls without an outcome, the next due time.
+
+`Waiting` is the one value for it: results of turns, views, the command line and all protocols show it. It is
+read from the records of the open turn, those of its children included. Nothing is derived. That is also all
+that is known after a restart, and it is enough: a record is durable before a question is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from toolchart.engine.log.family import list_children, read_parent
+from toolchart.engine.log.reading.records import ReadRecord, parse_line, read_conversation
+from toolchart.states.errors import LogDamaged
+from toolchart.states.events import CONFIGURATION_TYPES, Forked
+from toolchart.states.ports import Store
+from toolchart.states.visible_text import make_visible_line
+from toolchart.tools.whole_definition import describe_run
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A value whose fields can also be read by name, as in its JSON form: `call["tool"]`."""
+
+    def __getitem__(self, name: str) -> Any:
+        """The field with this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+class PendingApproval(Row, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call that waits for a person's decision."""
+
+    id: str
+    """The call id that a decision names."""
+    tool: str
+    params: dict[str, Any] | None
+    """The arguments."""
+    conversation: str
+    """The conversation in which it waits: that of the result, or a child of it."""
+    approvers: tuple[str, ...] = ()
+    """Who may decide; empty for anybody."""
+    runs: str = ""
+    """What running it does, on one line with deceptive characters visible: method and address of a request
+    with the arguments in place, command of a server, reference of a function."""
+    reason: str = ""
+    """Why people are asked, where a pin or a rule says it: which part of the tool has changed."""
+    definition: dict[str, str] | None = None
+    """The whole definition of the tool that the question is about, part by part; an approval lets run this
+    and nothing else."""
+
+
+class WaitingCall(Row, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call that was begun and has no outcome yet."""
+
+    id: str
+    tool: str
+    params: dict[str, Any] | None
+    """The arguments."""
+    conversation: str
+    """The conversation in which it waits: that of the result, or a child of it."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What the open turn of a conversation waits for, in its children too; empty where no turn is open."""
+
+    approvals: tuple[PendingApproval, ...] = ()
+    """The calls that wait for a decision: `approve` takes their ids."""
+    questions: tuple[dict[str, Any], ...] = ()
+    """The questions of the chart that wait for an answer: `{effect, state, question, form, due,
+    conversation}`."""
+    calls: tuple[WaitingCall, ...] = ()
+    """The calls that were begun and have no outcome: they run, or their outcome comes from outside."""
+    due: str | None = None
+    """When the earliest open timer runs out: RFC 3339, UTC."""
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether somebody has to decide or to answer."""
+        return bool(self.approvals or self.questions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
+
+NOTHING_WAITS = Waiting()
+
+
+def join_waiting(parts: Sequence[Waiting]) -> Waiting:
+    """What waits in a conversation and in its children, as one value."""
+    if len(parts) == 1:
+        return parts[0]
+    return Waiting(
+        approvals=tuple(call for part in parts for call in part.approvals),
+        questions=tuple(question for part in parts for question in part.questions),
+        calls=tuple(call for part in parts for call in part.calls),
+        due=_find_earliest(part.due for part in parts if part.due is not None),
+    )
+
+
+def build_approval(
+    call_id: str,
+    tool: str,
+    arguments: dict[str, Any] | None,
+    conversation: str,
+    approvers: tuple[str, ...],
+    definition: dict[str, str] | None,
+    reason: str | None,
+) -> PendingApproval:
+    """A call that waits for a decision, with what running it does."""
+    return PendingApproval(
+        id=call_id,
+        tool=tool,
+        params=arguments,
+        conversation=conversation,
+        approvers=approvers,
+        runs=describe_run(definition or {}, arguments),
+        reason=make_visible_line(reason or ""),
+        definition=definition,
+    )
+
+
+def build_question(
+    effect: str, state: str, question: str, form: Any, timers: Iterable[tuple[str, str]], conversation: str
+) -> dict[str, Any]:
+    """A question that waits for an answer; `due` is when the first timer of its state runs out.
+
+    Args:
+        timers: state and end of each open timer.
+    """
+    return {
+        "effect": effect,
+        "state": state,
+        "question": question,
+        "form": form,
+        "due": _find_earliest(due for timer_state, due in timers if timer_state == state),
+        "conversation": conversation,
+    }
+
+
+def _find_earliest(times: Iterable[str]) -> str | None:
+    return min(times, key=datetime.fromisoformat, default=None)
+
+
+def read_waiting(store: Store, conversation: str) -> Waiting:
+    """What the open turn of a conversation waits for, and what waits in its open children.
+
+    Raises:
+        LogDamaged: a record of the turn cannot be read.
+    """
+    turn = read_open_turn(store, conversation)
+    if turn is None:
+        return NOTHING_WAITS
+    parts = [turn.build(conversation)]
+    for child in list_children(store, conversation, skip_unreadable=True):
+        if not turn.has_dropped(read_parent(store, child) or {}):
+            parts.append(read_waiting(store, child))
+    return join_waiting(parts)
+
+
+def needs_person(store: Store, conversation: str) -> bool:
+    """Whether a conversation waits for somebody to decide or to answer; one that cannot be read does not."""
+    try:
+        return read_waiting(store, conversation).needs_person
+    except LogDamaged:
+        return False
+
+
+# -- the records of the open turn --------------------------------------------------------------------
+
+
+class OpenQuestion(msgspec.Struct, frozen=True):
+    """An open question of the chart."""
+
+    effect: str
+    state: str
+    arguments: Mapping[str, Any]
+
+
+class OpenTurn:
+    """What the records of a turn say that is open in it."""
+
+    def __init__(self, kinds: dict[str, str]) -> None:
+        self._kinds = kinds
+        self.arguments: dict[str, tuple[str, Any]] = {}
+        """Tool and arguments of the calls of the newest reply with calls, by id."""
+        self.undecided: dict[str, Mapping[str, Any]] = {}
+        """The verdicts on calls that wait for a decision, by id."""
+        self.begun: dict[str, int] = {}
+        """The effects that run calls without an outcome, by id of the call."""
+        self.idempotent: set[str] = set()
+        """The calls that begin as soon as they are asked for; any other begins with `calls_started`."""
+        self.approvers: dict[str, tuple[str, ...]] = {}
+        self.questions: dict[int, OpenQuestion] = {}
+        self.timers: dict[int, tuple[str, str]] = {}
+        """State and end of each open timer."""
+        self.cancelled: set[int] = set()
+        self.answered: set[tuple[int, int]] = set()
+        """Effect and item of the children that have answered."""
+        self.is_open = False
+
+    def add_record(self, record: ReadRecord) -> None:
+        """Take in the next record."""
+        if record.event_type == "turn_started":
+            self.__init__(self._kinds)  # type: ignore[misc]
+        self._kinds |= find_kinds(record)
+        self.is_open = not record.ends_turn and (self.is_open or record.event_type == "turn_started")
+        begun_before = self.begun
+        for effect in record.cancels:
+            self._close_effect(effect)
+        if not record.is_late:
+            self._add_event(record)
+        self._drop_answered_calls(record.messages)
+        for ask in record.asks:
+            self._add_ask(ask.id, ask.name, ask.data, begun_before)
+
+    def _add_event(self, record: ReadRecord) -> None:
+        event = record.event
+        match record.event_type:
+            case "replied":
+                calls = event["reply"].get("tool_calls") or ()
+                ids = record.calls or [call.get("id", "") for call in calls]
+                for id_, call in zip(ids, calls, strict=False):
+                    self.arguments[id_] = (call.get("name", ""), call.get("arguments"))
+            case "reviewed":
+                for verdict in event["verdicts"]:
+                    self._change_arguments(verdict["call_id"], verdict.get("arguments"))
+                    if verdict.get("idempotent"):
+                        self.idempotent.add(verdict["call_id"])
+                    if verdict["ruling"] == "needs_approval":
+                        self.undecided[verdict["call_id"]] = verdict
+            case "decided":
+                self.undecided.pop(event["call_id"], None)
+                self._change_arguments(event["call_id"], event.get("arguments"))
+            case "calls_started":
+                self.begun |= dict.fromkeys(event.get("calls") or (), event["effect"])
+            case "tool_finished":
+                self._close_call(event["call_id"])
+            case "answered":
+                self.questions.pop(event["effect"], None)
+            case "elapsed":
+                self.timers.pop(event["effect"], None)
+            case "agent_finished" | "agent_failed":
+                self.answered.add((event["effect"], event.get("item", 0)))
+
+    def _change_arguments(self, call_id: str, arguments: Any) -> None:
+        if arguments is not None and call_id in self.arguments:
+            self.arguments[call_id] = (self.arguments[call_id][0], arguments)
+
+    def _close_call(self, call_id: str) -> None:
+        self.undecided.pop(call_id, None)
+        self.begun.pop(call_id, None)
+
+    def _close_effect(self, effect: int) -> None:
+        self.cancelled.add(effect)
+        self.questions.pop(effect, None)
+        self.timers.pop(effect, None)
+        self.begun = {id_: by for id_, by in self.begun.items() if by != effect}
+
+    def _drop_answered_calls(self, references: Iterable[Any]) -> None:
+        """Close the calls that the model has read a result of; the core writes some of them itself."""
+        for reference in references:
+            if isinstance(reference, dict):
+                self._close_call(reference.get("result") or reference.get("tool_call_id") or "")
+
+    def _add_ask(
+        self, effect: int, name: str, data: Mapping[str, Any], begun_before: Mapping[str, int]
+    ) -> None:
+        arguments = data.get("arguments") or {}
+        for call_id in data.get("calls") or ():
+            if call_id in self.undecided:
+                self.approvers[call_id] = tuple(arguments.get("to") or ())
+            # A fork asks again for calls that may have begun under the effect of its parent.
+            elif call_id in self.idempotent or call_id in begun_before:
+                self.begun[call_id] = effect
+        if self._kinds.get(name) == "ask_person":
+            self.questions[effect] = OpenQuestion(name, str(data.get("state", "")), arguments)
+        if data.get("due"):
+            self.timers[effect] = (str(data.get("state", "")), str(data["due"]))
+
+    def has_dropped(self, link: Mapping[str, Any]) -> bool:
+        """Whether a child has answered, or what asked for it was cancelled.
+
+        Args:
+            link: of the child to its parent.
+        """
+        effect = link.get("effect")
+        return effect in self.cancelled or (effect, link.get("item", 0)) in self.answered
+
+    def build(self, conversation: str) -> Waiting:
+        """What the turn waits for, without its children."""
+        return Waiting(
+            approvals=tuple(
+                build_approval(
+                    call_id,
+                    *self.arguments.get(call_id, ("", None)),
+                    conversation,
+                    self.approvers.get(call_id, ()),
+                    verdict.get("definition"),
+                    verdict.get("reason"),
+                )
+                for call_id, verdict in self.undecided.items()
+            ),
+            questions=tuple(
+                build_question(
+                    question.effect,
+                    question.state,
+                    question.arguments.get("question", ""),
+                    question.arguments.get("form", {}),
+                    self.timers.values(),
+                    conversation,
+                )
+                for question in self.questions.values()
+            ),
+            calls=tuple(
+                WaitingCall(id=id_, tool=tool, params=arguments, conversation=conversation)
+                for id_, (tool, arguments) in self.arguments.items()
+                if id_ in self.begun
+            ),
+            due=_find_earliest(due for _, due in self.timers.values()),
+        )
+
+
+def read_open_turn(store: Store, conversation: str) -> OpenTurn | None:
+    """What is open in the turn of a conversation, without its children; None where no turn is open.
+
+    Raises:
+        LogDamaged: a record of the turn cannot be read.
+    """
+    newest = store.read_last_line(conversation)
+    if newest is None or parse_line(newest[1], newest[0], conversation).ends_turn:
+        return None
+    turn = OpenTurn(read_kinds(store, conversation))
+    for record in read_since(store, conversation, _find_open_turn(store, conversation)):
+        turn.add_record(record)
+    return turn if turn.is_open else None
+
+
+# -- where to begin --------------------------------------------------------------------------------
+
+
+def _find_open_turn(store: Store, conversation: str) -> int:
+    """Number of a record after the newest turn that is known to have ended; 0 where none is."""
+    return next((seq + 1 for seq, _ in store.read_totals(conversation)), 0)
+
+
+def read_since(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
+    """The records from a number on; from 0 on, those that a fork shares come first."""
+    if start:
+        return read_from(store, conversation, start)
+    return read_conversation(store, conversation, include_shared=True)
+
+
+def read_from(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
+    """The own records of a conversation from a number on; hashes are not checked."""
+    for seq, line in enumerate(store.read_lines(conversation, start), start):
+        yield parse_line(line, seq, conversation)
+
+
+def read_kinds(store: Store, conversation: str) -> dict[str, str]:
+    """The kinds of the effects that the chart declares, by their names, as the first record says."""
+    line = next(iter(store.read_lines(conversation)), None)
+    if line is None:
+        return {}
+    record = parse_line(line, 0, conversation)
+    if record.event_type == Forked.TYPE:
+        return read_kinds(store, str(record.event["parent"]))
+    return find_kinds(record)
+
+
+def find_kinds(record: ReadRecord) -> dict[str, str]:
+    """The kinds of the effects that a record declares; none where it holds no chart."""
+    if record.event_type not in CONFIGURATION_TYPES:
+        return {}
+    effects = record.event.get("effects") or {}
+    return {name: next(iter(spec), "") for name, spec in effects.items() if isinstance(spec, dict)}
