@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.core.encoding import encode_struct_json, read_json
 from toolchart.states.effects import CallModel, Effect
 from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
@@ -102,7 +103,6 @@ class TurnTotals(msgspec.Struct, frozen=True, array_like=True):
     figures: TurnFigures
 
 
-_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(TurnTotals)
 
 
@@ -110,8 +110,13 @@ def decode_totals(data: bytes) -> TurnTotals | None:
     """The totals of a turn; None where nobody can read them."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeError):
+    except msgspec.ValidationError:
         return None
+    except (msgspec.DecodeError, UnicodeError):  # damage, or an escaped lone surrogate
+        try:
+            return msgspec.convert(read_json(data), TurnTotals)
+        except (ValueError, RecursionError):
+            return None
 
 
 CountedStep = tuple[str, Any, Sequence[Effect], Sequence[str]]
@@ -167,7 +172,7 @@ def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
         model_calls=tuple(model_calls),
         tool_calls=tuple(tool_calls),
     )
-    return _encode(TurnTotals(after.turn, figures))
+    return encode_struct_json(TurnTotals(after.turn, figures))
 
 
 def build_tool_figures(name: str, at: str, outcome: str, result: dict[str, object]) -> ToolCallFigures:

@@ -41,12 +41,19 @@ def encode_event_json(event: Event) -> bytes:
     Raises:
         TypeError, ValueError, RecursionError: it holds something that JSON cannot hold.
     """
-    timeless_event = replace(event, at="")
+    return encode_struct_json(replace(event, at=""))
+
+
+def encode_struct_json(value: msgspec.Struct) -> bytes:
+    """The JSON of a struct. Where a text in it has a lone surrogate, all beyond ASCII is escaped.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it holds something that JSON cannot hold.
+    """
     try:
-        return _encode(timeless_event)
-    except UnicodeEncodeError:  # a lone surrogate: escaped
-        data = msgspec.to_builtins(timeless_event)
-        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+        return _encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":"), allow_nan=False).encode()
 
 
 @cache

@@ -236,7 +236,10 @@ class _ArgumentRepairer:
         if isinstance(schema, Mapping) and "$defs" in self._root:
             schema = {**schema, "$defs": self._root["$defs"]}
         check = compile_schema(schema)
-        return check is not None and check(value)
+        try:
+            return check is not None and check(value)
+        except ValueError:  # a lone surrogate, which is no JSON for it
+            return False
 
     def _resolve_reference(self, schema: Any) -> Any:
         target = schema.get("$ref") if isinstance(schema, Mapping) else None

@@ -18,7 +18,6 @@ configuration, by name.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from toolchart.states.core.encoding import read_json
+from toolchart.states.core.encoding import encode_struct_json, read_json
 from toolchart.states.core.reduce import select_tools
 from toolchart.states.effects import CallModel, Effect, Submission
 from toolchart.states.errors import LogDamaged
@@ -151,7 +150,6 @@ class CheckpointBasis(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, newest=None)
 
 
-_encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Checkpoint)
 Link = TypeVar("Link", bound="_CheckpointLink")
 _DIGEST_TAIL = len(b',"digest":""}') + 64
@@ -211,11 +209,7 @@ def build_checkpoint(
 
 def _seal_checkpoint(checkpoint: Checkpoint) -> tuple[bytes, str]:
     """The JSON of a checkpoint with its digest as the last key; and the digest."""
-    try:
-        data = _encode(checkpoint)
-    except UnicodeEncodeError:  # a lone surrogate: escaped
-        text = json.dumps(msgspec.to_builtins(checkpoint), separators=(",", ":"), allow_nan=False)
-        data = text.encode()
+    data = encode_struct_json(checkpoint)
     # One copy and one pass over the bytes: a checkpoint has the messages of its turn, which may be large.
     body = memoryview(data)[: -len(b',"digest":""}')]
     digest = _compute_digest(body)
