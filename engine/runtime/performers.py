@@ -38,7 +38,7 @@ from toolchart.engine.runtime.waiting import compute_remaining_s, list_undecided
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
-from toolchart.providers.transport.raw_answers import capture_answer
+from toolchart.providers.transport.raw_answers import AnswerCapture
 from toolchart.states.effects import (
     AskApproval,
     AskPerson,
@@ -132,7 +132,7 @@ class EffectPerformer:
         telemetry = driver.dependencies.telemetry
         with (
             _NO_SPAN if telemetry is None else telemetry.attach(driver.conversation, effect.id, ""),
-            capture_answer(keeps_bytes=driver.dependencies.keep_answers) as answer,
+            AnswerCapture(keeps_bytes=driver.dependencies.keep_answers) as answer,
         ):
             event = await self._request_answer(effect, driver.dependencies)
         if answer.adaptations:

@@ -25,7 +25,7 @@ from toolchart.providers.adapter import compute_plain_digest, compute_wire_diges
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.prices import UNKNOWN_COST
 from toolchart.providers.registry import create_body_builder
-from toolchart.providers.transport.raw_answers import capture_answer, compute_answer_digest, read_raw_answer
+from toolchart.providers.transport.raw_answers import AnswerCapture, compute_answer_digest, read_raw_answer
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import resolve_environment
@@ -176,7 +176,7 @@ def _find_answer_problem(
         if not isinstance(adapter, AnswerDecoder):
             raise NotImplementedError
         status = raw.status or 200
-        with capture_answer() as capture:
+        with AnswerCapture() as capture:
             decoded: Reply | ProviderError = adapter.decode_again(
                 call.request, content, status=status, is_streamed=raw.is_streamed
             )

@@ -4,7 +4,7 @@ Every HTTP client of an `llms` entry has the hook that guards replies (`reply_gu
 answer passes there, after its compression (`content-encoding`) is undone. So the digest is taken there, at
 one place for all hosts: no adapter can forget it, or take it of something else than what it then decodes.
 
-    with capture_answer() as answer:
+    with AnswerCapture() as answer:
         reply = await provider.complete(request)
     answer.digest      # None where no host answered: a script, an answer from a log
 
@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import Any
@@ -40,8 +39,13 @@ def _read_no_usage() -> Usage | None:
     return None
 
 
+_current_capture: ContextVar[AnswerCapture | None] = ContextVar("current_capture", default=None)
+
+
 class AnswerCapture:
     """The raw answer to one model call. Where a call has several, as with a redirect, the last one counts.
+
+    Within its `with` block, the answers that this task reads from model hosts go to it.
 
     Args:
         keeps_bytes: whether the bytes are kept too, and not only their digest.
@@ -49,7 +53,7 @@ class AnswerCapture:
 
     __slots__ = (
         *("_compressor", "_hash", "_keeps_bytes", "_pieces", "_size", "_status"),
-        *("adaptations", "is_whole", "read_usage"),
+        *("_token", "adaptations", "is_whole", "read_usage"),
     )
 
     def __init__(self, *, keeps_bytes: bool = False) -> None:
@@ -64,6 +68,13 @@ class AnswerCapture:
         """What of the request was left out or changed for the host."""
         self.read_usage: Callable[[], Usage | None] = _read_no_usage
         """What the host has counted so far, of an answer that is no reply."""
+
+    def __enter__(self) -> AnswerCapture:
+        self._token = _current_capture.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current_capture.reset(self._token)
 
     def begin(self, status: int) -> Callable[[bytes], None]:
         """Begin with an answer; returns the function that takes its bytes, piece by piece.
@@ -131,24 +142,6 @@ def read_raw_answer(raw: RawAnswer) -> bytes:
     if content is None or not is_whole or len(content) > MAX_KEPT_BYTES:
         raise ValueError("the kept answer is no compressed text, or a larger one than a log keeps")
     return content
-
-
-_current_capture: ContextVar[AnswerCapture | None] = ContextVar("current_capture", default=None)
-
-
-@contextmanager
-def capture_answer(*, keeps_bytes: bool = False) -> Iterator[AnswerCapture]:
-    """Within the block, the answers that this task reads from model hosts go to the capture.
-
-    Args:
-        keeps_bytes: whether it keeps their bytes.
-    """
-    capture = AnswerCapture(keeps_bytes=keeps_bytes)
-    token = _current_capture.set(capture)
-    try:
-        yield capture
-    finally:
-        _current_capture.reset(token)
 
 
 def note_adaptations(adaptations: tuple[Adaptation, ...]) -> None:

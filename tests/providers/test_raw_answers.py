@@ -36,12 +36,7 @@ from wire_requests import (
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.registry import create_body_builder, create_provider
 from toolchart.providers.transport import raw_answers
-from toolchart.providers.transport.raw_answers import (
-    AnswerCapture,
-    capture_answer,
-    compute_answer_digest,
-    read_raw_answer,
-)
+from toolchart.providers.transport.raw_answers import AnswerCapture, compute_answer_digest, read_raw_answer
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import ProviderError
 from toolchart.states.messages import RawAnswer, Reply, Request, TextDelta
@@ -62,7 +57,7 @@ def ask_host(
     async def ask(address: str) -> Outcome:
         provider = create_provider(make_config(name, address, api_key="k"), resolve=str)
         try:
-            with capture_answer(keeps_bytes=keeps) as capture:
+            with AnswerCapture(keeps_bytes=keeps) as capture:
                 outcome = await send_request(provider, PLAIN, stream=stream)
             return outcome, capture, capture.build_raw_answer(is_streamed=stream)
         finally:
@@ -204,7 +199,7 @@ def test_a_cut_stream_has_the_digest_of_what_came() -> None:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         provider = create_provider(make_config("openai", address, api_key="k"), resolve=str)
         async with server:
-            with capture_answer(keeps_bytes=True) as capture:
+            with AnswerCapture(keeps_bytes=True) as capture:
                 outcome = await send_request(provider, PLAIN, stream=True)
             await provider.aclose()
         return outcome, capture, capture.build_raw_answer(is_streamed=True)
@@ -316,7 +311,7 @@ def test_recorded_answers_decode_again_to_the_same_reply(corpus: str) -> None:
                     if exchange.endpoint != endpoint:
                         continue
                     queue.append(exchange)
-                    with capture_answer(keeps_bytes=True) as capture:
+                    with AnswerCapture(keeps_bytes=True) as capture:
                         outcome = await send_request(provider, PLAIN, stream=exchange.is_streamed)
                     assert capture.digest == compute_answer_digest(exchange.response_body), exchange.uri
                     raw = capture.build_raw_answer(is_streamed=exchange.is_streamed)

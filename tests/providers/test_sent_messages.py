@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolchart.providers.registry import create_body_builder
 from toolchart.providers.shared.host_rows import find_message_form, find_row
 from toolchart.providers.shared.sent_messages import EMPTY_TEXT, NO_RESULT, fit_messages
-from toolchart.providers.transport.raw_answers import capture_answer
+from toolchart.providers.transport.raw_answers import AnswerCapture
 from toolchart.specs.models import LLMConfig
 from toolchart.states.message_list import MessageList, RequestMessages
 from toolchart.states.messages import Message, Request, ToolCall, ToolDefinition
@@ -48,7 +48,7 @@ def build_body(name: str, messages: list[Message], **keys: Any) -> tuple[dict[st
     entry = {"model": "m", "api_key": "k", **ENTRIES[name][2]}
     builder: Any = create_body_builder(LLMConfig.model_validate(entry), resolve=str)
     request = Request(model=entry["model"], messages=messages, tools=TOOLS, **keys)
-    with capture_answer() as capture:
+    with AnswerCapture() as capture:
         body = builder.build_body(request, stream=False)
     return json.loads(json.dumps(body)), [
         one.reason for one in capture.adaptations if one.field == "/messages"
