@@ -472,18 +472,26 @@ class GroupCommit:
         # With one open turn nothing is gained by waiting for others, and a commit that waits for no disk
         # costs a third of a hop to the thread. Not while anything else waits: appends keep their order.
         is_alone = self._open_turns <= 1 and not self._pending and not self._writer.job_count
+        done: asyncio.Future[None] | None = None
         if not (self._commits_at_once and is_alone):
-            await self._append_later(batch)
+            done = self._append_later(batch)
         else:
             try:
                 (fault,) = self._store.append_many((batch,), wait=False)
             except LogBusy:
-                await self._append_later(batch)
+                done = self._append_later(batch)
             else:
                 if fault is not None:
                     raise fault
                 if self._needs_upkeep is not None and self._needs_upkeep():
                     self._writer.submit(_do_nothing)
+        if done is not None:
+            try:
+                # Cancelling the caller must not cancel the append: its lines will be written anyway.
+                await asyncio.shield(done)
+            finally:
+                if self._in_flight.get(conversation) is done and done.done():
+                    del self._in_flight[conversation]
         # A copy: whoever waits in another thread may leave meanwhile.
         for listener in tuple(self.listeners):
             listener(conversation)
@@ -492,8 +500,8 @@ class GroupCommit:
         if held is not None and (held.is_lost or read_clock_s() >= held.safe_until_s):
             await self.leases.ensure_margin(held)
 
-    async def _append_later(self, batch: RecordBatch) -> None:
-        """Append a batch together with others."""
+    def _append_later(self, batch: RecordBatch) -> asyncio.Future[None]:
+        """Append a batch together with others; the future ends with the commit."""
         done: asyncio.Future[None]
         if self._commits_at_once and not self._writer.job_count:
             loop = asyncio.get_running_loop()
@@ -506,14 +514,8 @@ class GroupCommit:
             self._pending[loop].append(_PendingAppend(batch, done))
         else:
             done = self._writer.submit(batch)
-        conversation = batch.conversation
-        self._in_flight[conversation] = done
-        try:
-            # Cancelling the caller must not cancel the append: its lines will be written anyway.
-            await asyncio.shield(done)
-        finally:
-            if self._in_flight.get(conversation) is done and done.done():
-                del self._in_flight[conversation]
+        self._in_flight[batch.conversation] = done
+        return done
 
     async def wait_until_written(self, conversation: str) -> None:
         """Return when no append of this conversation waits for its commit, and effects may begin.

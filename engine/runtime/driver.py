@@ -178,13 +178,19 @@ class Driver:
                     # An event may have come while the last records were written: then look again.
                     if self._is_suspended or self._is_draining or self.snapshot is resting_snapshot:
                         return self.snapshot
-                elif len(effects) == 1 and not self._tasks:
-                    await self._perform_inline(effects[0])
-                else:
+                    continue
+                only_effect = effects[0] if len(effects) == 1 and not self._tasks else None
+                row = None if only_effect is None else find_effect_row(only_effect.kind or only_effect.name)
+                # A review calls nothing outside the process. What begins with a start mark is committed with
+                # it, by its performer (`begin_calls`).
+                if row is None or not (row.is_pure or row.start is not None):
                     snapshot = self.snapshot
                     await self.commit()
                     if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
                         continue  # something came meanwhile, a cancellation perhaps: look again
+                if only_effect is not None:
+                    await self._perform_inline(only_effect)
+                else:
                     for effect in effects:
                         self._start_task(effect)
                     await self._wait_for_progress()
@@ -244,13 +250,6 @@ class Driver:
         `uncancel` takes this one back and says how many others there are. Any other came from outside, from a
         timeout around the turn for instance, and must not be swallowed.
         """
-        row = find_effect_row(effect.kind or effect.name)
-        # What begins with a start mark is committed with it, by its performer (`begin_calls`).
-        if not row.is_pure and row.start is None:
-            snapshot = self.snapshot
-            await self.commit()
-            if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
-                return  # as in `perform_open_effects`
         self._inline_effect = effect.id
         try:
             await self._perform(effect)
