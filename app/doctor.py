@@ -324,7 +324,7 @@ def _build_unreachable_check(
         return _build_failed_check(about, error)
     is_local = is_local_address(address)
     host = find_host(config.provider)
-    key_places = " or ".join([*(host.key_variables or ()), "`api_key`"])
+    key_places = " or ".join([*host.own_row.key_variables, "`api_key`"])
     hints = {
         "auth": f"the host refused the key: check {key_places}",
         "connection": "is it running? " + (f"`{host.start_command}`" if host.start_command else address)

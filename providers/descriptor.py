@@ -1,6 +1,6 @@
-"""`HostDescriptor`, a row of the table of model hosts, and `WireFormat`, what the row says of a JSON API.
+"""`HostDescriptor`, what a `provider` word means, and `WireFormat`, what it says of a JSON API.
 
-`hosts.py` holds the rows. A row names code by lazy references (`package.module:name`), so that it loads
+`hosts.py` holds the descriptors. One names code by lazy references (`package.module:name`), so that it loads
 without an SDK.
 
 Another package adds a host by an entry point of the group `toolchart.hosts`; see `docs/extending.md`.
@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from typing import Any, Protocol
 
 import msgspec
 
+from toolchart.providers.shared.host_rows import UNKNOWN_HOST, HostRow
 from toolchart.states.descriptors import Descriptor, find_reference_gaps, find_text_gaps
 from toolchart.states.messages import Usage
 from toolchart.states.schema_dialects import SchemaDialect
-
-if TYPE_CHECKING:
-    pass
 
 
 class StreamAccumulator(Protocol):
@@ -60,7 +57,7 @@ class WireFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostDescriptor(Descriptor, frozen=True, kw_only=True):
-    """One kind of model host. Its name is the `provider` word of an `llms` entry."""
+    """The adapter that a `provider` word of an `llms` entry names, and the host that it calls by itself."""
 
     summary: str = ""
     """What the host is, in a few words."""
@@ -76,10 +73,10 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     `toolchart.states.starts:list_no_starts` is for a host that stays inside the process."""
     formats: tuple[WireFormat, ...] = ()
     """The wire formats that the adapter speaks, the usual one first."""
-    default_address: str = ""
-    """Base address if neither the entry nor `address_variable` gives one."""
+    own_row: HostRow = UNKNOWN_HOST
+    """The row of its own host, whose address and keys count where the entry names no other one."""
     address_variable: str = ""
-    """Environment variable that replaces the default address."""
+    """Environment variable that replaces the address of its own host."""
     endpoint_path: str = ""
     """Pattern of the paths of the API's endpoints: where an address ends in one, it is cut off for this API
     and an error for the others."""
@@ -89,10 +86,6 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """The version that the adapter puts before its paths, where the entry's `api_version` names none."""
     complete_address: str = ""
     """Reference to a function that completes an address as the SDK does; empty: it is used as it is."""
-    key_variables: tuple[str, ...] | None = None
-    """Environment variables of the key; the first one that is set counts. `()`: no variable is read."""
-    key_domains: tuple[str, ...] = ()
-    """Domains beside the default address whose hosts may get the key of the environment."""
     key_header: str = ""
     """The header that carries the key: `authorization: Bearer {key}`."""
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -110,14 +103,6 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     """Command that fetches a missing model, for hints: `ollama pull {model}`."""
     telemetry_name: str = ""
     """OpenTelemetry's `gen_ai.provider.name`; empty: the name of the row."""
-
-    def owns_address(self, address: str) -> bool:
-        """Whether an address is that of the host itself, so that it may get the key of the environment."""
-        name = urlsplit(address).hostname or ""
-        own_name = urlsplit(self.default_address).hostname
-        return name == own_name or any(
-            name == domain or name.endswith(f".{domain}") for domain in self.key_domains
-        )
 
     def find_gaps(self) -> list[str]:
         """What this row lacks, one sentence each."""
@@ -137,16 +122,14 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
         gaps = [gap for wire_format in self.formats for gap in wire_format.find_gaps()]
         if not self.formats:
             gaps.append("`formats` is empty: the wire formats that the adapter speaks")
-        if not self.default_address and not self.address_variable:
-            gaps.append("`default_address` is missing, and there is no `address_variable`")
+        if not self.own_row.base_url and not self.address_variable:
+            gaps.append("`own_row.base_url` is missing, and there is no `address_variable`")
         if self.complete_address:
             purpose = "the function that completes an address"
             gaps += find_reference_gaps("complete_address", self.complete_address, purpose)
         if self.sign_in:
             gaps += find_reference_gaps("sign_in", self.sign_in, "the function that signs in")
-        if self.key_variables is None:
-            gaps.append("`key_variables` is missing: where the key comes from; () for nowhere")
-        elif not re.fullmatch(r"[a-z0-9-]+: .*\{key\}.*", self.key_header):
+        if not re.fullmatch(r"[a-z0-9-]+: .*\{key\}.*", self.key_header):
             gaps.append("`key_header` is missing: the header of the key, as `x-api-key: {key}`")
         return gaps + [
             f"{gap}; None: the host has none"

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from toolchart.providers.addresses import normalize_address
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.hosts import VERTEX_VERSION, find_host, list_builtin_hosts
-from toolchart.providers.shared.host_rows import HostRow, find_row
+from toolchart.providers.shared.host_rows import UNKNOWN_HOST, HostRow, find_row
 from toolchart.providers.shared.host_tools import encode_host_tools
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import remember_secret
@@ -48,7 +48,7 @@ def resolve_address(config: LLMConfig, resolve: Callable[[str], str]) -> str | N
     if config.base_url:
         address = resolve(config.base_url)
     elif named_row is not None:
-        address = get_own_address(named_row)
+        address = get_own_address(named_row, config.provider)
     elif address := os.environ.get(host.address_variable, ""):
         place = host.address_variable
     else:
@@ -82,26 +82,33 @@ def _get_default_address(host: HostDescriptor, config: LLMConfig) -> str:
             path="llms.*.base_url",
             hint=f"give the entry your own: `base_url: {row.address_form}`",
         )
-    return host.default_address
+    return host.own_row.base_url
 
 
 def can_list_models(config: LLMConfig) -> bool:
     """Whether the host of an entry has a list of the models that the entry can name."""
-    address = config.base_url or find_host(config.provider).default_address
+    host = find_host(config.provider)
+    address = config.base_url or host.own_row.base_url
     row = find_row(str(config.extra_options().get("host_profile") or urlsplit(address).netloc))
-    return bool(find_host(config.provider).list_models) and row.has_model_list
+    return bool(host.list_models) and row.has_model_list
 
 
 def find_named_row(config: LLMConfig) -> HostRow | None:
     """The row that `host_profile` of an entry names, where it has an address; None for other entries."""
     name = config.extra_options().get("host_profile")
     row = find_row(name) if isinstance(name, str) and config.provider == "openai" else None
-    return row if row is not None and (get_own_address(row) or row.ended_on) else None
+    return row if row is not None and (get_own_address(row, config.provider) or row.ended_on) else None
 
 
-def get_own_address(row: HostRow) -> str:
-    """The address of a row's chat completions or Responses; empty where each user has one of their own."""
-    return row.chat_url or row.base_url if "chat" in row.wires else ""
+def find_entry_row(config: LLMConfig) -> HostRow:
+    """The row of the host that an entry means where it has no `base_url`: the one that it names, else the own
+    host of its `provider`."""
+    return find_named_row(config) or find_host(config.provider).own_row
+
+
+def get_own_address(row: HostRow, provider: str) -> str:
+    """The address of a host for the wire of a `provider`; empty where each user has one of their own."""
+    return row.base_url if row.provider == provider else row.chat_url
 
 
 def _refuse_ended_host(row: HostRow) -> None:
@@ -200,24 +207,22 @@ def find_api_key(config: LLMConfig, resolve: Callable[[str], str]) -> str | None
 
 def list_own_variables(config: LLMConfig, resolve: Callable[[str], str]) -> tuple[str, ...]:
     """The variables whose value may go to the host of an entry as its key, the first one first."""
-    host = find_host(config.provider)
-    if config.base_url:
-        return _list_address_variables(host, config.provider, resolve(config.base_url))
-    named_row = find_named_row(config)
-    return (host.key_variables or ()) if named_row is None else named_row.key_variables
+    row = find_key_row(config, resolve(config.base_url)) if config.base_url else find_entry_row(config)
+    return row.key_variables
 
 
-def _list_address_variables(host: HostDescriptor, provider: str, address: str) -> tuple[str, ...]:
-    """The variables of the host that an address belongs to; none for a stranger's, and none over plain HTTP,
-    where the name of a host says nothing. Where each user has an address of their own, it is below the
-    host's domain."""
-    if host.owns_address(address):
-        return host.key_variables or ()
+def find_key_row(config: LLMConfig, address: str) -> HostRow:
+    """The row of the host that an address belongs to, which may get its key; `UNKNOWN_HOST` for a stranger's
+    address, and over plain HTTP, where the name of a host says nothing, unless it is this machine's."""
     parts = urlsplit(address)
-    row, name = find_row(parts.netloc), parts.hostname or ""
-    is_own = name in row.domains or (row.address_form and name.partition(".")[2] in row.domains)
-    is_own = is_own and provider == "openai" and parts.scheme == "https"
-    return row.key_variables if is_own and row.provider == provider else ()
+    name = parts.hostname or ""
+    for row in (find_host(config.provider).own_row, find_row(parts.netloc)):
+        is_own = name == urlsplit(row.base_url).hostname or name in row.domains
+        # Where each user has an address of their own, it is below the host's domain.
+        is_own = is_own or bool(row.address_form and name.partition(".")[2] in row.domains)
+        if is_own and row.provider == config.provider:
+            return row if parts.scheme == "https" or is_local_address(address) else UNKNOWN_HOST
+    return UNKNOWN_HOST
 
 
 # -- settings of one adapter -----------------------------------------------------------------------
@@ -278,7 +283,7 @@ def check_host_tools(declared: Sequence[Mapping[str, Any]], config: LLMConfig, p
         return  # a script answers whatever it is asked
     api = options.get("api")
     wires = [wire.name for wire in row.formats if api in (None, wire.name)]
-    address = urlsplit(config.base_url or row.default_address)
+    address = urlsplit(config.base_url or row.own_row.base_url)
     name = options.get("host_profile") or address.hostname or ""
     encode_host_tools(declared, wires, find_row(str(name)).name, path)
 
@@ -348,9 +353,9 @@ def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> I
     """The host at its address, and the variable that gives the address."""
     purpose = f"model host {name} ({row.name})"
     named_row = find_named_row(config)
-    address = config.base_url or (get_own_address(named_row) if named_row else row.default_address)
+    address = config.base_url or get_own_address(named_row or row.own_row, row.name)
     if not config.base_url and named_row is None and row.address_variable:
-        address = os.environ.get(row.address_variable) or row.default_address
+        address = os.environ.get(row.address_variable) or address
         use = f"is the address of {purpose}"
         yield Start(kind="variable", subject=row.address_variable, purpose=use)
     if address:
@@ -359,14 +364,12 @@ def _list_address_starts(row: HostDescriptor, name: str, config: LLMConfig) -> I
 
 def _list_key_variables(row: HostDescriptor, config: LLMConfig) -> Iterator[Start]:
     """The variables whose value goes to the host as its key; see `find_api_key`."""
-    named_row = find_named_row(config)
-    variables, title = row.key_variables or (), row.name
-    if config.base_url and "${" not in config.base_url:
-        variables = _list_address_variables(row, config.provider, config.base_url)
-        title = row.name if row.owns_address(config.base_url) else urlsplit(config.base_url).netloc
-    elif not config.base_url and named_row is not None:
-        variables, title = named_row.key_variables, named_row.title
-    for variable in variables:
+    is_written = config.base_url and "${" not in config.base_url
+    host_row = find_key_row(config, config.base_url or "") if is_written else find_entry_row(config)
+    title = urlsplit(config.base_url or "").netloc if is_written else host_row.title
+    if host_row is row.own_row:
+        title = row.name
+    for variable in host_row.key_variables:
         yield Start(kind="variable", subject=variable, purpose=f"is sent to the host as the key of {title}")
 
 

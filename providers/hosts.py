@@ -1,18 +1,26 @@
-"""The table of model hosts: one row per `provider` word, with the wire formats that the hosts speak.
+"""The table of adapters: one descriptor per `provider` word, with the wire formats that its adapter speaks.
 
-A row names code by lazy references (`package.module:name`), so that the table loads without an adapter and
-without an SDK. To add a host, make a folder with its adapter, and a row here. Another package adds a host by
+Where hosts are, which keys they take and what they refuse stands in the one table of hosts,
+`shared/host_rows.py`: a descriptor holds the row of its own host, and an entry of `openai` may name another
+one by its `base_url` or its `host_profile` (DeepSeek, Mistral, OpenRouter, ...).
+
+A descriptor names code by lazy references (`package.module:name`), so that the table loads without an adapter
+and without an SDK. To add an adapter, make a folder for it and a descriptor here. Another package adds one by
 an entry point of the group `toolchart.hosts`.
 """
 
 from __future__ import annotations
 
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
+from toolchart.providers.shared.host_rows import (
+    ANTHROPIC_ROW,
+    BEDROCK_ROW,
+    GEMINI_ROW,
+    OLLAMA_ROW,
+    OPENAI_ROW,
+)
 from toolchart.states.descriptors import Registry
 from toolchart.states.schema_dialects import ANTHROPIC, GEMINI, OLLAMA, OPENAI
-
-# Compatible hosts (DeepSeek, Mistral, OpenRouter, ...) are entries of `provider: openai` with a `base_url`;
-# what differs in them stands in `shared/host_rows.py`.
 
 _OPENAI_CODE = "toolchart.providers.openai"
 
@@ -29,10 +37,9 @@ OPENAI_HOST = HostDescriptor(
     needs_network=True,
     list_starts="toolchart.providers.entries:list_openai_starts",
     formats=(CHAT, RESPONSES),
-    default_address="https://api.openai.com/v1",
+    own_row=OPENAI_ROW,
     address_variable="OPENAI_BASE_URL",
     endpoint_path=r"/(chat/completions|completions|responses|embeddings)",
-    key_variables=("OPENAI_API_KEY",),
     key_header="authorization: Bearer {key}",
     sign_in=f"{_OPENAI_CODE}.entra:build_auth",
     list_models=f"{_OPENAI_CODE}.client:iterate_models",
@@ -52,13 +59,11 @@ OLLAMA_HOST = HostDescriptor(
     needs_network=True,
     list_starts="toolchart.providers.entries:list_host_starts",
     formats=(OLLAMA_CHAT,),
-    default_address="http://127.0.0.1:11434",
+    own_row=OLLAMA_ROW,
     address_variable="OLLAMA_HOST",
     endpoint_path=r"/api/(chat|generate|embed|embeddings|tags|show)",
     added_path=r"/api|/v1(/(chat/completions|completions|responses|embeddings|models))?",
     complete_address=f"{_OLLAMA_CODE}.client:complete_address",
-    key_variables=("OLLAMA_API_KEY",),
-    key_domains=("ollama.com",),
     key_header="authorization: Bearer {key}",
     list_models=f"{_OLLAMA_CODE}.client:iterate_models",
     fetch_embeddings=f"{_OLLAMA_CODE}.client:fetch_vectors",
@@ -82,11 +87,10 @@ ANTHROPIC_HOST = HostDescriptor(
     needs_network=True,
     list_starts="toolchart.providers.entries:list_host_starts",
     formats=(MESSAGES,),
-    default_address="https://api.anthropic.com",
+    own_row=ANTHROPIC_ROW,
     address_variable="ANTHROPIC_BASE_URL",
     endpoint_path=r"/v1/(messages|complete)(/batches|/count_tokens)?",
     added_path=r"/v1(/models)?",
-    key_variables=("ANTHROPIC_API_KEY",),
     key_header="x-api-key: {key}",
     headers={"anthropic-version": API_VERSION},
     list_models=f"{_ANTHROPIC_CODE}.client:iterate_models",
@@ -112,11 +116,10 @@ GEMINI_HOST = HostDescriptor(
     needs_network=True,
     list_starts="toolchart.providers.entries:list_gemini_starts",
     formats=(GENERATE_CONTENT,),
-    default_address="https://generativelanguage.googleapis.com",
+    own_row=GEMINI_ROW,
     address_variable="GOOGLE_GEMINI_BASE_URL",
     endpoint_path=r"/models/[^/]+:[a-z]+",
     api_version=GEMINI_VERSION,
-    key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
     key_header="x-goog-api-key: {key}",
     sign_in=f"{_GEMINI_CODE}.client:build_auth",
     list_models=f"{_GEMINI_CODE}.client:iterate_models",
@@ -137,10 +140,10 @@ BEDROCK_HOST = HostDescriptor(
     needs_network=True,
     list_starts="toolchart.providers.entries:list_bedrock_starts",
     formats=(CONVERSE,),
+    own_row=BEDROCK_ROW,
     address_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
     endpoint_path=r"/model/[^/]+/(converse|converse-stream|invoke|invoke-with-response-stream)",
     added_path=r"/model",
-    key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
     key_header="authorization: Bearer {key}",
     sign_in=f"{_BEDROCK_CODE}.client:build_auth",
     list_models=f"{_BEDROCK_CODE}.client:iterate_models",

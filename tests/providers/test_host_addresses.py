@@ -8,7 +8,7 @@ import pytest
 from counting_host import TEXT, serve_counting_host
 
 from toolchart.engine import Engine
-from toolchart.providers.entries import resolve_address
+from toolchart.providers.entries import find_api_key, resolve_address
 from toolchart.providers.registry import create_provider
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
@@ -139,3 +139,36 @@ def test_the_addresses_of_hosts_stay_as_they_are() -> None:
     others = {"https://host/api", "https://x.services.ai.azure.com/models", "https://gate/deepseek/v3"}
     for address in sorted(own_addresses | others):
         assert resolve_address(LLMConfig(provider="openai", base_url=address), str) == address.rstrip("/")
+
+
+KEYED = [
+    ("openai", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    ("openai", "http://api.openai.com/v1", None),
+    ("openai", "https://api.openai.com.other.test/v1", None),
+    ("openai", "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    ("openai", "https://generativelanguage.googleapis.com/v1beta/openai", None),
+    ("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+    ("anthropic", "http://api.anthropic.com", None),
+    ("anthropic", "https://api.mistral.ai", None),
+    ("gemini", "https://generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+    ("ollama", "https://ollama.com", "OLLAMA_API_KEY"),
+    ("ollama", "http://ollama.com", None),
+    ("ollama", "http://127.0.0.1:9999", "OLLAMA_API_KEY"),
+    ("ollama", "http://other.test:11434", None),
+    ("bedrock", "https://bedrock-runtime.eu-central-1.amazonaws.com", None),
+]
+"""A provider, the address of its entry, and the variable whose key goes there."""
+
+
+@pytest.mark.parametrize(("provider", "address", "variable"), KEYED)
+def test_a_key_of_the_environment_goes_to_its_host_alone(
+    provider: str, address: str, variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that an entry writes gets the key of the host that it belongs to, for the wire of its
+    provider; a stranger's gets none, nor does any over plain HTTP but this machine."""
+    for name in ("OPENAI", "MISTRAL", "ANTHROPIC", "GEMINI", "OLLAMA"):
+        monkeypatch.setenv(f"{name}_API_KEY", f"key-of-{name}_API_KEY")
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "key-of-bedrock")
+    key = find_api_key(LLMConfig.model_validate({"provider": provider, "base_url": address}), str)
+    assert key == (variable and f"key-of-{variable}")

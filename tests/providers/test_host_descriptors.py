@@ -24,6 +24,7 @@ from toolchart.providers.ollama import wire as ollama_wire
 from toolchart.providers.openai import responses_wire
 from toolchart.providers.openai import wire as openai_wire
 from toolchart.providers.shared.failures import classify_http_error
+from toolchart.providers.shared.host_rows import UNKNOWN_HOST
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError
@@ -127,7 +128,7 @@ def test_every_host_has_an_address(row: HostDescriptor, monkeypatch: pytest.Monk
     """The entry's address counts before the variable's, and that before the host's own."""
     monkeypatch.delenv(row.address_variable, raising=False)
     config = build_config(row)
-    assert resolve_address(config, str) == (row.default_address or None)
+    assert resolve_address(config, str) == (row.own_row.base_url or None)
     monkeypatch.setenv(row.address_variable, "https://from-variable.test/")
     assert resolve_address(config, str) == "https://from-variable.test"
     entry_config = build_config(row, base_url="https://from-entry.test")
@@ -256,9 +257,8 @@ COMPLETE = replace(HOSTS.find("openai"), name="acme")
         ({"list_starts": ""}, "`list_starts` is missing: the function that lists what an entry starts"),
         ({"needs_network": None}, "`needs_network` is missing"),
         ({"formats": ()}, "`formats` is empty"),
-        ({"default_address": "", "address_variable": ""}, "`default_address` is missing"),
+        ({"own_row": UNKNOWN_HOST, "address_variable": ""}, "`own_row.base_url` is missing"),
         ({"complete_address": "x"}, "`complete_address` is 'x', and not a reference"),
-        ({"key_variables": None}, "`key_variables` is missing"),
         ({"key_header": "x-api-key"}, "`key_header` is missing"),
         ({"list_models": ""}, "`list_models` is missing"),
         ({"fetch_embeddings": ""}, "`fetch_embeddings` is missing"),

@@ -210,7 +210,7 @@ def test_a_host_without_a_wire_costs_the_same_in_long_conversations(monkeypatch:
 def test_a_body_is_built_without_a_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A builder reads no key and no header, and needs no address of its own."""
     for variable in (
-        name for row in HOSTS.builtin_rows for name in (*(row.key_variables or ()), row.address_variable)
+        name for row in HOSTS.builtin_rows for name in (*row.own_row.key_variables, row.address_variable)
     ):
         monkeypatch.delenv(variable, raising=False)
     keys: dict[str, Any] = {"api_key": "${NOT_SET}"}

@@ -134,7 +134,7 @@ def _find_variables(spec: AgentSpec) -> Iterator[tuple[str, str]]:
     yield from _find_written(spec.to_public_dict(), "")
     for name, entry in spec.llms.items():
         if not entry.api_key:
-            for variable in find_host(entry.provider).key_variables or ():
+            for variable in find_host(entry.provider).own_row.key_variables:
                 yield variable, f"llms.{name}"
 
 
@@ -186,20 +186,23 @@ def _describe_host(host: HostDescriptor) -> dict[str, Any]:
 
 def _list_host_fields(host: HostDescriptor) -> list[dict[str, Any]]:
     """The fields of an entry. A default is what an entry without the key has, since it is written there."""
+    address = host.own_row.base_url
     fields = [
         _make_field(
             "base_url",
             "Address",
             "Address of the host.",
-            kind="url" if host.default_address else "text",
-            required=not host.default_address,
-            **({"placeholder": host.default_address} if host.default_address else {}),
+            kind="url" if address else "text",
+            required=not address,
+            **({"placeholder": address} if address else {}),
         )
     ]
-    if host.key_variables:
+    if host.own_row.key_variables:
         text = "The key, best as the name of a variable: ${NAME}."
         fields.append(
-            _make_field("api_key", "API key", text, kind="secret", env_var_suggestion=host.key_variables[0])
+            _make_field(
+                "api_key", "API key", text, kind="secret", env_var_suggestion=host.own_row.key_variables[0]
+            )
         )
     timeout_s = LLMConfig.model_fields["timeout_s"].default
     return [
@@ -342,4 +345,4 @@ def is_configured(config: LLMConfig) -> bool:
         key = find_api_key(config, partial(resolve_environment, where="api_key"))
     except SpecError:
         return False
-    return bool(key) or not find_host(config.provider).key_variables
+    return bool(key) or not find_host(config.provider).own_row.key_variables

@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolchart.providers.descriptor import HostDescriptor
 from toolchart.providers.hosts import CHAT
 from toolchart.providers.openai.client import OpenAIProvider
+from toolchart.providers.shared.host_rows import HostRow
 
 HOST = HostDescriptor(
     name="acme",
@@ -13,9 +14,15 @@ HOST = HostDescriptor(
     needs_network=True,
     list_starts="toolchart.providers.entries:list_host_starts",
     formats=(CHAT,),
-    default_address="https://api.acme.test/v1",
+    own_row=HostRow(
+        name="acme",
+        title="Acme",
+        provider="acme",
+        base_url="https://api.acme.test/v1",
+        key_variables=("ACME_API_KEY",),
+        source="its own page",
+    ),
     address_variable="ACME_BASE_URL",
-    key_variables=("ACME_API_KEY",),
     key_header="authorization: Bearer {key}",
     list_models="toolchart.providers.openai.client:iterate_models",
     fetch_embeddings=None,
