@@ -1,5 +1,6 @@
 """Responses over loopback, driven by the official `openai` SDK."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,7 +11,7 @@ import pytest
 from agents import make_engine, reply_with_calls
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
-from served import make_site, make_value, serve
+from served import make_site, make_value, open_client, serve
 
 from toolchart import Engine, load_spec
 from toolchart.specs.message_pairs import NO_RESULT
@@ -115,6 +116,24 @@ def test_previous_response_continues_the_conversation() -> None:
         ]
     request: Any = engine.hosts.providers["model"].requests[1]  # type: ignore[attr-defined]
     assert [message.content for message in request.messages] == ["Be brief.", "first", "one", "second"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_of_two_clients_that_continue_a_response_one_does(streams: bool) -> None:
+    """The other one is told, as one that comes later: its message is not put into the turn of the first."""
+    engine = make_engine(["one", "two", "three"])
+    async with open_client(make_site(engine), "talker") as client:
+        first = (await client.post("/v1/responses", json={"model": "agent", "input": "first"})).json()
+        bodies = [
+            {"model": "agent", "input": word, "previous_response_id": first["id"], "stream": streams}
+            for word in ("red", "blue", "green")
+        ]
+        answers = await asyncio.gather(*(client.post("/v1/responses", json=body) for body in bodies))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+    won = bodies[[answer.status_code for answer in answers].index(200)]["input"]
+    requests: Any = engine.hosts.providers["model"].requests  # type: ignore[attr-defined]
+    assert [message.content for message in requests[-1].messages][1:] == ["first", "one", won]
+    assert len(requests) == 2
 
 
 def test_a_whole_list_of_items_is_the_history() -> None:

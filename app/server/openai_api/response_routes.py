@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -313,7 +313,28 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     if previous is not None:
         options.pop("history", None)
     engine = site.client_tools.get_engine(turn.tools)
-    return _OpenResponse(name=name, pieces=await start_turn(site, engine, turn.message, **options))
+    with _claim_next_turn(site, conversation):
+        return _OpenResponse(name=name, pieces=await start_turn(site, engine, turn.message, **options))
+
+
+@contextmanager
+def _claim_next_turn(site: Site, conversation: str) -> Iterator[None]:
+    """Let one client begin the turn that follows a response.
+
+    Two may have seen the same newest response. The first record of the turn tells the second one of them,
+    and until it is written this does: else its message would go to the turn of the first one.
+
+    Raises:
+        Refusal: 409; another one begins it now.
+    """
+    claimed = site.running.setdefault("next turns of responses", set())
+    if conversation in claimed or site.engine.is_running(conversation):
+        raise Refusal(409, _NOT_NEWEST)
+    claimed.add(conversation)
+    try:
+        yield
+    finally:
+        claimed.discard(conversation)
 
 
 def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> ResponseName:
@@ -391,6 +412,9 @@ def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> di
     return {"id": name.id, "model": handler or own.name}
 
 
+_NOT_NEWEST = "only the newest response of a conversation can be continued"
+
+
 def require_newest(engine: Engine, name: ResponseName) -> Snapshot:
     """The conversation of a response, if no later turn has followed.
 
@@ -401,5 +425,5 @@ def require_newest(engine: Engine, name: ResponseName) -> Snapshot:
     if loaded_conversation is None or loaded_conversation.snapshot.turn < name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
     if loaded_conversation.snapshot.turn > name.turn:
-        raise Refusal(409, "only the newest response of a conversation can be continued")
+        raise Refusal(409, _NOT_NEWEST)
     return loaded_conversation.snapshot
