@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing, contextmanager
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import (
@@ -42,6 +42,7 @@ import msgspec
 
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
+from toolchart.engine.runtime.blocking_calls import blocking, blocking_stream
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
@@ -654,15 +655,15 @@ class OpenAgent(Generic[Output]):
 
     def __init__(self, engine: Engine, form: AnswerType) -> None:
         self.engine = engine
+        self._calls = engine._calls
         self._form = form
-
-    def run(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
-        """Run one turn; as `Engine.run`."""
-        return self._read(self.engine.run(message, **self._add_type(options)))
 
     async def arun(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
         """Run one turn; as `Engine.arun`."""
         return self._read(await self.engine.arun(message, **self._add_type(options)))
+
+    run = blocking(arun)
+    """The blocking form of `arun`."""
 
     def stream(
         self, message: str, **options: Unpack[AgentTurnOptions]
@@ -670,20 +671,16 @@ class OpenAgent(Generic[Output]):
         """Run one turn and yield what happens; its result last. Closing it early cancels the turn."""
         return self._watch(self.engine.stream(message, **self._add_type(options)))
 
-    def stream_blocking(
-        self, message: str, **options: Unpack[AgentTurnOptions]
-    ) -> Generator[Piece[Output], None, None]:
-        """The blocking form of `stream`."""
-        return self._watch_blocking(self.engine.stream_blocking(message, **self._add_type(options)))
-
-    def resume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
-        """Go on with a turn, with a decision of a person if there is one; as `Engine.resume`."""
-        return self._read(self.engine.resume(conversation, decision, output_type=self._form.output_type))
+    stream_blocking = blocking_stream(stream)
+    """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
 
     async def aresume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
-        """The async form of `resume`."""
+        """Go on with a turn, with a decision of a person if there is one; as `Engine.aresume`."""
         form = self._form.output_type
         return self._read(await self.engine.aresume(conversation, decision, output_type=form))
+
+    resume = blocking(aresume)
+    """The blocking form of `aresume`."""
 
     def stream_resume(
         self, conversation: str, decision: Decided | None = None
@@ -727,14 +724,6 @@ class OpenAgent(Generic[Output]):
             async for piece in pieces:
                 for extended in self._extend(piece, reader):
                     yield extended
-
-    def _watch_blocking(
-        self, pieces: Generator[StepTaken | Delta | TurnResult, None, None]
-    ) -> Generator[Piece[Output], None, None]:
-        reader = _PartialReader(self._form)
-        with closing(pieces):
-            for piece in pieces:
-                yield from self._extend(piece, reader)
 
     def _extend(
         self, piece: StepTaken | Delta | TurnResult, reader: _PartialReader

@@ -1,5 +1,7 @@
 """Blocking calls of coroutines, from any number of threads, on one event loop.
 
+Each blocking method is made from its async form by `blocking` or `blocking_stream`, which keep its signature.
+
 Connections of the SDKs belong to the loop that opened them, so an engine has one loop for all blocking calls.
 The first thread that calls runs the loop. A thread that calls meanwhile hands its coroutine over and waits;
 when the first one has its result, a waiting thread runs the loop on. So a single caller pays for no second
@@ -14,16 +16,120 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from contextlib import aclosing
+from contextvars import copy_context
+from functools import partial, wraps
+from queue import SimpleQueue
 from signal import SIG_DFL, Signals, getsignal, signal
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from toolchart.engine.event_loops import find_running_loop
 from toolchart.states.errors import ToolchartError, TurnCancelled
 
 Value = TypeVar("Value")
 
+Parameters = ParamSpec("Parameters")
+Caller = TypeVar("Caller", bound="BlockingCaller")
+
 Start = Callable[[], Coroutine[Any, Any, Value]]
+
+
+class BlockingCaller(Protocol):
+    """What has blocking methods."""
+
+    _calls: BlockingCalls
+
+
+def blocking(
+    method: Callable[Concatenate[Caller, Parameters], Coroutine[Any, Any, Value]],
+) -> Callable[Concatenate[Caller, Parameters], Value]:
+    """The blocking form of an async method, with the same arguments, result and errors.
+
+    It raises `ToolchartError` where an event loop is running.
+    """
+    name = method.__name__  # by name, so that a subclass that changes the async form changes this one
+
+    @wraps(method)
+    def call(self: Caller, /, *args: Parameters.args, **options: Parameters.kwargs) -> Value:
+        return self._calls.run(partial(getattr(self, name), *args, **options))
+
+    return _describe(call, name)
+
+
+def blocking_stream(
+    method: Callable[Concatenate[Caller, Parameters], AsyncGenerator[Value, None]],
+) -> Callable[Concatenate[Caller, Parameters], Generator[Value, None, None]]:
+    """The blocking form of a method that streams a turn, which runs in a thread of its own.
+
+    So it goes on, and keeps its lease, however slowly its pieces are taken. Closing the generator early
+    cancels the turn and waits for its end. It raises `ToolchartError` where an event loop is running.
+    """
+    name = method.__name__
+
+    @wraps(method)
+    def call(
+        self: Caller, /, *args: Parameters.args, **options: Parameters.kwargs
+    ) -> Generator[Value, None, None]:
+        self._calls.refuse_running_loop()
+        return _iterate_in_thread(partial(getattr(self, name), *args, **options), self._calls)
+
+    return _describe(call, name)
+
+
+def _describe(call: Callable[..., Any], name: str) -> Any:
+    """A blocking form with the name that it has in its class, and what it says of itself."""
+    new_name = f"{name}_blocking" if name.startswith("stream") else name.removeprefix("a")
+    call.__qualname__ = f"{call.__qualname__.removesuffix(name)}{new_name}"
+    call.__name__ = new_name
+    call.__doc__ = f"""The blocking form of `{name}`, with the same arguments and errors.
+
+        Raises:
+            ToolchartError: an event loop is running here; use `{name}` instead.
+        """
+    return call
+
+
+def _iterate_in_thread(
+    start: Callable[[], AsyncGenerator[Value, None]], calls: BlockingCalls
+) -> Generator[Value, None, None]:
+    """The values of an async generator that runs in a thread of its own."""
+    values: SimpleQueue[tuple[Value] | None] = SimpleQueue()
+    begun, tasks, errors = threading.Event(), [], []
+
+    async def put_values() -> None:
+        tasks.append((asyncio.get_running_loop(), asyncio.current_task()))
+        begun.set()
+        async with aclosing(start()) as items:
+            async for item in items:
+                values.put((item,))
+
+    def work() -> None:
+        try:
+            calls.run(put_values)
+        except BaseException as error:  # the caller's thread raises it
+            errors.append(error)
+        finally:
+            begun.set()
+            values.put(None)
+
+    thread = threading.Thread(target=copy_context().run, args=(work,), name="toolchart-stream", daemon=True)
+    thread.start()
+    has_ended = False
+    try:
+        while (item := values.get()) is not None:
+            yield item[0]
+        has_ended = True
+    finally:
+        begun.wait()
+        if not has_ended:
+            for loop, task in tasks:
+                # The loop may have ended meanwhile, with the turn.
+                if task is not None and not loop.is_closed():
+                    loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 class _WaitingCall:

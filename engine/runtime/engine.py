@@ -1,7 +1,7 @@
 """The engine: runs turns of one agent spec on one log.
 
 The async methods (`arun`, `aresume`, `afork`) do the work. `run`, `resume` and `fork` are their blocking
-forms for callers without an event loop.
+forms for callers without an event loop, made from them by `blocking`.
 
 A turn takes this way (`_begin_turn`):
 
@@ -16,7 +16,7 @@ to the inbox where another worker holds the lease.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -30,7 +30,7 @@ from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.reading.waiting import needs_person
-from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch
+from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch, blocking, blocking_stream
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parking import PARK_AFTER
 from toolchart.engine.runtime.parts import (
@@ -301,13 +301,8 @@ class Engine:
         # A message of the inbox may have begun the next turn meanwhile: its result is not this caller's.
         return result if result.is_over else hold.result or result
 
-    def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
-        """The blocking form of `arun`, with the same arguments and errors.
-
-        Raises:
-            ToolchartError: an event loop is running here; await `arun` instead.
-        """
-        return self._run_blocking(lambda: self.arun(message, **options))
+    run = blocking(arun)
+    """The blocking form of `arun`."""
 
     def stream(
         self, message: str, **options: Unpack[StreamOptions]
@@ -321,20 +316,8 @@ class Engine:
 
         return stream_turn(lambda **observers: self.arun(message, **options, **observers))
 
-    def stream_blocking(
-        self, message: str, **options: Unpack[StreamOptions]
-    ) -> Generator[StepTaken | Delta | TurnResult, None, None]:
-        """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read.
-
-        Raises:
-            ToolchartError: an event loop is running here; use `stream` instead.
-        """
-        from toolchart.engine.runtime.streaming import stream_turn_blocking
-
-        self._calls.refuse_running_loop()
-        return stream_turn_blocking(
-            lambda **observers: self.arun(message, **options, **observers), self._run_blocking
-        )
+    stream_blocking = blocking_stream(stream)
+    """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
 
     def conversation(self, conversation: str | None = None) -> Conversation:
         """A handle of one conversation, which exists or begins with its first message.
@@ -469,11 +452,8 @@ class Engine:
         options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
         return await self._open_turns.resume(conversation, decision, build_hooks(options))
 
-    def resume(
-        self, conversation: str, decision: Decided | None = None, **options: Unpack[ResumeOptions]
-    ) -> TurnResult:
-        """The blocking form of `aresume`, with the same arguments and errors."""
-        return self._run_blocking(lambda: self.aresume(conversation, decision, **options))
+    resume = blocking(aresume)
+    """The blocking form of `aresume`."""
 
     def stream_resume(
         self, conversation: str, decision: Decided | None = None, *, output_type: Any = None
@@ -516,7 +496,7 @@ class Engine:
         by: str | None = None,
     ) -> TurnResult:
         """The blocking form of `aanswer`, with the same arguments and errors."""
-        turn = self._run_blocking(lambda: self.aanswer(conversation, content, question=question, by=by))
+        turn = self._calls.run(lambda: self.aanswer(conversation, content, question=question, by=by))
         return cast("TurnResult", turn)  # no other turn runs on the loop of the blocking forms
 
     async def afork(
@@ -566,28 +546,8 @@ class Engine:
             delete_orphan(self.store, plan, name)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
 
-    def fork(
-        self,
-        conversation: str,
-        at: int | None = None,
-        changes: ForkChanges | None = None,
-        *,
-        name: str | None = None,
-        from_log: bool = False,
-        run_tools: bool = False,
-    ) -> ForkResult:
-        """The blocking form of `afork`, with the same arguments and errors."""
-        return self._run_blocking(
-            lambda: self.afork(conversation, at, changes, name=name, from_log=from_log, run_tools=run_tools)
-        )
-
-    def _run_blocking(self, start: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
-        """Run a coroutine on this engine's own event loop and return its result; from any thread.
-
-        Raises:
-            ToolchartError: an event loop runs in this thread.
-        """
-        return self._calls.run(start)
+    fork = blocking(afork)
+    """The blocking form of `afork`."""
 
     # -- turns that are run once -------------------------------------------------------------------
 
@@ -679,9 +639,7 @@ class Engine:
             TurnCancelled: one of the signals came. The log has the turn up to there.
         """
         with SignalWatch(cancel_on) as watch:
-            return self._run_blocking(
-                lambda: watch.run(lambda: self.arun_once(message, again=again, **options))
-            )
+            return self._calls.run(lambda: watch.run(lambda: self.arun_once(message, again=again, **options)))
 
     def describe_once(self, conversation: str) -> TurnResult | None:
         """The result of a turn that is run once, as the log has it: that of its newest attempt.
@@ -847,9 +805,8 @@ class Engine:
         """
         return await self._open_turns.cancel(conversation, reason)
 
-    def cancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
-        """The blocking form of `acancel`, with the same arguments and errors."""
-        return self._run_blocking(lambda: self.acancel(conversation, reason))
+    cancel = blocking(acancel)
+    """The blocking form of `acancel`."""
 
     # -- recovery and stopping ---------------------------------------------------------------------
 
@@ -865,9 +822,8 @@ class Engine:
         """
         return await self._recovery.recover(at_once)
 
-    def recover(self, *, at_once: int = 16) -> list[RecoveredTurn]:
-        """The blocking form of `arecover`, with the same arguments."""
-        return self._run_blocking(lambda: self.arecover(at_once=at_once))
+    recover = blocking(arecover)
+    """The blocking form of `arecover`."""
 
     async def awatch_unfinished(
         self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
@@ -884,11 +840,8 @@ class Engine:
         refuse_async_function("on_turn", on_turn)
         await self._recovery.watch(on_turn, every_s, at_once)
 
-    def watch_unfinished(
-        self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
-    ) -> None:
-        """The blocking form of `awatch_unfinished`."""
-        self._run_blocking(lambda: self.awatch_unfinished(on_turn, every_s=every_s, at_once=at_once))
+    watch_unfinished = blocking(awatch_unfinished)
+    """The blocking form of `awatch_unfinished`."""
 
     async def acontinue(self, conversation: str, *, parked_under: int = 0) -> TurnResult | None:
         """Go on with one conversation, as `arecover` does with each.

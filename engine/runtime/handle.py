@@ -9,6 +9,7 @@ from toolchart.engine.log.family import list_children
 from toolchart.engine.log.reading.records import ReadRecord, read_conversation
 from toolchart.engine.log.reading.transcript import collect_transcript
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, read_waiting
+from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
 from toolchart.engine.runtime.conversation_views import (
     ConversationView,
     follow_steps,
@@ -36,12 +37,11 @@ class _TurnRunner(Protocol):
     """What a handle needs of its engine; `Engine` describes each method."""
 
     store: Store
+    _calls: BlockingCalls
 
     async def arun(self, message: str, *args: Any, **options: Any) -> TurnResult: ...
-    def run(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult: ...
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces: ...
     async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult: ...
-    def resume(self, conversation: str, decision: Decided | None = None) -> TurnResult: ...
     def stream_resume(self, conversation: str, decision: Decided | None = None) -> Pieces: ...
     async def asay(self, conversation: str, message: str) -> None: ...
     async def acancel(self, conversation: str, reason: str | None = None) -> Any: ...
@@ -49,9 +49,6 @@ class _TurnRunner(Protocol):
         self, conversation: str, content: Mapping[str, Any], *, question: str | None = None
     ) -> TurnResult: ...
     async def afork(
-        self, conversation: str, at: int | None = None, changes: ForkChanges | None = None
-    ) -> ForkResult: ...
-    def fork(
         self, conversation: str, at: int | None = None, changes: ForkChanges | None = None
     ) -> ForkResult: ...
 
@@ -64,7 +61,7 @@ class Conversation:
     """
 
     def __init__(self, engine: _TurnRunner, id_: str) -> None:
-        self._engine = engine
+        self._engine, self._calls = engine, engine._calls
         self.id = id_
         """Id of the conversation."""
         self.last_result: TurnResult | None = None
@@ -79,9 +76,8 @@ class Conversation:
         """Run a turn; as `Engine.arun`."""
         return self._keep(await self._engine.arun(message, **self._add_id(options)))
 
-    def send(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
-        """The blocking form of `asend`."""
-        return self._keep(self._engine.run(message, **self._add_id(options)))
+    send = blocking(asend)
+    """The blocking form of `asend`."""
 
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
         """Run a turn and yield what happens; as `Engine.stream`."""
@@ -194,18 +190,8 @@ class Conversation:
         decision = self._build_decision(call_id, approved, reason, by, arguments)
         return self._keep(await self._engine.aresume(self.id, decision))
 
-    def approve(
-        self,
-        call_id: str | None = None,
-        *,
-        approved: bool = True,
-        reason: str | None = None,
-        by: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> TurnResult:
-        """The blocking form of `aapprove`, with the same arguments and errors."""
-        decision = self._build_decision(call_id, approved, reason, by, arguments)
-        return self._keep(self._engine.resume(self.id, decision))
+    approve = blocking(aapprove)
+    """The blocking form of `aapprove`."""
 
     def stream_approval(
         self,
@@ -230,9 +216,8 @@ class Conversation:
         """Begin a new conversation from a record of this one; as `Engine.afork`."""
         return await self._engine.afork(self.id, at, changes)
 
-    def fork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
-        """The blocking form of `afork`."""
-        return self._engine.fork(self.id, at, changes)
+    fork = blocking(afork)
+    """The blocking form of `afork`."""
 
     # -- helpers ---------------------------------------------------------------------------------
 
