@@ -12,7 +12,7 @@ from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.open_turns import build_user_said
+from toolchart.engine.turns.items import build_user_said
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError, TurnChanged
 from toolchart.states.events import Cancelled, Decided

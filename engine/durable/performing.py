@@ -9,8 +9,8 @@ from toolchart.engine.durable.stretches import Rest, Stretch, compute_version, p
 from toolchart.engine.durable.turn_options import decode_turn_options
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.parking import count_losses, describe_parking, find_parking
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, LogUnavailable, SpecError, ToolchartError
 from toolchart.states.events import TurnStarted, UserSaid

@@ -4,9 +4,7 @@ A turn goes down this list, and nothing in it knows what stands above (`pyprojec
 
     engine              what a program calls: one turn, its options, and everything about a turn that is open
     handle, streaming   the same for one conversation, and piece by piece
-    recovery            turns that nobody goes on with
-    open_turns          a turn that exists: gone on with, said something to, answered, or tried once more
-    ownership           the conversation under its lease, and its inbox
+    engine/turns        what comes into a conversation, who holds it, and what its holder does
     agent               the agent's turn plan: handler, prompt, settings, context
     conversations       the driver of the conversation: kept from its last turn, or derived from its log
     children            conversations that a conversation runs

@@ -21,7 +21,7 @@ from toolchart.engine.log.reading.decisions import find_asking_record
 from toolchart.engine.log.record import FORMAT, Journal
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.runtime.agent_tools import find_repeatable_calls
+from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, NoModel, Parts, TurnHooks
 from toolchart.engine.runtime.waiting import build_open_turn_error, has_open_work
@@ -153,15 +153,6 @@ class Conversations:
         if kept_token is not None and (not token or kept_token == token - 1):
             return None
         return load_conversation(self._store, name)
-
-    def find_open_turn(self, name: str) -> ReplayedConversation | None:
-        """A conversation as the log has it, where its turn is open; None where it rests or does not exist."""
-        loaded_conversation = self.load_unless_kept(name)
-        return (
-            loaded_conversation
-            if loaded_conversation is not None and not loaded_conversation.snapshot.is_over
-            else None
-        )
 
     def read_messages(self, name: str) -> Sequence[Message]:
         """The messages of a conversation so far; none where there is no such conversation."""
@@ -323,6 +314,18 @@ class Conversations:
         driver.apply_event(plan.event)
         self._apply_continuation(driver, plan.parent)
         return driver
+
+    def adapt_fork(self, driver: Driver, plan: ForkPlan, *, run_tools: bool) -> None:
+        """Let a fork take the recorded results of its parent's tools and children, unless they run again."""
+        from toolchart.engine.log.reading.recorded_answers import RecordedAnswers
+        from toolchart.engine.runtime.forks import ForkChildren, ForkTools, collect_fork_answers
+
+        answers = RecordedAnswers() if run_tools else collect_fork_answers(self._store, plan)
+        dependencies = driver.dependencies
+        is_repeatable = partial(is_idempotent, self._tools)
+        tools = ForkTools(dependencies.executor, answers, is_repeatable, lambda: driver.snapshot)
+        children = dependencies.children if run_tools else ForkChildren(answers, dependencies.children)
+        driver.dependencies = replace(dependencies, executor=tools, children=children, asks_first=True)
 
     def build_configured_event(self, name: str) -> Configured:
         """The `configured` event with this agent's chart, spec and tools, as record 0 holds it."""

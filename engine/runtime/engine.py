@@ -3,15 +3,17 @@
 The async methods (`arun`, `aresume`, `afork`) do the work. `run`, `resume` and `fork` are their blocking
 forms for callers without an event loop, made from them by `blocking`.
 
-A turn takes this way (`_begin_turn`):
+A turn takes this way:
 
-    ownership.work_on             take the lease of the conversation, so that no other worker appends
-    agent.plan_turn               select handler, host, prompt and tools: the event `turn_started`
-    conversations.prepare_driver  a driver at the conversation's last record: kept, or derived from the log
-    conversations.run_driver      the driver applies the event and performs effects until the chart rests
+    turns.inbox.put                 whoever holds the conversation takes the message: a turn that runs here,
+                                    this engine as the next holder, or another worker
+    turns.lease.work_on             take the lease of the conversation, so that no other worker appends
+    turns.turn.take                 an open turn gets the message; where none is open, it begins one:
+    agent.plan_turn                 select handler, host, prompt and tools: the event `turn_started`
+    conversations.prepare_driver    a driver at the conversation's last record: kept, or derived from the log
+    conversations.run_driver        the driver applies the event and performs effects until the chart rests
 
-Where a turn is open already, the message goes to that turn: to its driver here, to the log where it rests, or
-to the inbox where another worker holds the lease.
+Decisions, answers and cancellations take it too. `engine/turns` is to be read from top to bottom.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
-from toolchart.engine.log.family import NO_HEADING, require_heading
+from toolchart.engine.log.family import require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
 from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
+from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.reading.waiting import needs_person
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch, blocking, blocking_stream
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id
-from toolchart.engine.runtime.parking import PARK_AFTER
 from toolchart.engine.runtime.parts import (
     Parts,
     ResumeOptions,
@@ -42,8 +44,10 @@ from toolchart.engine.runtime.parts import (
     read_heading_options,
     refuse_async_function,
 )
-from toolchart.states.errors import LeaseHeld, SpecError
-from toolchart.states.events import Cancelled, Configured, Decided, UserSaid
+from toolchart.engine.turns.items import Item, build_user_said
+from toolchart.engine.turns.parking import PARK_AFTER
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Answered, Cancelled, Configured, Decided, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 
@@ -54,11 +58,11 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.agent import Agent
     from toolchart.engine.runtime.handle import Conversation
     from toolchart.engine.runtime.parts import Approver, Asker, DeltaObserver, Observer
-    from toolchart.engine.runtime.recovery import RecoveredTurn
     from toolchart.engine.runtime.result import ForkResult, TurnResult
     from toolchart.engine.runtime.streaming import StepTaken
     from toolchart.engine.runtime.turn_identity import TurnDifference
     from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.engine.turns.recovery import RecoveredTurn
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool
@@ -161,8 +165,11 @@ class Engine:
         self._use_agent(agent)
 
     def _use_agent(self, agent: Agent) -> None:
-        from toolchart.engine.runtime.open_turns import OpenTurns
-        from toolchart.engine.runtime.recovery import Recovery
+        from toolchart.engine.turns.inbox import Inbox
+        from toolchart.engine.turns.lease import Leases
+        from toolchart.engine.turns.once import SingleRuns
+        from toolchart.engine.turns.recovery import Recovery
+        from toolchart.engine.turns.turn import Turns
 
         self._agent = agent
         self.spec, self.chart = agent.spec, agent.chart
@@ -170,11 +177,11 @@ class Engine:
         self._log = GroupCommit(self.store, lease_s=self._lease_s)
         agent.open_conversations(self.store, self._log)
         self._conversations = agent.conversations
-        self._open_turns = OpenTurns(agent, self.store, self._log)
-        self._ownership = self._open_turns.ownership
-        self._recovery = Recovery(
-            agent, self.store, self._log, self._ownership, self._open_turns, self._park_after
-        )
+        self._turns = Turns(agent, self.store, self._log)
+        self._leases = Leases(self.store, self._log, self._turns)
+        self._inbox = Inbox(self.store, self._leases, self._turns)
+        self._once = SingleRuns(self.store, self._inbox, self._leases, self._turns)
+        self._recovery = Recovery(self.store, self._log, self._leases, self._turns, self._park_after)
 
     @property
     def park_after(self) -> int:
@@ -248,58 +255,29 @@ class Engine:
         )
         return await self._begin_turn(conversation or generate_conversation_id(), message, options)
 
-    async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
-    ) -> TurnResult:
-        """Run a turn that begins now, or give its message to the turn that is open.
+    async def _begin_turn(self, name: str, message: str, options: TurnOptions) -> TurnResult:
+        """Run a turn that begins now, or give its message to the turn that is open."""
+        item = self._build_turn_item(name, message, options)
+        if options.get("history"):
+            self._agent.require_no_messages(name)
+        return cast("TurnResult", await self._inbox.put(item))  # it has options
 
-        Args:
-            is_first: whether the conversation must have no turn yet.
+    def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:
+        """The message that begins a turn.
+
+        Raises:
+            SpecError: the conversation has another owner, or other tags.
         """
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
-        if options.get("history"):
-            self._agent.require_no_messages(name)
-        if not is_first:
-            open_turn_result = await self._open_turns.say_to_busy_turn(name, message, options)
-            if open_turn_result is not None:
-                return open_turn_result
-        hooks, conversations, driver = build_hooks(options), self._conversations, None
-        try:
-            async with self._ownership.work_on(name) as hold:
-                result: TurnResult | None = None
-                loaded_conversation = None if is_first else conversations.load_unless_kept(name)
-                if is_first:
-                    self._open_turns.check_first(name)
-                elif heading is not None:
-                    require_heading(self.store, name, heading)  # it may have begun meanwhile
-                if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
-                    result = await self._open_turns.say_to_open_turn(
-                        name, loaded_conversation, message, options
-                    )
-                    loaded_conversation = None  # the log has gone on
-                if result is None:
-                    started = await self._agent.plan_turn(name, message, options, hooks.answer_form)
-                    driver = await conversations.prepare_driver(
-                        name, started.settings.service, loaded_conversation, heading or NO_HEADING
-                    )
-                    driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
-                    snapshot = await conversations.run_driver(name, driver, started)
-                    result = self._open_turns.build_result(snapshot, name, hooks)
-                hold.note(result)
-        except LeaseHeld:
-            open_turn_result = (
-                None if is_first else await self._open_turns.say_elsewhere(name, message, options)
-            )
-            if open_turn_result is None:
-                raise
-            return open_turn_result
-        if driver is not None and hold.result is result:
-            # Else, and after an error, the next turn reads the log again.
-            conversations.cache_driver(name, driver)
-        # A message of the inbox may have begun the next turn meanwhile: its result is not this caller's.
-        return result if result.is_over else hold.result or result
+        return Item(
+            conversation=name,
+            event=UserSaid(message=message),
+            options=options,
+            heading=heading,
+            hooks=build_hooks(options),
+        )
 
     run = blocking(arun)
     """The blocking form of `arun`."""
@@ -450,7 +428,7 @@ class Engine:
             IllegalEvent: no call waits for this decision.
         """
         options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
-        return await self._open_turns.resume(conversation, decision, build_hooks(options))
+        return await self._inbox.resume(conversation, decision, build_hooks(options))
 
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
@@ -485,7 +463,7 @@ class Engine:
         Raises:
             SpecError: no such question is open, or a field does not fit its form; nothing was written.
         """
-        return await self._open_turns.answer(conversation, content, question, by)
+        return await self._inbox.put(_build_answer_item(conversation, content, question, by))
 
     def answer(
         self,
@@ -535,13 +513,13 @@ class Engine:
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
         self._conversations.allow_settings(changes.settings if changes is not None else {})
         driver = self._conversations.fork_driver(name, plan)
-        self._open_turns.adapt_fork(driver, plan, run_tools=run_tools)
-        async with self._ownership.work_on(name) as hold:
+        self._conversations.adapt_fork(driver, plan, run_tools=run_tools)
+        async with self._leases.work_on(name) as hold:
             await driver.commit()
             is_orphan = has_lost_parent(self.store, plan)
             snapshot = driver.snapshot if is_orphan else await driver.run_turn(*plan.replacements)
             if not is_orphan and snapshot.settings is not None:  # else the parent had no turn there yet
-                hold.note(self._open_turns.build_result(snapshot, name))
+                hold.note(self._turns.build_result(snapshot, name))
         if is_orphan:
             delete_orphan(self.store, plan, name)
         return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
@@ -615,11 +593,8 @@ class Engine:
             observer=observer,
             on_delta=on_delta,
         )
-        heading = read_heading_options(options)
-        if heading is not None:
-            require_heading(self.store, conversation, heading)
-        begin = partial(self._begin_turn, message=message, options=options, is_first=True)
-        return await self._open_turns.run_once(conversation, message, begin, options, again=again)
+        item = self._build_turn_item(conversation, message, options)
+        return await self._once.run(item, again=again)
 
     def run_once(
         self,
@@ -646,9 +621,9 @@ class Engine:
 
         None where it was not begun. Nothing runs.
         """
-        attempt = self._open_turns.find_newest_attempt(conversation)
+        attempt = self._once.find_newest_attempt(conversation)
         is_begun = self.store.read_last_line(attempt) is not None
-        return self._open_turns.describe_turn(attempt) if is_begun else None
+        return self.describe_turn(attempt) if is_begun else None
 
     async def compare_request(
         self, conversation: str, message: str, options: TurnOptions
@@ -662,7 +637,7 @@ class Engine:
             SpecError: there is no handler, prompt or model for the request.
         """
         form = build_hooks(options).answer_form
-        return await self._open_turns.identities.find_difference(conversation, message, options, form)
+        return await self._once.identities.find_difference(conversation, message, options, form)
 
     async def digest_request(self, message: str, options: TurnOptions) -> str:
         """The digest of an input and of the agent as it is now: what `arun_once` compares.
@@ -670,9 +645,7 @@ class Engine:
         Raises:
             SpecError: there is no handler, prompt or model for it.
         """
-        return await self._open_turns.identities.digest_request(
-            message, options, build_hooks(options).answer_form
-        )
+        return await self._once.identities.digest_request(message, options, build_hooks(options).answer_form)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -700,9 +673,7 @@ class Engine:
             IllegalEvent: no call waits for this decision; nothing was written.
             SpecError: there is no such conversation, or the decision is not signed as the spec requires.
         """
-        if await self._open_turns.decide_running(conversation, decision):
-            return None
-        return await self._open_turns.resume(conversation, decision)
+        return await self._inbox.put(Item(conversation=conversation, event=decision))
 
     async def asay(
         self,
@@ -725,14 +696,15 @@ class Engine:
             TurnChanged: another message with this key waits for that worker.
             SpecError: there is no such conversation, or it has no turn yet; or an attachment cannot be read.
         """
-        from toolchart.engine.runtime.open_turns import build_user_said
-
         event = await build_user_said(message, attachments)
-        await self._open_turns.say(conversation, event, key or generate_conversation_id())
+        await self._inbox.put(Item(conversation=conversation, event=event, key=key or ""))
 
     def has_open_turn(self, conversation: str) -> bool:
         """Whether a message to the conversation is for its open turn, as the log has it, and begins none."""
-        return self._open_turns.has_open_turn(conversation)
+        loaded_conversation = load_conversation(self.store, conversation)
+        if loaded_conversation is None or loaded_conversation.snapshot.settings is None:
+            return False
+        return not loaded_conversation.snapshot.is_over
 
     def describe_turn(self, conversation: str) -> TurnResult:
         """The result of the newest turn as the log has it, and what it waits for; nothing runs.
@@ -740,7 +712,8 @@ class Engine:
         Raises:
             SpecError: there is no such conversation, or it has no turn yet.
         """
-        return self._open_turns.describe_turn(conversation)
+        snapshot = self._turns.load_turn(conversation).snapshot
+        return self._turns.build_result(snapshot, conversation)
 
     def draw(self, conversation: str, *, sequence: bool = False) -> str:
         """The path of a conversation through its chart, as a Mermaid diagram.
@@ -775,7 +748,7 @@ class Engine:
         Raises:
             IllegalEvent, SpecError: nothing waits for it; nothing was written.
         """
-        return await self._open_turns.post(conversation, event, key)
+        return await self._inbox.post(Item(conversation=conversation, event=event, key=key or ""))
 
     async def apost_answer(
         self,
@@ -790,7 +763,7 @@ class Engine:
         Raises:
             SpecError: no such question is open, or a field does not fit its form; nothing was written.
         """
-        return await self._open_turns.post_answer(conversation, content, question, by)
+        return await self._inbox.post(_build_answer_item(conversation, content, question, by))
 
     async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
@@ -803,7 +776,7 @@ class Engine:
         Raises:
             SpecError: no turn of this conversation is open.
         """
-        return await self._open_turns.cancel(conversation, reason)
+        return await self._inbox.put(Item(conversation=conversation, event=Cancelled(reason=reason)))
 
     cancel = blocking(acancel)
     """The blocking form of `acancel`."""
@@ -861,17 +834,17 @@ class Engine:
 
     def is_busy_with(self, conversation: str) -> bool:
         """Whether this engine works on a conversation now, or gives it back."""
-        return self._ownership.is_claimed(conversation)
+        return self._leases.is_claimed(conversation)
 
     @property
     def lost_leases(self) -> int:
         """How many conversations another worker has taken over from this engine while it worked on them."""
-        return self._ownership.lost_leases
+        return self._leases.lost_leases
 
     @property
     def is_stopping(self) -> bool:
         """Whether this engine begins nothing more."""
-        return self._ownership.is_stopping
+        return self._leases.is_stopping
 
     @property
     def is_busy(self) -> bool:
@@ -888,7 +861,7 @@ class Engine:
 
         What runs longer than the grace time is stopped; whoever goes on treats it like that of a dead worker.
         """
-        await self._ownership.stop(grace_s)
+        await self._leases.stop(grace_s)
 
     def request_stop(self, grace_s: float = GRACE_S) -> None:
         """`astop` for a signal handler: returns at once. The turn that runs then returns, still open."""
@@ -930,6 +903,14 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _build_answer_item(
+    conversation: str, content: Mapping[str, Any], question: str | None, by: str | None
+) -> Item:
+    # Not checked yet: it may be anything that a person sent, and for which question is not known.
+    event = Answered(content=cast("dict[str, Any]", content), by=by)
+    return Item(conversation=conversation, event=event, question=question)
 
 
 def _require_zone(name: str, time: datetime | None) -> datetime | None:

@@ -16,7 +16,7 @@ from toolchart.engine.log import leases
 from toolchart.engine.log.group_commit import LeaseKeeper, LogWriter
 from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.runtime.open_turns import HANDED_OVER
+from toolchart.engine.turns.inbox import HANDED_OVER
 from toolchart.states.errors import LogUnavailable
 from toolchart.states.events import Decided
 
@@ -102,17 +102,17 @@ async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
     await engine.arun("go", conversation="c")
     (call,) = read_waiting_calls(engine, "c")
     lease = store.acquire_lease("c", name_worker(77), LONG_S)
-    ownership = engine._ownership
-    post = ownership.post
+    leases = engine._leases
+    post = leases.post
 
     async def post_and_begin(*arguments: Any) -> None:
         await post(*arguments)
-        ownership._claimed.add("c")
+        leases._claimed.add("c")
 
-    ownership.post = post_and_begin  # type: ignore[method-assign]
+    leases.post = post_and_begin  # type: ignore[method-assign]
     result = await engine.aresume("c", Decided(call_id=call.id, approved=True))
     assert HANDED_OVER in result.warnings
-    ownership._claimed.discard("c")
+    leases._claimed.discard("c")
     assert len(store.read_inbox(["c"])) == 1
     store.renew_leases([lease], 0.0)
     (turn,) = await engine.arecover()

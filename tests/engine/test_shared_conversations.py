@@ -24,7 +24,7 @@ from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
-from toolchart.engine.runtime.open_turns import HANDED_OVER
+from toolchart.engine.turns.inbox import HANDED_OVER
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError, TurnChanged
 from toolchart.states.events import Decided, Replied, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
@@ -291,7 +291,7 @@ async def hand_message_over(engine: Engine, store: VanishingHolder, model: Hangi
 async def record_late_reply(engine: Engine, store: VanishingHolder, model: HangingModel) -> None:
     """A reply comes that nobody waits for."""
     reply = Replied(effect=1, reply=Reply(content="late", finish_reason="stop"))  # of the first request
-    await engine._open_turns.record_late_reply("c", reply)
+    await engine._inbox.record_late_reply("c", reply)
 
 
 async def say_where_it_is_parked(engine: Engine, store: VanishingHolder, model: HangingModel) -> None:
@@ -321,6 +321,30 @@ async def test_who_takes_an_entry_leaves_the_work_of_a_dead_worker_to_the_next(m
     results = [turn.result for turn in await engine.arecover()]
     assert [result and result.content for result in results] == ["paid go"]
     assert await engine.arecover() == []
+    await engine.aclose()
+
+
+@pytest.mark.parametrize(
+    ("door", "kind"),
+    [
+        (lambda engine, call: engine.arun("be quick", conversation="c"), "user_said"),
+        (lambda engine, call: engine.asay("c", "be quick"), "user_said"),
+        (lambda engine, call: engine.adecide("c", Decided(call_id=call, approved=True)), "decided"),
+        (lambda engine, call: engine.acancel("c"), "cancelled"),
+    ],
+    ids=["run", "say", "decide", "cancel"],
+)
+async def test_what_is_left_for_a_worker_that_ends_just_then_is_taken_at_once(door: Any, kind: str) -> None:
+    """Whoever leaves an entry for another worker looks once more, by every door: where that worker has ended
+    meanwhile, the entry does not lie there until somebody comes by."""
+    store = VanishingHolder()
+    engine = make_engine(store, lambda arguments: "paid", approval=True)
+    await engine.arun("go", conversation="c")
+    (call,) = read_waiting_calls(engine, "c")
+    store.held = store.acquire_lease("c", name_worker(999), 3600)
+    await door(engine, call.id)
+    assert not store.read_inbox(["c"])
+    assert sum(f'"type":"{kind}"'.encode() in line for line in store.read_lines("c")) == 1
     await engine.aclose()
 
 

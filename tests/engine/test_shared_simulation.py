@@ -16,7 +16,7 @@ from simulation import BrokenInvariant
 
 from toolchart.engine.log.group_commit import LeaseKeeper
 from toolchart.engine.log.stores import memory, open_store
-from toolchart.engine.runtime.ownership import Ownership
+from toolchart.engine.turns.lease import Leases
 
 SEEDS = choose_count(short=14, long=1500)
 
@@ -78,7 +78,7 @@ async def _begin_without_margin(self: LeaseKeeper, held: Any) -> None:
     """A faulty keeper: an effect begins however little of the lease is left."""
 
 
-async def _keep_after_failure(self: Ownership, conversation: str, hold: Any) -> None:
+async def _keep_after_failure(self: Leases, conversation: str, hold: Any) -> None:
     """A faulty release: after an error the lease is neither given back nor left to expire."""
     leases: Any = self._log.leases
     while not await leases.release(
@@ -93,7 +93,7 @@ async def _keep_after_failure(self: Ownership, conversation: str, hold: Any) -> 
     [
         (memory.MemoryStore, "commit", _commit_unchecked, "invariant 6"),
         (LeaseKeeper, "ensure_margin", _begin_without_margin, "invariant 6"),
-        (Ownership, "_release", _keep_after_failure, "does not come to its end"),
+        (Leases, "_release", _keep_after_failure, "does not come to its end"),
     ],
     ids=["no fencing", "no margin", "a lease is kept for ever"],
 )

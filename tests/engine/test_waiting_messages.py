@@ -21,8 +21,8 @@ from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.performing import LocalHost
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.ownership import Message, encode_message
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.turns.items import Item, encode_item
 from toolchart.specs.charts import read_shipped_chart
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided, UserSaid
@@ -327,8 +327,8 @@ async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_t
 
         def leave_message(event: Any, step: Any) -> None:
             if step.snapshot.is_over and not model.asked.count("too late"):
-                said = Message(conversation="c", event=UserSaid(message="too late"))
-                store.post("c", "user_said/1", encode_message(said))
+                said = Item(conversation="c", event=UserSaid(message="too late"))
+                store.post("c", "user_said/1", encode_item(said))
 
         turn = asyncio.create_task(engine.arun("go", conversation="c", observer=leave_message))
         await model.wait_for_requests(1)

@@ -192,7 +192,7 @@ GROUPS: dict[str, Group] = {
         modules=(
             "engine/runtime/driver.py",
             "engine/runtime/performers.py",
-            "engine/runtime/recovery.py",
+            "engine/turns/recovery.py",
             "engine/log/record.py",
         ),
         share=15,

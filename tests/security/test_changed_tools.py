@@ -22,7 +22,7 @@ from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.engine import Engine
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.engine.runtime.ownership import Message, encode_message
+from toolchart.engine.turns.items import Item, encode_item
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
@@ -196,7 +196,7 @@ def test_a_decision_that_waits_in_an_inbox_is_checked_when_it_is_taken(
         parts = waiting.definition if definition != "none" else None
     decision = Decided(call_id=waiting.id, approved=True, by="somebody", definition=parts)
     store = open_store(log)
-    store.post("c", "k", encode_message(Message(conversation="c", event=decision)))  # type: ignore[attr-defined]
+    store.post("c", "k", encode_item(Item(conversation="c", event=decision)))  # type: ignore[attr-defined]
     store.close()
     write_document(tmp_path, second, "delete", "/admin/{id}")
     with open_shop(tmp_path, log, ["Done."]) as engine:
@@ -271,7 +271,7 @@ def test_a_signer_signs_no_decision_of_an_inbox(tmp_path: Path) -> None:
         call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
     store = open_store(str(tmp_path / "l.db"))
     decision = Decided(call_id=call_id, approved=True, by="anna")
-    store.post("c", "k", encode_message(Message(conversation="c", event=decision)))  # type: ignore[attr-defined]
+    store.post("c", "k", encode_item(Item(conversation="c", event=decision)))  # type: ignore[attr-defined]
     store.close()
     with make_engine(["Done."], signer=signer, **options) as engine:
         engine.recover()

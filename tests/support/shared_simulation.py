@@ -34,7 +34,7 @@ from toolchart.engine.log.replay import load_conversation, replay
 from toolchart.engine.log.stores import postgres
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
-from toolchart.engine.runtime.parking import find_parking
+from toolchart.engine.turns.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.states.errors import IllegalEvent, LogBusy, LogConflict, LogUnavailable, SpecError

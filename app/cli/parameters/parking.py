@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from toolchart.engine.runtime.parking import PARK_AFTER
+from toolchart.engine.turns.parking import PARK_AFTER
 
 park_after_option = click.option(
     "--park-after",

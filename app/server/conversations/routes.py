@@ -33,8 +33,8 @@ from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions, read_heading_options
-from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.turns.recovery import RecoveredTurn
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.tools.whole_definition import name_by_digest

@@ -16,7 +16,6 @@ from toolchart.engine.log.record import GENESIS, read_record
 from toolchart.engine.log.replay import ReplayState, derive_step, load_conversation
 from toolchart.engine.runtime.clock import Clock
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.open_turns import build_user_said
 from toolchart.engine.runtime.parts import (
     NO_HOOKS,
     ResumeOptions,
@@ -27,6 +26,7 @@ from toolchart.engine.runtime.parts import (
 )
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.turns.items import build_user_said
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.ports import Store
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from toolchart.engine.runtime.parts import DeltaObserver, Observer
-    from toolchart.engine.runtime.recovery import RecoveredTurn
+    from toolchart.engine.turns.recovery import RecoveredTurn
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
     from toolchart.tools.definition import Tool
@@ -106,17 +106,13 @@ class FleetEngine(Engine):
 
     # -- turns -----------------------------------------------------------------------------------
 
-    async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, *, is_first: bool = False
-    ) -> TurnResult:
-        """As `Engine._begin_turn`; a worker runs the turn, unless it is the first of `arun_once`.
+    async def _begin_turn(self, name: str, message: str, options: TurnOptions) -> TurnResult:
+        """As `Engine._begin_turn`; a worker runs the turn.
 
         Raises:
             SpecError: the turn cannot begin, here or on the worker.
             DurableHostUnavailable: the workers cannot be reached.
         """
-        if is_first:
-            return await super()._begin_turn(name, message, options, is_first=True)
         heading = read_heading_options(options)
         if heading is not None:
             require_heading(self.store, name, heading)
@@ -206,7 +202,7 @@ class FleetEngine(Engine):
     ) -> None:
         """Wait until the engine is stopped: workers go on with what is left open."""
         while not self.is_stopping:
-            await self._ownership.wait_for_stop(every_s)
+            await self._leases.wait_for_stop(every_s)
 
     # -- following -------------------------------------------------------------------------------
 
@@ -230,7 +226,7 @@ class FleetEngine(Engine):
         loaded_conversation = load_conversation(self.store, stretch.conversation)
         if loaded_conversation is None or loaded_conversation.snapshot.settings is None:
             raise DurableHostUnavailable("this process stops; the turn has not begun, and is in the queue")
-        return self._open_turns.build_result(loaded_conversation.snapshot, stretch.conversation, hooks)
+        return self._turns.build_result(loaded_conversation.snapshot, stretch.conversation, hooks)
 
     async def _iterate_steps(self, stretch: Stretch, first_seq: int) -> AsyncGenerator[StepTaken, None]:
         """The steps of a conversation until its stretch, and those that repeat it, leave it at rest."""
@@ -249,7 +245,7 @@ class FleetEngine(Engine):
                 stretch = successor
             has_news = bool(steps) or rest is not None
             pause_s = _SHORTEST_PAUSE_S if has_news else min(pause_s * 1.5, _LONGEST_PAUSE_S)
-            await self._ownership.wait_for_stop(pause_s)
+            await self._leases.wait_for_stop(pause_s)
 
     async def _look(self, stretch: Stretch, follower: LogFollower) -> tuple[Rest | None, list[StepTaken]]:
         """How a stretch has ended, if it has, and the steps that are new. What is away now may come back."""

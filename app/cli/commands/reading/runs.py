@@ -18,7 +18,7 @@ from toolchart.engine.log.reading.chart_differences import ChartDifference, OwnC
 from toolchart.engine.log.reading.figures import read_figures
 from toolchart.engine.log.reading.summaries import ConversationFilter, find_workers, summarize_conversation
 from toolchart.engine.log.turn_totals import add_usages
-from toolchart.engine.runtime.parking import find_parking
+from toolchart.engine.turns.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage

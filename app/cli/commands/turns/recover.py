@@ -11,8 +11,8 @@ from toolchart.app.cli.parameters.parking import park_after_option
 from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, print_notice, print_text
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.recovery import RecoveredTurn
 from toolchart.engine.telemetry.environment import open_telemetry
+from toolchart.engine.turns.recovery import RecoveredTurn
 
 
 @click.command(short_help="Go on with turns that no worker goes on with.")

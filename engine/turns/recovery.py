@@ -1,4 +1,9 @@
-"""Recovery: goes on with turns whose worker died, whose timer ran out, or whose inbox has an entry."""
+"""Recovery: goes on with turns whose worker died, whose timer ran out, or whose inbox has an entry.
+
+In: the conversations that the store lists: no worker holds them, and they have something to do. Out: the
+result of each that went on. Next: this engine takes the lease (`lease.py`) and goes on with the turn
+(`Turns.go_on`). What ends its workers again and again is left alone (`parking.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,10 @@ import msgspec
 from toolchart.engine.log.family import read_parent
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.agent import Agent
-from toolchart.engine.runtime.open_turns import OpenTurns
-from toolchart.engine.runtime.ownership import Hold, Ownership
-from toolchart.engine.runtime.parking import count_losses, describe_parking, find_parking
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.turns.lease import Leases
+from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
+from toolchart.engine.turns.turn import Hold, Turns
 from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.ports import Store
 
@@ -37,21 +41,15 @@ class Recovery:
     """Goes on with conversations that no worker goes on with."""
 
     def __init__(
-        self,
-        agent: Agent,
-        store: Store,
-        log_: GroupCommit,
-        ownership: Ownership,
-        open_turns: OpenTurns,
-        park_after: int,
+        self, store: Store, log_: GroupCommit, leases: Leases, turns: Turns, park_after: int
     ) -> None:
         self._log = log_
         self._park_after = park_after
         self._trial = asyncio.Semaphore()
-        self._agent = agent
+        self._agent = turns.agent
         self._store = store
-        self._ownership = ownership
-        self._open_turns = open_turns
+        self._leases = leases
+        self._turns = turns
         self._is_stopped = False
         self._foreign: dict[str, int] = {}
         """Conversations of other charts, which this engine leaves alone: each with the number of its newest
@@ -81,12 +79,12 @@ class Recovery:
                 on_turn(turn)
 
         async with asyncio.TaskGroup() as group:
-            while not (self._ownership.is_stopping or self._is_stopped):
+            while not (self._leases.is_stopping or self._is_stopped):
                 for name in await self._look():
                     if name not in busy:
                         busy.add(name)
                         group.create_task(recover_found(name))
-                await self._ownership.wait_for_stop(every_s)
+                await self._leases.wait_for_stop(every_s)
 
     async def _look(self) -> list[str]:
         """What is found now; nothing where the log cannot be read, which may pass."""
@@ -132,12 +130,12 @@ class Recovery:
             LogConflict: another worker holds it, or has taken it over.
             ToolchartError: it cannot go on.
         """
-        if self._ownership.is_stopping or self._is_stopped or not self._is_own(conversation):
+        if self._leases.is_stopping or self._is_stopped or not self._is_own(conversation):
             return None
         if self._count_losses(conversation, parked_under) < self._park_after - 1:
             return await self._go_on_owned(conversation, may_park=False)
         async with self._try_alone(conversation):
-            if self._ownership.is_stopping:
+            if self._leases.is_stopping:
                 return None
             losses = self._count_losses(conversation, parked_under)
             was_parked = find_parking(self._store, conversation) is not None
@@ -183,7 +181,7 @@ class Recovery:
                 self._trial.release()
 
     async def _go_on_owned(self, conversation: str, *, may_park: bool) -> TurnResult | None:
-        async with self._ownership.work_on(conversation) as hold:
+        async with self._leases.work_on(conversation) as hold:
             has_gone_on = await self._go_on_held(conversation, hold, may_park=may_park)
             before = hold.result
         return hold.result if has_gone_on or hold.result is not before else None
@@ -221,12 +219,12 @@ class Recovery:
             return False
         snapshot = loaded_conversation.snapshot
         if snapshot.has_ended or not self._agent.conversations.has_work(snapshot, conversation):
-            hold.note(self._open_turns.build_result(snapshot, conversation))
+            hold.note(self._turns.build_result(snapshot, conversation))
             return False
         if may_park:
-            hold.note(self._open_turns.build_result(snapshot, conversation))
+            hold.note(self._turns.build_result(snapshot, conversation))
             hold.is_parked = True
             return False
-        if not await self._ownership.take_cancellation(conversation, hold):
-            hold.note(await self._open_turns.go_on(conversation, loaded_conversation))
+        if not await self._leases.take_cancellation(conversation, hold):
+            hold.note(await self._turns.go_on(conversation, loaded_conversation))
         return True

@@ -1,0 +1,139 @@
+"""Items: what may come into a conversation, and how it stands in the inbox of the store.
+
+In: an event of a person, with the conversation that it is for. Out: the bytes of an entry, and back. An entry
+lies there while another worker holds the conversation, and that worker takes it (`lease.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.engine.log.family import Heading
+from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions
+from toolchart.states.content import add_text
+from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
+from toolchart.states.errors import LogDamaged, SpecError, TurnChanged
+from toolchart.states.events import Answered, Cancelled, Decided, Event, Replied, UserSaid
+from toolchart.states.ports import InboxEntry
+
+if TYPE_CHECKING:
+    from toolchart.tools.sources.attachments import Attachment
+
+PersonEvent = Decided | Answered | UserSaid | Cancelled
+"""What may stand in an inbox."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One event for a conversation or one of its children."""
+
+    conversation: str
+    """The conversation that the event is for. Who sends it may name a parent of that one."""
+    event: PersonEvent | Replied
+    """A `Replied` is the late answer of a host; it is for the holder in this process only."""
+    entry: str = ""
+    """Key of the entry of the inbox that it was; empty where it did not lie there."""
+    key: str = ""
+    """Idempotency key of a message: another worker gets a message with it once."""
+    question: str | None = None
+    """Of an answer: the name of the question, where its sender names one."""
+    options: TurnOptions | None = None
+    """Of a message that begins a turn with these options where none is open, and whose sender gets the result
+    of the turn as it stands. None: it begins one only under the settings of the turn before."""
+    is_complete: bool = False
+    """Whether such a message has its attachments; they are read only where it goes to an open turn."""
+    heading: Heading | None = None
+    """Of such a message: owner and tags that the conversation must have."""
+    hooks: TurnHooks = NO_HOOKS
+    """What the caller in this process watches."""
+
+
+def encode_item(item: Item) -> bytes:
+    """The bytes of an entry: the event as it stands in a record, and the conversation.
+
+    Raises:
+        ValueError: the event does not have the types of its class.
+    """
+    _, event_data = make_plain_event(item.event)
+    return msgspec.json.encode({"conversation": item.conversation, "event": msgspec.Raw(event_data)})
+
+
+def decode_entry(entry: InboxEntry) -> Item:
+    """The item of an entry.
+
+    Raises:
+        LogDamaged: its event is none that a person may send.
+    """
+    try:
+        data = read_json(entry.data)
+        event: Event = decode_event(data["event"], "")
+        if isinstance(event, PersonEvent):
+            return Item(conversation=str(data["conversation"]), event=event, entry=entry.key)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise LogDamaged(f"entry {entry.number} of its inbox cannot be read", conversation=entry.conversation)
+
+
+def build_key(event: Event, unique: str) -> str:
+    """The idempotency key of an event: one decision for a call, one answer to a question."""
+    if isinstance(event, Cancelled):
+        return f"cancelled/{unique}"
+    effect = getattr(event, "effect", 0)
+    call = getattr(event, "call_id", "")
+    return f"{event.TYPE}/{effect}/{call}" if effect else f"{event.TYPE}/{unique}"
+
+
+def require_same(entry: InboxEntry, event: Event) -> None:
+    """Check that an event which was not kept says what the entry with its key says, which waits.
+
+    Raises:
+        TurnChanged, SpecError: it says something else.
+    """
+    waiting = decode_entry(entry).event
+    match waiting, event:
+        case UserSaid(), UserSaid():
+            name = entry.key.partition("/")[2]
+            difference = f"another message, which waits for conversation {entry.conversation!r}"
+            raise TurnChanged(f"the key {name!r} was used", difference, "use a key of its own")
+        case Decided(), Decided():
+            is_same = (waiting.approved, waiting.arguments) == (event.approved, event.arguments)
+            act = "approved" if waiting.approved else "rejected"
+            first = f"another decision on call {event.call_id!r} came first: {act} by"
+        case Answered(), Answered():
+            is_same, first = waiting.content == event.content, "another answer came first: it is by"
+        case _:
+            return
+    if not is_same:
+        raise SpecError(
+            f"{first} {waiting.by or 'somebody'}, and waits for the worker of {entry.conversation!r}",
+            hint="nothing was written; the first one holds",
+        )
+
+
+async def build_user_said(message: str, attachments: Sequence[Attachment]) -> UserSaid:
+    """The event of a message to an open turn.
+
+    Raises:
+        SpecError: the message is no text, or an attachment cannot be read.
+    """
+    from toolchart.engine.runtime.agent import check_message
+    from toolchart.tools.sources.attachments import load_attachments
+
+    check_message(message)
+    return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
+
+
+async def complete_message(item: Item) -> Item:
+    """A message with its attachments, as an open turn gets it.
+
+    Raises:
+        SpecError: the message is no text, or an attachment cannot be read.
+    """
+    options = item.options
+    if options is None or not isinstance(item.event, UserSaid) or item.is_complete:
+        return item
+    event = await build_user_said(item.event.message, options.get("attachments", ()))
+    return replace(item, event=event, is_complete=True)

@@ -1,0 +1,177 @@
+"""Turns that are run once, however often this is asked for.
+
+In: a message with a conversation of its own. Out: the result of its turn. Next: the turn begins (`turn.py`),
+goes on (`inbox.py`), is read, or is tried again in a fork.
+
+A job scheduler starts a task again after a crash, a failure, or by mistake. The log says where the turn
+stands. After a failure it is tried again in a fork, from the step before the failure; so what the model said
+and the tools did until then is not asked for again.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from toolchart.engine.log.fork import ForkChanges, plan_fork
+from toolchart.engine.log.replay import load_conversation, replay_conversation
+from toolchart.engine.runtime.agent_tools import find_repeatable_calls
+from toolchart.engine.runtime.parts import TurnHooks
+from toolchart.engine.runtime.result import TurnResult
+from toolchart.engine.runtime.turn_identity import TurnIdentities
+from toolchart.engine.turns.inbox import Inbox
+from toolchart.engine.turns.items import Item
+from toolchart.engine.turns.lease import Leases
+from toolchart.engine.turns.turn import Turns
+from toolchart.states.effects import RunAgent
+from toolchart.states.errors import LogConflict, TurnChanged
+from toolchart.states.events import (
+    CallSubmitted,
+    Cancelled,
+    Configured,
+    Continued,
+    Elapsed,
+    Failed,
+    Forked,
+    Resumed,
+    TurnStarted,
+    UserSaid,
+)
+from toolchart.states.ports import Store
+from toolchart.states.snapshot import Snapshot
+
+_HARMLESS = frozenset(
+    event.TYPE
+    for event in (
+        *(Configured, Continued, Forked, TurnStarted, Resumed),
+        *(CallSubmitted, Elapsed, Failed, Cancelled),
+    )
+)
+"""Events of a turn in which nothing was run and nothing was said."""
+
+
+class SingleRuns:
+    """Runs turns once."""
+
+    def __init__(self, store: Store, inbox: Inbox, leases: Leases, turns: Turns) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._leases = leases
+        self._turns = turns
+        self._agent = turns.agent
+        self.identities = TurnIdentities(turns.agent, store)
+
+    async def run(self, item: Item, *, again: bool) -> TurnResult:
+        """See `Engine.arun_once`.
+
+        Args:
+            item: the message, with its options.
+        """
+        conversation, event, options, hooks = item.conversation, item.event, item.options, item.hooks
+        assert isinstance(event, UserSaid), "a message"
+        assert options is not None, "it may begin a turn"
+        attempt = self.find_newest_attempt(conversation)
+        if self._leases.is_claimed(attempt):
+            raise _build_begun_error(attempt)
+        loaded_conversation = load_conversation(self._store, attempt)
+        if loaded_conversation is None:
+            return await self._begin(attempt, item)
+        snapshot = loaded_conversation.snapshot
+        difference = await self.identities.find_difference(attempt, event.message, options, hooks.answer_form)
+        if difference is not None:
+            did_nothing = snapshot.has_ended and snapshot.error is not None and self._did_nothing(attempt)
+            if not again and (difference.is_input or not did_nothing):
+                raise TurnChanged(
+                    f"conversation {conversation!r} was begun",
+                    str(difference),
+                    "use another conversation for another input, or run it again: run_once(..., again=True)",
+                )
+            return await self._begin_again(item, attempt, snapshot)
+        if snapshot.has_ended and snapshot.error is not None:
+            seq = self._find_retry_record(attempt)
+            if seq is not None:
+                return await self._try_again(conversation, attempt, seq, hooks)
+        if again and snapshot.is_over and not self._turns.build_result(snapshot, attempt).ok:
+            return await self._begin_again(item, attempt, snapshot)
+        return await self._inbox.resume(attempt, None, hooks)
+
+    async def _begin(self, name: str, item: Item) -> TurnResult:
+        """Begin the first turn of a conversation.
+
+        Raises:
+            LogConflict: another worker has begun it meanwhile.
+        """
+        async with self._leases.work_on(name) as hold:
+            if self._store.read_last_line(name) is not None:
+                raise _build_begun_error(name)
+            result = await self._turns.take(name, replace(item, conversation=name), hold)
+        return hold.choose_result(result)
+
+    async def _begin_again(self, item: Item, attempt: str, snapshot: Snapshot) -> TurnResult:
+        """Begin a turn from its beginning, in a conversation of its own; one that is open is cancelled."""
+        if not snapshot.is_over:
+            event = Cancelled(reason="it is run again from the beginning")
+            await self._inbox.put(Item(conversation=attempt, event=event))
+        return await self._begin(_name_next_attempt(item.conversation, attempt), item)
+
+    def _did_nothing(self, attempt: str) -> bool:
+        """Whether nothing was run or said in a conversation, so that nothing is done a second time."""
+        steps = replay_conversation(self._store, attempt, include_shared=True)
+        return all(replayed.record.event["type"] in _HARMLESS for replayed in steps)
+
+    def find_newest_attempt(self, conversation: str) -> str:
+        """Id of the conversation itself, or of the fork in which its turn was tried last."""
+        attempt = conversation
+        while self._store.read_last_line(successor := _name_next_attempt(conversation, attempt)) is not None:
+            attempt = successor
+        return attempt
+
+    def _find_retry_record(self, conversation: str) -> int | None:
+        """Number of the record before the failure or the cancellation that ended a turn.
+
+        None where something else ended it, a limit for instance: it would end so again. None too where a
+        sub-agent ran then: a child cannot be forked, and its tools would run again.
+        """
+        seq, before = None, None
+        for replayed in replay_conversation(self._store, conversation):
+            snapshot = replayed.step.snapshot
+            if before is not None and snapshot.has_ended and not before.has_ended:
+                is_failure = replayed.record.event["type"] in (Failed.TYPE, Cancelled.TYPE)
+                has_child = any(isinstance(effect, RunAgent) for effect in before.open_effects)
+                seq = replayed.record.seq - 1 if is_failure and not has_child else None
+            before = snapshot
+        return seq
+
+    async def _try_again(self, conversation: str, attempt: str, seq: int, hooks: TurnHooks) -> TurnResult:
+        """Try a turn again, in a fork that begins after a record.
+
+        Calls that began there are treated as after a crash: one of an idempotent tool is run again, any other
+        one is `interrupted`.
+        """
+        name = _name_next_attempt(conversation, attempt)
+        async with self._leases.work_on(name) as hold:
+            if self._store.read_last_line(name) is not None:
+                raise _build_begun_error(name)
+            plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
+            conversations, parent_snapshot = self._agent.conversations, plan.parent.snapshot
+            driver = conversations.fork_driver(name, plan)
+            driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
+            repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
+            await driver.commit()
+            driver.apply_event(Resumed(repeatable=repeatable))
+            driver.fire_overdue_timers()
+            snapshot = await conversations.run_driver(name, driver)
+            result = self._turns.build_result(snapshot, name, hooks)
+            hold.note(result)
+        return hold.result or result
+
+
+def _name_next_attempt(conversation: str, attempt: str) -> str:
+    number = int(attempt.removeprefix(conversation).removeprefix("~") or 1)
+    return f"{conversation}~{number + 1}"
+
+
+def _build_begun_error(conversation: str) -> LogConflict:
+    return LogConflict(
+        f"the turn of conversation {conversation!r} was begun elsewhere meanwhile\n"
+        "  ask again: its result is read, or it goes on"
+    )

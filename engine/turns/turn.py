@@ -1,0 +1,407 @@
+"""The turn: what the holder of a conversation does with it.
+
+In: an item that has come into the conversation (`take`), or none, after a crash or a deadline (`go_on`). This
+engine holds the lease. Out: the result of the newest turn, noted in the hold. Next: the driver of the
+conversation, which `runtime/conversations.py` has kept or derives from the log; `runtime/driver.py` runs it
+until the chart rests.
+
+    take                    by what came in:
+      a message             an open turn gets it, else it begins the next turn
+      a decision, an answer the turn whose call or question waits goes on with it
+      a cancellation        is recorded; nothing is performed any more
+      a late reply          is recorded: what it used is counted
+    go_on                   an open turn goes on, its timers that have run out first
+    give                    a turn that runs gets an item between two of its steps
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from toolchart.engine.log.family import NO_HEADING, read_parent, refuse_child, require_heading
+from toolchart.engine.log.group_commit import GroupCommit
+from toolchart.engine.log.replay import ReplayedConversation, load_conversation
+from toolchart.engine.runtime.agent import Agent
+from toolchart.engine.runtime.agent_tools import find_repeatable_calls
+from toolchart.engine.runtime.driver import Driver, log_warning
+from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, list_handoffs
+from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
+from toolchart.engine.runtime.waiting import (
+    describe_people_wait,
+    find_earliest_due,
+    iterate_open_children,
+    list_overdue_timers,
+    list_questions,
+)
+from toolchart.engine.turns.items import Item, complete_message
+from toolchart.states.calls import require_waiting_call
+from toolchart.states.core.step import Step
+from toolchart.states.effects import RunAgent
+from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
+from toolchart.states.events import Answering, Cancelled, Decided, Replied, Resumed, TurnStarted, UserSaid
+from toolchart.states.ports import Store
+from toolchart.states.snapshot import Snapshot
+
+LATE_ANSWER = "the answer came after its deadline: it is recorded as late, and the turn went on without it"
+"""Warning in the result of a turn that a person answered too late."""
+
+MESSAGE_WAITS = "the message waits for {wait}; the next request has it"
+"""Warning in the result of an open turn, where the user has said something that no request has had."""
+
+
+class Hold(msgspec.Struct):
+    """A conversation that is held; who works on it notes how it was left."""
+
+    result: TurnResult | None = None
+    """The result of the newest turn."""
+    driver: Driver | None = None
+    """The driver that began it; None where it was gone on with."""
+    has_ended: bool = False
+    """Whether the chart has ended, so that nothing goes on by itself."""
+    is_stopped: bool = False
+    """Whether the turn was stopped so that another worker may go on at once."""
+    is_parked: bool = False
+    """Whether nobody goes on with it by itself, though it has work."""
+
+    def note(self, result: TurnResult, driver: Driver | None = None) -> None:
+        """Note how the conversation was left, and by which driver, where that began the turn."""
+        self.result, self.has_ended = result, result.is_over and result.due is None
+        self.driver, self.is_parked = driver, False
+
+    def choose_result(self, result: TurnResult) -> TurnResult:
+        """The result for who has put an item in, at the end: an entry of the inbox may have gone on with the
+        turn since then, or begun the next one, whose result is not that caller's."""
+        return result if result.is_over else self.result or result
+
+    def compute_due(self, has_work: Callable[[], bool]) -> float | None:
+        """When the conversation goes on by itself: seconds since 1970; None where it waits for somebody.
+
+        Args:
+            has_work: whether there is something to do in it now.
+        """
+        if self.has_ended or self.is_parked:
+            return None
+        # Who only takes an entry of the inbox does not go on with what a dead worker has left: the next one
+        # does, and nobody would without a time.
+        if self.is_stopped or has_work():
+            return time.time()
+        due = self.result.due if self.result is not None else None
+        return datetime.fromisoformat(due).timestamp() if due is not None else None
+
+
+class Turns:
+    """What is done with the conversations of an agent that its engine holds.
+
+    Args:
+        store: reads the log.
+        log: appends to it.
+    """
+
+    def __init__(self, agent: Agent, store: Store, log: GroupCommit) -> None:
+        self.agent = agent
+        self._answers = agent.parts.answers
+        self._store = store
+        self._log = log
+
+    async def give(self, driver: Driver, item: Item) -> Step:
+        """Give an item to a turn that runs; its record is durable on return.
+
+        Raises:
+            IllegalEvent, SpecError: it has no place there now; nothing was written.
+        """
+        event, desk = item.event, driver.dependencies.decisions
+        if item.entry and isinstance(event, Decided) and desk is not None:
+            event = desk.receive_decision(event, item.conversation, driver.snapshot)
+        step = await driver.post_event(event, entry=item.entry)
+        if isinstance(event, UserSaid):
+            with suppress(IllegalEvent):  # a child has ended meanwhile; the message was taken all the same
+                await self.agent.say_to_children(driver, event.message)
+        return step
+
+    async def take(self, root: str, item: Item, hold: Hold) -> TurnResult:
+        """Take an item into a conversation at rest, and run what follows.
+
+        Args:
+            root: the conversation that is held; the item may be for a child of it.
+
+        Raises:
+            IllegalEvent, SpecError: the event has no place, or no longer.
+        """
+        event = item.event
+        if isinstance(event, UserSaid):
+            return await self._take_message(root, item, event, hold)
+        target = self.load(item.conversation)
+        match event:
+            case Cancelled():
+                result = await self._cancel(root, item, event)
+            case Replied():
+                # Where the call is open again, with another worker for instance, it gets its answer.
+                if event.effect not in [effect.id for effect in target.snapshot.open_effects]:
+                    canceller = self.agent.conversations.build_canceller(item.conversation, target)
+                    await canceller.record_event(event)
+                result = self.describe(root)
+            case Decided():
+                require_waiting_call(target.snapshot, event)
+                desk = self.find_agent(item.conversation).decisions
+                event = desk.receive_decision(event, item.conversation, target.snapshot)
+                result = await self._take_answer(root, item, event, target)
+            case _:
+                if event.effect not in [effect.id for effect in list_questions(target.snapshot)]:
+                    raise SpecError("the question is answered already")
+                result = await self._take_answer(root, item, event, target)
+        hold.note(result)
+        return result
+
+    # -- messages of the user ----------------------------------------------------------------------
+
+    async def _take_message(self, root: str, item: Item, event: UserSaid, hold: Hold) -> TurnResult:
+        """Give a message to the open turn of a conversation; where none is open, begin the next one with it.
+
+        Raises:
+            SpecError: there is no handler, prompt or provider for it, or the conversation is a child.
+        """
+        conversations, options = self.agent.conversations, item.options
+        if item.conversation != root and not item.entry:
+            refuse_child(self.load(item.conversation).configured, item.conversation)
+        if item.heading is not None:
+            require_heading(self._store, root, item.heading)  # it may have begun meanwhile
+        loaded_conversation = conversations.load_unless_kept(root)
+        if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
+            item = await complete_message(item)
+            result = await self._keep_message(root, loaded_conversation, item)
+            if result is not None:
+                result = result if options is None else add_unused_options(result, options)
+                hold.note(result)
+                return result
+            loaded_conversation = None  # the log has gone on
+        if options is not None:
+            started = await self.agent.plan_turn(root, event.message, options, item.hooks.answer_form)
+        else:
+            started = self._repeat_settings(root, event)
+        driver = await conversations.prepare_driver(
+            root, started.settings.service, loaded_conversation, item.heading or NO_HEADING
+        )
+        driver.dependencies = item.hooks.add_to(driver.dependencies, self.agent.parts.observer)
+        if item.entry:
+            driver.add_taken_entry(item.entry)
+        snapshot = await conversations.run_driver(root, driver, started)
+        result = self.build_result(snapshot, root, item.hooks)
+        hold.note(result, driver)
+        return result
+
+    def _repeat_settings(self, conversation: str, event: UserSaid) -> TurnStarted:
+        """Begin a turn with a message that came too late for the turn before, under the same settings."""
+        before = self.load_turn(conversation).snapshot
+        assert before.settings is not None, "`load_turn` checks it"
+        return TurnStarted(
+            message=event.message, parts=event.parts, settings=before.settings, variables=before.variables
+        )
+
+    async def _keep_message(
+        self, conversation: str, loaded_conversation: ReplayedConversation, item: Item
+    ) -> TurnResult | None:
+        """Give a message of the user to an open turn at rest.
+
+        Where a row of the chart leaves a state for it, the turn goes on at once. Otherwise the next request
+        of the conversation has it. Work that a crash has left, and timers that have run out, come before it.
+
+        Returns:
+            The result, with a warning that says what the message waits for. None where the turn has ended
+            before the message: it begins the next one.
+
+        Raises:
+            SpecError: the conversation is a child.
+        """
+        refuse_child(loaded_conversation.configured, conversation)
+        conversations, event, hooks, entry = self.agent.conversations, item.event, item.hooks, item.entry
+        assert isinstance(event, UserSaid), "a message"
+        # Who takes an entry of the inbox gives the conversation back: somebody else goes on with its work.
+        is_left = not entry and self._describe_wait(conversation, loaded_conversation.snapshot) is None
+        if is_left and conversations.resume_driver(conversation, loaded_conversation).can_interrupt():
+            is_left = False
+        if is_left or self._has_overdue_timer(conversation, loaded_conversation.snapshot):
+            await self.go_on(conversation, loaded_conversation, None, hooks)
+            loaded_conversation = self.load(conversation)
+            if loaded_conversation.snapshot.is_over:
+                return None
+        wait = self._describe_wait(conversation, loaded_conversation.snapshot)
+        driver = conversations.resume_driver(conversation, loaded_conversation)
+        driver.dependencies = hooks.add_to(driver.dependencies, self.agent.parts.observer)
+        if driver.can_interrupt():
+            repeatable = find_repeatable_calls(
+                loaded_conversation.snapshot, self.agent.tools, loaded_conversation.versions
+            )
+            driver.apply_event(Resumed(repeatable=repeatable))
+        if entry:
+            driver.add_taken_entry(entry)
+        said = await driver.record_event(event)
+        has_child_moved = await self._say_to_resting_children(self.agent, driver, event)
+        is_taken = bool(said.effects or said.cancels)
+        if is_taken and (wait is not None or not entry):
+            snapshot = await conversations.run_driver(conversation, driver)
+            return self.build_result(snapshot, conversation, hooks)
+        if wait is not None and has_child_moved:
+            return await self.go_on(conversation, self.load(conversation), None, hooks)
+        if wait is not None:
+            log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
+        return self.build_result(driver.snapshot, conversation, hooks)
+
+    async def _say_to_resting_children(self, agent: Agent, driver: Driver, event: UserSaid) -> bool:
+        """Give a message to the resting children that have taken a conversation over; whether a row of one
+        left a state for it."""
+        has_moved = False
+        for task in list_handoffs(driver.snapshot, driver.conversation):
+            name = task.conversation
+            loaded_conversation = load_conversation(self._store, name)
+            if loaded_conversation is None or loaded_conversation.snapshot.is_over:
+                continue
+            self._log.cover_child(name, driver.conversation)
+            child = agent.get_child(task.effect.agent)
+            child_driver = child.conversations.resume_driver(name, loaded_conversation)
+            said = await child_driver.record_event(event)
+            has_moved |= bool(said.effects or said.cancels)
+            has_moved |= await self._say_to_resting_children(child, child_driver, event)
+        return has_moved
+
+    def describe_people(self, conversation: str, snapshot: Snapshot) -> str | None:
+        """What a person does before an open turn or a child of it goes on; None where nobody has to."""
+        children = [child for _, child in iterate_open_children(self._store, snapshot, conversation)]
+        waits = [describe_people_wait(each) for each in (snapshot, *children)]
+        return next((wait for wait in waits if wait is not None), None)
+
+    def _describe_wait(self, conversation: str, snapshot: Snapshot) -> str | None:
+        """What an open turn at rest waits for; None where a worker would go on with it."""
+        wait = self.describe_people(conversation, snapshot)
+        if wait is not None or self.agent.conversations.has_work(snapshot, conversation):
+            return wait
+        due = find_earliest_due(snapshot)
+        return f"its timer, until {due}" if due else "what comes from outside"
+
+    def _has_overdue_timer(self, conversation: str, snapshot: Snapshot) -> bool:
+        """Whether a timer of an open turn, or of a child of it, has run out."""
+        now = self.agent.parts.clock.now()
+        children = [child for _, child in iterate_open_children(self._store, snapshot, conversation)]
+        return any(list_overdue_timers(each, now) for each in (snapshot, *children))
+
+    # -- what ends or continues a turn -------------------------------------------------------------
+
+    async def _cancel(self, root: str, item: Item, event: Cancelled) -> TurnResult:
+        loaded_conversation = self.load(root)
+        if loaded_conversation.snapshot.is_over:
+            raise SpecError(f"no turn of conversation {root!r} is open")
+        driver = self.agent.conversations.build_canceller(root, loaded_conversation)
+        if item.entry:
+            driver.add_taken_entry(item.entry)
+        await driver.record_cancellation(event.reason or "cancelled")
+        return self.build_result(driver.snapshot, root)
+
+    async def _take_answer(
+        self, root: str, item: Item, event: Answering, target: ReplayedConversation
+    ) -> TurnResult:
+        """Go on with what a person says, for the conversation itself or for a child of it."""
+        if item.conversation == root:
+            return await self.go_on(root, target, event, item.hooks, item.entry)
+        self._answers[item.conversation] = event, item.entry
+        try:
+            return await self.go_on(root, self.load(root), None, item.hooks)
+        finally:
+            self._answers.pop(item.conversation, None)  # not taken: it must not meet another turn
+
+    async def go_on(
+        self,
+        conversation: str,
+        loaded_conversation: ReplayedConversation,
+        answer: Answering | None = None,
+        hooks: TurnHooks = NO_HOOKS,
+        entry: str = "",
+    ) -> TurnResult:
+        """Resume a turn of a conversation that this engine holds, with what a person says, if anything."""
+        if loaded_conversation.snapshot.has_ended:
+            return self.build_result(loaded_conversation.snapshot, conversation, hooks)
+        snapshot, is_late = await self.agent.conversations.resume(
+            conversation, loaded_conversation, answer, hooks, entry
+        )
+        result = self.build_result(snapshot, conversation, hooks)
+        if is_late:
+            log_warning(conversation, LATE_ANSWER)
+        return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def describe(self, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
+        """The result of the newest turn as the log has it."""
+        return self.build_result(self.load(conversation).snapshot, conversation, hooks)
+
+    def load(self, conversation: str) -> ReplayedConversation:
+        """A conversation as the log has it.
+
+        Raises:
+            SpecError: there is none.
+        """
+        loaded_conversation = load_conversation(self._store, conversation)
+        if loaded_conversation is None:
+            raise SpecError(f"there is no conversation {conversation!r} in this log")
+        return loaded_conversation
+
+    def load_turn(self, conversation: str) -> ReplayedConversation:
+        """A conversation that has a turn.
+
+        Raises:
+            SpecError: there is none.
+        """
+        loaded_conversation = self.load(conversation)
+        if loaded_conversation.snapshot.settings is None:
+            raise SpecError(f"conversation {conversation!r} has no turn yet")
+        return loaded_conversation
+
+    def has_work(self, root: str) -> bool:
+        """Whether going on with a conversation would do anything now."""
+        return self.agent.conversations.has_work(self.load(root).snapshot, root)
+
+    def is_left_with_work(self, root: str) -> bool:
+        """Whether the next worker would go on with a conversation that is given back."""
+        try:
+            return self.has_work(root)
+        except (LogDamaged, SpecError):  # nobody can go on with it, and it is given back all the same
+            return False
+
+    def find_agent(self, conversation: str) -> Agent:
+        """The agent of a conversation: this one, or the one that its parents run for it."""
+        link = read_parent(self._store, conversation)
+        if link is None:
+            return self.agent
+        parent = str(link["conversation"])
+        open_effects = self.load(parent).snapshot.open_effects
+        effect = next((effect for effect in open_effects if effect.id == link["effect"]), None)
+        if not isinstance(effect, RunAgent):
+            raise SpecError(f"conversation {parent!r} does not run {conversation!r} any more")
+        return self.find_agent(parent).get_child(effect.agent)
+
+    def build_result(self, snapshot: Snapshot, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
+        """The result of the newest turn, with its answer as data and what its children wait for."""
+        result = build_turn_result(snapshot, conversation, self.agent.parts.output_classes)
+        if hooks.answer_form is not None and result.ok:
+            result = replace(result, data=hooks.answer_form.parse(result.content)[0])
+        if snapshot.inbox and not result.is_over:
+            wait = self.describe_people(conversation, snapshot)
+            warnings = (MESSAGE_WAITS.format(wait=wait),) if wait is not None else ()
+            result = replace(result, warnings=(*result.warnings, *warnings))
+        return add_children(self._store, result, snapshot) if snapshot.open_effects else result
+
+
+def add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
+    """The result, with a warning about options that an open turn does not take any more."""
+    unused = [name for name in ("history", "variables") if options.get(name)]
+    unused += ["llm"] if options.get("llm") not in (None, result.service) else []
+    unused += ["model"] if options.get("model") not in (None, result.model) else []
+    if not unused or result.is_over:
+        return result
+    text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"
+    log_warning(result.conversation, text)
+    return replace(result, warnings=(*result.warnings, text))
