@@ -346,6 +346,10 @@ def test_schemas_that_could_cost_too_much_are_refused(quickstart: str, schema: d
         ),
         ({"n": 2}, "one answer"),
         ({"tools": [{"type": "web_search"}]}, "only functions"),
+        ({"tool_choice": "none"}, "the agent decides which tools run"),
+        ({"tool_choice": {"type": "function", "function": {"name": "calculator"}}}, "the agent decides"),
+        ({"functions": [{"name": "echo", "parameters": {}}]}, "write tools"),
+        ({"function_call": {"name": "echo"}}, "write tools"),
     ],
 )
 def test_bad_requests_say_what_is_wrong(quickstart: str, changes: dict[str, Any], text: str) -> None:

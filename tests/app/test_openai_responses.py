@@ -136,6 +136,15 @@ async def test_of_two_clients_that_continue_a_response_one_does(streams: bool) -
     assert len(requests) == 2
 
 
+@pytest.mark.parametrize("choice", ["none", "required", {"type": "function", "name": "calculator"}])
+def test_a_client_does_not_choose_the_tools_of_the_agent(quickstart: str, choice: Any) -> None:
+    """A request that forbids or demands a tool is refused: it would be ignored. `auto` is what happens."""
+    client = connect(quickstart)
+    with pytest.raises(openai.BadRequestError, match="tool_choice: the agent decides which tools run"):
+        client.responses.create(model="quickstart", input=QUESTION, tool_choice=choice)
+    assert client.responses.create(model="quickstart", input=QUESTION, tool_choice="auto").output_text
+
+
 def test_a_whole_list_of_items_is_the_history() -> None:
     """A client that keeps its conversations itself sends all items again, those of the answers too: what ran
     inside comes back as a call with its result, a picture as a picture; nothing but reasoning is left out."""

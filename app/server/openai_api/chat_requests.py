@@ -57,6 +57,9 @@ class CompletionForm(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     stream_options: StreamForm | None = None
     tools: list[ToolForm] = []
+    tool_choice: Any = None
+    functions: Any = None
+    function_call: Any = None
     response_format: FormatForm | None = None
     n: int | None = None
 
@@ -88,6 +91,9 @@ def read_chat(form: CompletionForm, places: Sequence[str] | None = None) -> Chat
     """
     if form.n not in (None, 1):
         raise Refusal(400, "n: a turn has one answer")
+    if form.functions or form.function_call not in (None, "auto"):
+        raise Refusal(400, "functions, function_call: the old form of tools; write tools")
+    require_free_choice(form.tool_choice)
     if not form.messages:
         raise Refusal(400, "messages: there is none")
     tools = tuple(make_definition(_get_function(tool)) for tool in form.tools)
@@ -105,6 +111,18 @@ def read_chat(form: CompletionForm, places: Sequence[str] | None = None) -> Chat
     if output_type is not None:
         options["output_type"] = output_type
     return ChatTurn(message=message, options=options, tools=tools, conversation=conversation)
+
+
+def require_free_choice(tool_choice: Any) -> None:
+    """Refuse to let a client say which tools run: the agent's chart and handlers do.
+
+    Without this a request that forbids tools would run them.
+
+    Raises:
+        Refusal: 400.
+    """
+    if tool_choice not in (None, "auto"):
+        raise Refusal(400, "tool_choice: the agent decides which tools run; leave it out, or write auto")
 
 
 def _get_function(tool: ToolForm) -> FunctionForm:

@@ -23,6 +23,7 @@ from toolchart.app.server.openai_api.chat_requests import (
     ToolForm,
     read_chat,
     read_output,
+    require_free_choice,
 )
 from toolchart.app.server.openai_api.errors import shape_error
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
@@ -64,6 +65,7 @@ class ResponseForm(msgspec.Struct, frozen=True, kw_only=True):
     previous_response_id: str | None = None
     stream: bool = False
     tools: list[dict[str, Any]] = []
+    tool_choice: Any = None
     text: TextForm | None = None
     background: bool | None = None
 
@@ -83,6 +85,7 @@ def read_response(form: ResponseForm) -> ChatTurn:
     """
     if form.background:
         raise Refusal(400, "background: not supported; stream the response instead")
+    require_free_choice(form.tool_choice)
     tools = [_read_tool(tool) for tool in form.tools]
     entries = [{"role": "user", "content": form.input}] if isinstance(form.input, str) else form.input
     answers = _read_answers(entries)
