@@ -25,6 +25,8 @@ from toolchart.providers.shared.streamed_calls import (
     StreamedCalls,
     build_input,
     choose_arguments,
+    drop_other_arguments,
+    find_arguments,
     read_start,
 )
 from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
@@ -63,7 +65,7 @@ class _Block:
                 start = block.get(key)
                 block[key] = join_pieces([start, *pieces] if isinstance(start, str) else pieces)
         if self.call is not None:
-            block |= {"id": self.call.id, "name": self.call.name}
+            block = drop_other_arguments(block, "input") | {"id": self.call.id, "name": self.call.name}
             block["input"] = build_input(self.call.build_arguments())
         return block
 
@@ -147,7 +149,7 @@ class AnthropicAccumulator:
                 index=index,
                 call_id=call_id,
                 name=name,
-                arguments=read_start(start.get("input")),
+                arguments=read_start(find_arguments(start)),
                 is_start=True,
             )
             if call.index == count:

@@ -39,7 +39,8 @@ from toolchart.providers.shared.requests import (
     restore_own_parts,
     select_offered_tools,
 )
-from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments
+from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments, restore_arguments
+from toolchart.providers.shared.streamed_calls import find_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
 from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import (
@@ -411,10 +412,7 @@ def _encode_own_block(block: dict[str, Any], call: ToolCall | None) -> dict[str,
         is_blank = block.get("type") == "text" and not str(block.get("text") or "").strip()
         is_unsigned = block.get("type") == "thinking" and not block.get("signature")
         return None if is_blank or is_unsigned else block
-    own: dict[str, Any] = {"id": call.id, "name": call.name}
-    if not isinstance(block.get("input"), Mapping):
-        own["input"] = read_sent_arguments(call)
-    return {**block, **own}
+    return {**restore_arguments(block, "input", call), "id": call.id, "name": call.name}
 
 
 def _encode_user_message(message: Message, cites_documents: bool) -> list[dict[str, Any]]:
@@ -489,7 +487,7 @@ def _join_texts(blocks: Sequence[Mapping[str, Any]], kind: str) -> str | None:
 
 
 def _decode_tool_call(block: Mapping[str, Any]) -> ToolCall:
-    return decode_call(read_string(block.get("id")) or "", block.get("name"), block.get("input"))
+    return decode_call(read_string(block.get("id")) or "", block.get("name"), find_arguments(block))
 
 
 def _build_provider_data(blocks: Sequence[Mapping[str, Any]], container: Any) -> dict[str, Any] | None:

@@ -26,6 +26,8 @@ from toolchart.providers.shared.streamed_calls import (
     StreamedCalls,
     build_input,
     choose_arguments,
+    drop_other_arguments,
+    find_arguments,
     read_start,
 )
 from toolchart.states.errors import ProviderError, format_install
@@ -113,7 +115,8 @@ class _Block:
     def build(self) -> dict[str, Any]:
         """The block of an answer that was not streamed."""
         if self.call is not None:
-            use = {**self.start["toolUse"], "toolUseId": self.call.id, "name": self.call.name}
+            use = drop_other_arguments(self.start["toolUse"], "input")
+            use |= {"toolUseId": self.call.id, "name": self.call.name}
             return {"toolUse": {**use, "input": build_input(self.call.build_arguments())}}
         if isinstance(self.start.get("toolUse"), Mapping):
             use, pieces = self.start["toolUse"], self.pieces.get("input", ())
@@ -203,7 +206,7 @@ class ConverseAccumulator:
         use = start.get("toolUse")
         if isinstance(use, Mapping) and not use.get("type"):
             name, call_id = str(use.get("name") or ""), read_string(use.get("toolUseId")) or ""
-            piece = {"call_id": call_id, "name": name, "arguments": read_start(use.get("input"))}
+            piece = {"call_id": call_id, "name": name, "arguments": read_start(find_arguments(use))}
             return self._add_call(index, use, **piece, is_start=True)
         block = self._add_block(index, start)
         if start.get("text"):

@@ -39,7 +39,8 @@ from toolchart.providers.shared.requests import (
     restore_own_parts,
     select_offered_tools,
 )
-from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments
+from toolchart.providers.shared.sent_messages import EMPTY_TEXT, read_sent_arguments, restore_arguments
+from toolchart.providers.shared.streamed_calls import find_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_roles
 from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import CitationPart, ContentPart, HostCallPart, TextPart, decode_media
@@ -388,10 +389,8 @@ def _encode_own_block(block: dict[str, Any], call: ToolCall | None) -> dict[str,
     if call is None:
         text = block.get("text")
         return None if "text" in block and not str(text or "").strip() else block
-    use = {**block["toolUse"], "toolUseId": call.id, "name": call.name}
-    if not isinstance(use.get("input"), Mapping):
-        use["input"] = read_sent_arguments(call)
-    return {**block, "toolUse": use}
+    use = restore_arguments(block["toolUse"], "input", call)
+    return {**block, "toolUse": {**use, "toolUseId": call.id, "name": call.name}}
 
 
 def _encode_user_message(message: Message) -> list[dict[str, Any]]:
@@ -486,7 +485,7 @@ def _read_call(block: Mapping[str, Any]) -> Any:
 def _decode_tool_call(use: Any) -> ToolCall:
     if not isinstance(use, Mapping):
         return refuse_call(use)
-    return decode_call(read_string(use.get("toolUseId")) or "", use.get("name"), use.get("input"))
+    return decode_call(read_string(use.get("toolUseId")) or "", use.get("name"), find_arguments(use))
 
 
 def _read_reasoning(block: Mapping[str, Any]) -> str:

@@ -26,7 +26,13 @@ from toolchart.providers.shared.replies import (
     read_index,
     read_string,
 )
-from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls, build_input
+from toolchart.providers.shared.streamed_calls import (
+    StreamedCall,
+    StreamedCalls,
+    build_input,
+    drop_other_arguments,
+    find_arguments,
+)
 from toolchart.states.messages import Delta, ReasoningDelta, TextDelta, Usage
 
 
@@ -67,7 +73,7 @@ class _CandidateBuilder:
             count = len(self._calls.calls)
             call_id, name = read_string(call.get("id")) or "", str(call.get("name") or "")
             streamed, deltas = self._calls.add_piece(
-                call_id=call_id, name=name, arguments=call.get("args"), is_start=True
+                call_id=call_id, name=name, arguments=find_arguments(call), is_start=True
             )
             yield from deltas
             if streamed.index < count:
@@ -90,7 +96,10 @@ class _CandidateBuilder:
                 and call.get("id") == streamed.id
                 and call.get("name") == streamed.name
             ):
-                function = {**call, "args": build_input(streamed.build_arguments())}
+                function = {
+                    **drop_other_arguments(call, "args"),
+                    "args": build_input(streamed.build_arguments()),
+                }
                 self._parts[position] = {**part, "functionCall": function}
 
     def describe_kind(self) -> tuple[bool, int]:

@@ -41,7 +41,8 @@ from toolchart.providers.shared.requests import (
     read_tool_choice,
     restore_own_parts,
 )
-from toolchart.providers.shared.sent_messages import read_sent_arguments
+from toolchart.providers.shared.sent_messages import read_sent_arguments, restore_arguments
+from toolchart.providers.shared.streamed_calls import ARGUMENT_KEYS, find_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts, join_groups
 from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import (
@@ -464,10 +465,10 @@ def _encode_own_call(part: dict[str, Any], call: ToolCall | None) -> dict[str, A
     if call is None:
         is_empty = not any(value or key != "text" for key, value in part.items())
         return None if is_empty else part
-    own: dict[str, Any] = {**part["functionCall"], "name": call.name}
-    if not isinstance(own.get("args", {}), Mapping):
-        own["args"] = read_sent_arguments(call)
-    return {**part, "functionCall": own}
+    own: Mapping[str, Any] = part["functionCall"]
+    if ARGUMENT_KEYS & own.keys():
+        own = restore_arguments(own, "args", call)
+    return {**part, "functionCall": {**own, "name": call.name}}
 
 
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
@@ -661,7 +662,7 @@ def _decode_tool_call(wire: Any) -> ToolCall:
             native_id=native_id,
             problem="the call came in pieces (partialArgs), which are not read",
         )
-    return replace(decode_call(native_id or "", wire.get("name"), wire.get("args")), native_id=native_id)
+    return replace(decode_call(native_id or "", wire.get("name"), find_arguments(wire)), native_id=native_id)
 
 
 def _build_provider_data(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from toolchart.providers.shared.replies import (
     read_string,
     read_text,
 )
-from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls, find_arguments
 from toolchart.states.messages import Delta, PartDelta, ReasoningDelta, TextDelta, Usage
 
 _COUNTS = frozenset(("prompt_eval_count", "eval_count"))
@@ -41,7 +41,7 @@ class OllamaAccumulator:
         self._texts: dict[str, list[Any]] = {"content": [], "thinking": []}
         self._calls = StreamedCalls()
         self._entries: list[Any] = []
-        """The entries as they came, of calls the first piece."""
+        """The calls, and the entries that are none."""
         self._images: list[Any] = []
 
     def add_frame(self, line: Any) -> list[Delta]:
@@ -81,10 +81,10 @@ class OllamaAccumulator:
             index=read_index(function.get("index")),
             call_id=read_string(entry.get("id")) or "",
             name=str(function.get("name") or ""),
-            arguments=function.get("arguments"),
+            arguments=find_arguments(function, entry),
         )
         if call.index == count:
-            self._entries.append((call, entry, function))
+            self._entries.append(call)
         return deltas
 
     def read_usage(self) -> Usage | None:
@@ -103,12 +103,11 @@ class OllamaAccumulator:
         if self._body.get("done") is not True:
             raise build_bad_response_error("the stream ends before it is done")
         texts = {key: join_pieces(pieces) for key, pieces in self._texts.items()}
-        calls = [_build_call(*entry) if isinstance(entry, tuple) else entry for entry in self._entries]
+        calls = [_build_call(entry) if isinstance(entry, StreamedCall) else entry for entry in self._entries]
         message = {**self._message, **texts, "tool_calls": calls, "images": self._images}
         return {**self._body, "message": message}
 
 
-def _build_call(call: StreamedCall, entry: Mapping[str, Any], function: Mapping[str, Any]) -> dict[str, Any]:
+def _build_call(call: StreamedCall) -> dict[str, Any]:
     """The call as an unstreamed answer has it."""
-    arguments = {"name": call.name, "arguments": call.build_arguments()}
-    return {**entry, "id": call.id, "function": {**function, **arguments}}
+    return {"id": call.id, "function": {"name": call.name, "arguments": call.build_arguments()}}

@@ -42,6 +42,7 @@ from toolchart.providers.shared.requests import (
     select_offered_tools,
 )
 from toolchart.providers.shared.sent_messages import read_sent_arguments
+from toolchart.providers.shared.streamed_calls import find_arguments
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.call_arguments import decode_call
 from toolchart.states.content import ImagePart, TextPart, add_text
@@ -255,7 +256,9 @@ def _decode_tool_call(wire: Any) -> ToolCall:
     if not isinstance(wire, Mapping):
         return refuse_call(wire)
     function = read_function(wire)
-    return decode_call(read_string(wire.get("id")) or "", function.get("name"), function.get("arguments"))
+    return decode_call(
+        read_string(wire.get("id")) or "", function.get("name"), find_arguments(function, wire)
+    )
 
 
 def decode_usage(body: Mapping[str, Any]) -> Usage | None:

@@ -43,7 +43,13 @@ from toolchart.providers.shared.requests import (
     restore_own_parts,
 )
 from toolchart.providers.shared.sent_messages import encode_sent_arguments
-from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls, is_same
+from toolchart.providers.shared.streamed_calls import (
+    StreamedCall,
+    StreamedCalls,
+    drop_other_arguments,
+    find_arguments,
+    is_same,
+)
 from toolchart.providers.transport.encoded_bodies import find_message_parts
 from toolchart.states.call_arguments import decode_call, decode_text_call
 from toolchart.states.content import (
@@ -232,11 +238,10 @@ def _encode_own_item(item: Item, call: ToolCall | None) -> dict[str, Any]:
     if call is None:
         return dict(item)
     own = {"call_id": call.id, "name": call.name}
-    if item.get("type") == "function_call":
-        own["arguments"] = encode_sent_arguments(call)
-    elif not isinstance(item.get("input"), str):
-        own["input"] = encode_sent_arguments(call)
-    return {**item, **own}
+    key = "arguments" if item.get("type") == "function_call" else "input"
+    if key == "arguments" or not isinstance(item.get(key), str):
+        own[key] = encode_sent_arguments(call)
+    return {**drop_other_arguments(item, key), **own}
 
 
 def _encode_assistant_message(message: Message) -> list[dict[str, Any]]:
@@ -491,9 +496,9 @@ def _decode_tool_calls(items: list[Item]) -> Iterator[ToolCall]:
     for item in items:
         call_id = read_string(item.get("call_id")) or ""
         if item.get("type") == "function_call":
-            yield decode_call(call_id, item.get("name"), item.get("arguments"))
+            yield decode_call(call_id, item.get("name"), find_arguments(item))
         elif item.get("type") == "custom_tool_call":  # free-text input
-            yield decode_text_call(call_id, item.get("name"), item.get("input"))
+            yield decode_text_call(call_id, item.get("name"), find_arguments(item))
 
 
 def _list_texts(
@@ -715,11 +720,10 @@ class _Item:
         for name, pieces in self.fields.items():
             item[name] = item.get(name) or join_text(pieces)
         if self.call is not None:
-            item["name"] = self.call.name
-            if item.get("type") == "custom_tool_call":
-                item["input"] = _choose_input(self.call)
-            else:
-                item["arguments"] = self.call.build_arguments()
+            is_custom = item.get("type") == "custom_tool_call"
+            key = "input" if is_custom else "arguments"
+            arguments = _choose_input(self.call) if is_custom else self.call.build_arguments()
+            item = {**drop_other_arguments(item, key), "name": self.call.name, key: arguments}
         for name, parts in self.parts.items():
             if parts:
                 item[name] = [parts[number].build() for number in sorted(parts)]
@@ -867,7 +871,7 @@ class ResponsesAccumulator:
             if id(item) in taken or item.data.get("type") != kind:
                 continue
             if item.call is not None:
-                arguments = form.get("arguments", form.get("input"))
+                arguments = find_arguments(form)
                 known = item.call.build_arguments()
                 if item.call.name == name and (not arguments or not known or is_same(arguments, known)):
                     return item
@@ -902,7 +906,7 @@ class ResponsesAccumulator:
 
     def _add_call(self, item: _Item, form: Mapping[str, Any], is_end: bool) -> Iterator[Delta]:
         """Add a form of a call; what it has is shown once."""
-        arguments = form.get("arguments", form.get("input"))
+        arguments = find_arguments(form)
         name, call_id = str(form.get("name") or ""), read_string(form.get("call_id")) or ""
         if item.call is None:
             item.call, deltas = self._calls.add_piece(
@@ -931,7 +935,7 @@ class ResponsesAccumulator:
             item.call.name = str(event["name"])
             yield CallStarted(index=item.call.index, name=item.call.name)
         if end != "delta":
-            yield from _add_whole_arguments(item.call, value)
+            yield from _add_whole_arguments(item.call, find_arguments(event))
         elif value is not None:
             text = item.call.add_arguments(value)
             if text:

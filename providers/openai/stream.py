@@ -34,7 +34,7 @@ from toolchart.providers.shared.replies import (
     read_mappings,
     read_string,
 )
-from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls
+from toolchart.providers.shared.streamed_calls import StreamedCall, StreamedCalls, find_arguments
 from toolchart.states.content import AudioPart, ContentPart
 from toolchart.states.messages import Delta, PartDelta, ReasoningDelta, TextDelta, Usage
 
@@ -117,7 +117,7 @@ class _CallsBuilder:
                 # An id that is no text is none, as in an unstreamed answer.
                 call_id=read_string(piece.get("id")) or "",
                 name=str(function.get("name") or ""),
-                arguments=function.get("arguments", function.get("input")),
+                arguments=find_arguments(function, piece),
             )
             if call.index == len(self._keys):
                 self._keys.append({"type": str(piece.get("type") or "function")})
@@ -126,12 +126,13 @@ class _CallsBuilder:
 
     def add_whole_calls(self, entries: list[Any]) -> int:
         """Add whole forms of the calls so far, in their order; how many of them are such."""
-        functions = [read_function(entry) if isinstance(entry, Mapping) else {} for entry in entries]
-        for number, (call, function) in enumerate(zip(self._streamed.calls, functions, strict=False)):
+        wholes = [entry if isinstance(entry, Mapping) else {} for entry in entries]
+        for number, (call, whole) in enumerate(zip(self._streamed.calls, wholes, strict=False)):
+            function = read_function(whole)
             if function.get("name") not in (None, "", call.name):
                 return number
-            call.add_whole(function.get("arguments", function.get("input")))
-        return min(len(functions), len(self._streamed.calls))
+            call.add_whole(find_arguments(function, whole))
+        return min(len(wholes), len(self._streamed.calls))
 
     def get_count(self) -> int:
         """How many calls there are so far."""
@@ -212,7 +213,7 @@ class _ChoiceBuilder:
                     self._calls = _CallsBuilder()
                 yield from self._calls.add_pieces(value)
             elif key == "function_call" and isinstance(value, Mapping):
-                name, arguments = str(value.get("name") or ""), value.get("arguments")
+                name, arguments = str(value.get("name") or ""), find_arguments(value)
                 self._function_call = self._function_call or StreamedCalls()
                 yield from self._function_call.add_piece(index=0, name=name, arguments=arguments)[1]
             elif key == "audio" and isinstance(value, Mapping):

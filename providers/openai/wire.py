@@ -46,6 +46,7 @@ from toolchart.providers.shared.requests import (
     refuse_part,
 )
 from toolchart.providers.shared.sent_messages import encode_sent_arguments
+from toolchart.providers.shared.streamed_calls import find_arguments
 from toolchart.providers.transport.encoded_bodies import EncodedObject, find_message_parts
 from toolchart.states.call_arguments import decode_call, decode_text_call
 from toolchart.states.content import (
@@ -844,7 +845,7 @@ def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     calls = [call for call in calls if call.name or call.id or call.raw or call.arguments]
     function_call = message.get("function_call")
     if not calls and isinstance(function_call, Mapping) and any(function_call.values()):
-        calls.append(decode_call("", function_call.get("name"), function_call.get("arguments")))
+        calls.append(decode_call("", function_call.get("name"), find_arguments(function_call)))
     return tuple(calls)
 
 
@@ -852,9 +853,9 @@ def _decode_tool_call(wire: Any) -> ToolCall:
     if not isinstance(wire, Mapping):
         return refuse_call(wire)
     call_id, function = read_string(wire.get("id")) or "", read_function(wire)
-    if wire.get("type") == "custom":  # free-text input
-        return decode_text_call(call_id, function.get("name"), function.get("input"))
-    return decode_call(call_id, function.get("name"), function.get("arguments", function.get("input")))
+    is_custom = wire.get("type") == "custom"  # free-text input
+    decode = decode_text_call if is_custom else decode_call
+    return decode(call_id, function.get("name"), find_arguments(function, wire))
 
 
 def decode_usage(wire: Any) -> Usage | None:

@@ -229,6 +229,29 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
     return chosen
 
 
+ARGUMENT_KEYS = frozenset(("arguments", "input", "args", "parameters", "params", "kwargs", "tool_input"))
+"""The keys under which hosts and gateways write the arguments of a call, whatever their API says."""
+
+
+def find_arguments(*objects: Mapping[str, Any]) -> Any:
+    """The arguments of a call: those in its object, or in the one around it, under whichever key they stand.
+
+    What says nothing gives way to what says something. Two that differ are joined, which is refused.
+
+    >>> find_arguments({"name": "a", "parameters": {"b": 1}}), find_arguments({"args": {}}, {"input": "{"})
+    ({'b': 1}, '{')
+    """
+    forms = [item[key] for item in objects for key in item if key in ARGUMENT_KEYS]
+    if len(forms) < 2:
+        return forms[0] if forms else None
+    return choose_arguments((), forms)
+
+
+def drop_other_arguments(wire: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The object of a call without arguments under another key than this one."""
+    return {name: value for name, value in wire.items() if name == key or name not in ARGUMENT_KEYS}
+
+
 def read_start(arguments: Any) -> Any:
     """The arguments with which a call begins: `{}` keeps the place for the pieces that follow."""
     return None if isinstance(arguments, Mapping) and not arguments else arguments

@@ -121,7 +121,8 @@ ARGUMENTS = (
     | st.dictionaries(st.text(max_size=3), JSON, max_size=2).map(json.dumps)
 )
 IDS = st.sampled_from(["c1", "c1", "", "call 2", "i" * 90, "ein/e:id", MISSING, None])
-CALLS = st.lists(st.builds(OddCall, name=NAMES, arguments=ARGUMENTS, id=IDS), max_size=3)
+KEYS = st.sampled_from(["", "", "arguments", "parameters"])
+CALLS = st.lists(st.builds(OddCall, name=NAMES, arguments=ARGUMENTS, id=IDS, key=KEYS), max_size=3)
 REPLIES = st.tuples(st.sampled_from([None, "", " ", "Text."]), CALLS)
 TAKERS = (
     "chat at vllm",
@@ -163,11 +164,12 @@ def test_a_host_takes_what_it_sent(name: str, is_streamed: bool, hosts: CheckedH
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("key", ["", "parameters"], ids=["own key", "another key"])
 @pytest.mark.parametrize("name", ENTRIES)
-def test_repaired_arguments_go_back(name: str, is_streamed: bool, tmp_path: Path) -> None:
-    """Where arguments were repaired and the tool ran, the host gets what it ran with: in this turn, and in
-    later ones that go on from the log; the log replays."""
-    calls = [OddCall(arguments='{"city": "Brno",}', id="c1")]
+def test_repaired_arguments_go_back(name: str, key: str, is_streamed: bool, tmp_path: Path) -> None:
+    """Where arguments were repaired, or stood under another key, and the tool ran, the host gets what it ran
+    with: in this turn, and in later ones that go on from the log; the log replays."""
+    calls = [OddCall(arguments='{"city": "Brno"}' if key else '{"city": "Brno",}', id="c1", key=key)]
     checked: list[CheckedHosts] = []
 
     def answer(wire: str, streams: bool) -> WebAnswer:
@@ -185,6 +187,9 @@ def test_repaired_arguments_go_back(name: str, is_streamed: bool, tmp_path: Path
         entries = read_view(HOSTS[name][0], body, "m").entries  # type: ignore[arg-type]
         [arguments] = [one for entry in entries for one in entry.arguments]
         assert (json.loads(arguments) if isinstance(arguments, str) else arguments) == {"city": "Brno"}
+        assert not key or f'"{key}"' not in json.dumps(
+            body.get("messages", body.get("contents", body.get("input")))
+        )
     assert set(_assert_replays(Path(path))) == {"c"}
 
 

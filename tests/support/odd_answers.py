@@ -310,6 +310,55 @@ def list_call_rows(wire: str) -> Iterator[Row]:
     yield make_whole(wire, "ids: the same twice", build_whole(wire, MISSING, same), runs=[OLD, NEW])
 
 
+OWN_KEYS = {
+    "chat": "arguments",
+    "responses": "arguments",
+    "messages": "input",
+    "gemini": "args",
+    "converse": "input",
+    "ollama": "arguments",
+}
+OTHER_KEYS = ("arguments", "input", "args", "parameters", "params", "kwargs", "tool_input")
+"""Where the arguments stand by the API, and where hosts and gateways write them."""
+
+
+def _move_arguments(value: Any, own: str, key: str, left: Any, is_outside: bool = False) -> Any:
+    """A copy of an answer whose arguments stand under another key.
+
+    Args:
+        left: what stands under the host's own key instead.
+        is_outside: whether they stand beside the object `function`, not in it.
+    """
+    if isinstance(value, list):
+        return [_move_arguments(item, own, key, left, is_outside) for item in value]
+    if not isinstance(value, dict):
+        return value
+    call = value.get("function") if is_outside else value
+    if isinstance(call, dict) and own in call:
+        function = drop(**{**call, own: left})
+        return {**value, "function": function, key: call[own]} if is_outside else {**function, key: call[own]}
+    return {name: _move_arguments(item, own, key, left, is_outside) for name, item in value.items()}
+
+
+def list_key_rows(wire: str) -> Iterator[Row]:
+    """The rows of arguments under another key."""
+    own, calls = OWN_KEYS[wire], [("c1", "delete_rows", OLD)]
+    places = [(f"under {key}", key, False) for key in OTHER_KEYS if key != own]
+    places += [(f"outside, under {key}", key, True) for key in OTHER_KEYS if wire in ("chat", "ollama")]
+    for place, key, is_outside in places:
+        for form, left in {"": MISSING, ", empty under its own": {}, ", null under its own": None}.items():
+            whole, frames = (
+                _move_arguments(answer, own, key, left, is_outside)
+                for answer in (build_whole(wire, MISSING, calls), build_frames(wire, [], calls))
+            )
+            yield make_whole(wire, f"arguments {place}{form}", whole, runs=[OLD])
+            yield make_stream(wire, f"arguments {place}{form}", frames, runs=[OLD])
+        whole = _move_arguments(build_whole(wire, MISSING, calls), own, key, NEW, is_outside)
+        yield make_whole(wire, f"arguments {place}, others under its own", whole, refused=1)
+        frames = _move_arguments(build_frames(wire, [], calls), own, key, NEW, is_outside)
+        yield make_stream(wire, f"arguments {place}, others under its own", frames, refused=1)
+
+
 def list_content_rows(wire: str) -> Iterator[Row]:
     """The rows of finish words, and of what stands in the place of text."""
     calls = [("c1", "delete_rows", TEXT)]
@@ -1025,7 +1074,7 @@ def list_rows() -> list[Row]:
     rows = [
         row
         for wire in WIRES
-        for rows in (list_call_rows, list_content_rows, list_usage_rows, list_encoding_rows)
+        for rows in (list_call_rows, list_key_rows, list_content_rows, list_usage_rows, list_encoding_rows)
         for row in rows(wire)
     ]
     rows += [*list_chat_streams(), *list_response_streams(), *list_block_streams(), *list_other_rows()]

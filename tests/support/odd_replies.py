@@ -21,6 +21,8 @@ class OddCall:
     name: Any = "look_up"
     arguments: Any = "{}"
     id: Any = MISSING
+    key: str = ""
+    """The key under which the arguments stand; empty: the host's own."""
 
 
 def select(**parts: Any) -> dict[str, Any]:
@@ -39,7 +41,7 @@ def read_text_object(arguments: Any) -> Any:
 
 def build_reply(wire: str, text: str | None, calls: Sequence[OddCall]) -> dict[str, Any]:
     """The whole body of a reply."""
-    function = [select(name=call.name, arguments=call.arguments) for call in calls]
+    function = [select(name=call.name, **{call.key or "arguments": call.arguments}) for call in calls]
     objects = [
         read_text_object(call.arguments) if call.arguments is not MISSING else MISSING for call in calls
     ]
@@ -63,7 +65,7 @@ def build_reply(wire: str, text: str | None, calls: Sequence[OddCall]) -> dict[s
             return {"id": "r1", "object": "response", "model": "m", "status": "completed", "output": output}
         case "messages":
             blocks = [
-                {"type": "tool_use", **select(id=call.id, name=call.name, input=value)}
+                {"type": "tool_use", **select(id=call.id, name=call.name, **{call.key or "input": value})}
                 for call, value in zip(calls, objects, strict=True)
             ]
             content = [*([] if text is None else [{"type": "text", "text": text}]), *blocks]
@@ -71,20 +73,23 @@ def build_reply(wire: str, text: str | None, calls: Sequence[OddCall]) -> dict[s
             return {"id": "r1", "type": "message", "model": "m", "content": content, "stop_reason": stop}
         case "gemini":
             parts = [
-                {"functionCall": select(id=call.id, name=call.name, args=value), "thoughtSignature": "c2ln"}
+                {
+                    "functionCall": select(id=call.id, name=call.name, **{call.key or "args": value}),
+                    "thoughtSignature": "c2ln",
+                }
                 for call, value in zip(calls, objects, strict=True)
             ]
             return gemini_parts(*([] if text is None else [{"text": text}]), *parts, finishReason="STOP")
         case "ollama":
             wire_calls = [
-                select(id=call.id, function=select(name=call.name, arguments=value))
+                select(id=call.id, function=select(name=call.name, **{call.key or "arguments": value}))
                 for call, value in zip(calls, objects, strict=True)
             ]
             message = {"role": "assistant", "content": text or "", "tool_calls": wire_calls}
             return {"model": "m", "message": message, "done": True, "done_reason": "stop"}
         case _:
             uses = [
-                {"toolUse": select(toolUseId=call.id, name=call.name, input=value)}
+                {"toolUse": select(toolUseId=call.id, name=call.name, **{call.key or "input": value})}
                 for call, value in zip(calls, objects, strict=True)
             ]
             message = {"role": "assistant", "content": [*([] if text is None else [{"text": text}]), *uses]}
