@@ -10,10 +10,21 @@ from.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
 
 import click
+import msgspec
 
+from toolchart.app.cli.parameters.options import (
+    durability_option,
+    fleet_options,
+    json_option,
+    log_option,
+    read_signer,
+    signer_options,
+)
 from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import print_notice
 from toolchart.engine.manifest import Manifest, build_manifest
@@ -23,6 +34,7 @@ from toolchart.specs.models import AgentSpec
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Configured
+from toolchart.tools.approvers import Signer
 
 spec_option = click.option("--spec", metavar="SPEC", help="Agent that goes on: your own spec.")
 
@@ -33,6 +45,48 @@ trust_option = click.option(
 )
 
 _OWN_SPEC_HINT = "name your own agent spec: --spec agent.yaml"
+
+
+class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent that goes on with a conversation, in whose name, and how the log is written."""
+
+    spec: str | None
+    trust_log: bool
+    """Whether the agent stored in the log may act."""
+    signer: Signer | None
+    """Signs the decisions."""
+    approver_name: str | None
+    """Who decides; None says nothing of that."""
+    log: str | None
+    """Address of the log; None is the default one."""
+    durability: str | None
+    """`full` or `normal`; None takes that of the agent."""
+    dsn: str | None
+    """Address of the database with the queue of workers; None is that of the log."""
+    run_here: bool
+    """Whether the turn goes on here, also where workers own the conversation."""
+    as_json: bool
+    """Whether the result is printed as JSON."""
+
+
+def agent_choice_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of commands that go on with a turn; the command gets all of them as `choice`."""
+
+    @signer_options
+    @fleet_options
+    @spec_option
+    @trust_option
+    @json_option
+    @durability_option
+    @log_option
+    @wraps(function)
+    def command(key_file: str | None, **options: Any) -> int:
+        names = [name for name in AgentChoice.__struct_fields__ if name in options]
+        chosen = {name: options.pop(name) for name in names}
+        signer = read_signer(key_file, chosen["approver_name"])
+        return function(choice=AgentChoice(signer=signer, **chosen), **options)
+
+    return command
 
 
 def choose_agent(spec: str | None, stored: Configured, *, trust_log: bool) -> str | AgentSpec:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
 from toolchart.app.cli.parameters.options import format_command
+from toolchart.app.cli.stored_agent import AgentChoice, choose_agent
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.people import find_people
@@ -36,24 +37,7 @@ if TYPE_CHECKING:
     from toolchart.states.core.step import Step
     from toolchart.states.ports import Store
     from toolchart.states.snapshot import Snapshot, TurnError
-    from toolchart.tools.approvers import Signer
     from toolchart.tools.execution.executor import ToolExecutor
-
-
-class AgentChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent that goes on with a conversation, and how it writes the log."""
-
-    spec: str | None
-    trusts_log: bool
-    """Whether the agent stored in the log may act."""
-    log: str | None
-    """Address of the log; None is the default one."""
-    durability: str | None = None
-    """`full` or `normal`; None takes that of the agent."""
-    dsn: str | None = None
-    """Address of the database with the queue of workers; None is that of the log."""
-    runs_here: bool = False
-    """Whether the turn goes on here, also where workers own the conversation."""
 
 
 class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,24 +222,17 @@ def report_cancellation(store: Store, conversation: str, retry_command: list[str
 
 
 def continue_turn(
-    store: Store,
-    conversation: str,
-    choice: AgentChoice,
-    decision: Decided | FormAnswer | None,
-    as_json: bool,
-    signer: Signer | None = None,
+    store: Store, conversation: str, choice: AgentChoice, decision: Decided | FormAnswer | None
 ) -> int:
     """Continue an open turn with the operator's agent; see `choose_agent`. Returns the exit code.
 
     Where workers own the conversation, what the person says is handed over to them.
 
     Args:
-        choice: the agent, and the log that it writes.
+        choice: the agent, who decides, and the log that is written.
         decision: what a person says first: a decision on a call, or the answer to a question.
-        signer: signs the decisions.
     """
     from toolchart.app.cli.handing_over import find_owner
-    from toolchart.app.cli.stored_agent import choose_agent
     from toolchart.engine.runtime.engine import Engine
 
     replayed = load_conversation(store, conversation)
@@ -270,13 +247,13 @@ def continue_turn(
         print_notice("no turn is open: this is the answer of the last turn")
     root_name = find_root(store, conversation)
     root = load_conversation(store, root_name) or replayed
-    owner = find_owner(root_name, log=choice.log, dsn=choice.dsn, run_here=choice.runs_here)
-    agent = choose_agent(choice.spec, root.configured, trust_log=choice.trusts_log)
-    observer = build_observer(is_silent=as_json)
+    owner = find_owner(root_name, log=choice.log, dsn=choice.dsn, run_here=choice.run_here)
+    agent = choose_agent(choice.spec, root.configured, trust_log=choice.trust_log)
+    observer = build_observer(is_silent=choice.as_json)
     approver, asker = find_people()
     # Opened again for writing: how it is written is the agent's choice, and the agent stands in the log.
     log: dict[str, Any] = {"log": choice.log, "durability": choice.durability}
-    people: dict[str, Any] = {"approver": approver, "signer": signer, "asker": asker}
+    people: dict[str, Any] = {"approver": approver, "signer": choice.signer, "asker": asker}
     with (
         open_telemetry() as telemetry,
         Engine(agent, observer=observer, telemetry=telemetry, **log, **people) as engine,
@@ -288,7 +265,7 @@ def continue_turn(
             decision = _validate_arguments(engine.tools, waiting, decision)
         if owner is not None and (decision is not None or not replayed.snapshot.has_ended):
             say = partial(_say, conversation, decision) if decision is not None else None
-            return owner.hand_over(engine, root_name, say, as_json=as_json)
+            return owner.hand_over(engine, root_name, say, as_json=choice.as_json)
         try:
             if isinstance(decision, FormAnswer):
                 result = decision.send(engine, conversation)
@@ -298,7 +275,7 @@ def continue_turn(
             return report_cancellation(store, conversation, ["resume", conversation])
         if request.is_made and not result.is_over:
             return report_cancellation(store, conversation, ["resume", conversation])
-    return report_result(result, observer, as_json=as_json)
+    return report_result(result, observer, as_json=choice.as_json)
 
 
 async def _say(conversation: str, message: Decided | FormAnswer, client: DurableClient) -> Stretch:

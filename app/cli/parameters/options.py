@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from toolchart.engine.log.stores import DEFAULT_LOG, STORES
 from toolchart.states.errors import SpecError
+
+if TYPE_CHECKING:
+    from toolchart.tools.approvers import Signer
 
 # -- names of tables ------------------------------------------------------------------------------------
 
@@ -253,6 +256,40 @@ def fleet_options(function: Command) -> Command:
         show_envvar=True,
         help="PostgreSQL database with the queue of the workers. Default: that of the log.",
     )(function)
+
+
+def signer_options(function: Command) -> Command:
+    """Add `--key` and `--as` to a command, which gets them as `key_file` and `approver_name`."""
+    for option in (
+        click.option(
+            "--as", "approver_name", metavar="NAME", help="Decide about calls as this approver of the spec."
+        ),
+        click.option(
+            "--key",
+            "key_file",
+            type=click.Path(),
+            metavar="FILE",
+            help="Sign decisions with this private key; see `approve --new-key`. Needs --as.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def read_signer(key_file: str | None, approver_name: str | None) -> Signer | None:
+    """The signer of `--key` and `--as`, or None without a key.
+
+    Raises:
+        UsageError: there is a key and no name.
+        SpecError: the key cannot be read.
+    """
+    if key_file is None:
+        return None
+    from toolchart.tools.approvers import Signer
+
+    if not approver_name:
+        raise click.UsageError("--key needs --as NAME: whose key it is.")
+    return Signer.from_file(approver_name, key_file)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -8,12 +8,10 @@ from typing import Any
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import durability_option, fleet_options, json_option, log_option
-from toolchart.app.cli.parameters.signers import read_signer, signer_options
-from toolchart.app.cli.stored_agent import spec_option, trust_option
+from toolchart.app.cli.stored_agent import AgentChoice, agent_choice_options
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten
-from toolchart.app.cli.turn_output import AgentChoice, continue_turn, format_run
+from toolchart.app.cli.turn_output import continue_turn, format_run
 from toolchart.engine.reading.waiting import read_waiting
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_canonical_text
@@ -50,7 +48,6 @@ def _create_key(context: click.Context, parameter: click.Parameter, value: str |
     metavar="DIGEST",
     help="Approve the tool in the definition with this digest, which has changed since the question.",
 )
-@signer_options
 @click.option(
     "--new-key",
     type=click.Path(),
@@ -60,12 +57,7 @@ def _create_key(context: click.Context, parameter: click.Parameter, value: str |
     callback=_create_key,
     help="Write a new private key to FILE, print its public key for `approvers` in the spec, and exit.",
 )
-@fleet_options
-@spec_option
-@trust_option
-@json_option
-@durability_option
-@log_option
+@agent_choice_options
 def command(
     conversation: str,
     call_id: str | None,
@@ -73,15 +65,7 @@ def command(
     reason: str | None,
     arguments: str | None,
     definition: str | None,
-    key_file: str | None,
-    approver_name: str | None,
-    dsn: str | None,
-    run_here: bool,
-    spec: str | None,
-    trust_log: bool,
-    as_json: bool,
-    durability: str | None,
-    log: str | None,
+    choice: AgentChoice,
 ) -> int:
     """Approve or deny the call CALL_ID of CONVERSATION, then continue its turn.
 
@@ -107,21 +91,17 @@ def command(
     if deny and definition is not None:
         raise click.UsageError("--deny and --definition cannot be used together.")
     arguments_to_run = _parse_arguments(arguments)
-    signer = read_signer(key_file, approver_name)
-    with open_log(log) as store:
+    with open_log(choice.log) as store:
         name = find_conversation(store, conversation)
         decision = Decided(
             call_id=call_id or _find_only_call(store, name),
             approved=not deny,
             reason=reason,
             arguments=arguments_to_run,
-            by=approver_name or "command line",
+            by=choice.approver_name or "command line",
             definition=name_by_digest(definition) if definition is not None else None,
         )
-        choice = AgentChoice(
-            spec=spec, trusts_log=trust_log, log=log, durability=durability, dsn=dsn, runs_here=run_here
-        )
-        return continue_turn(store, name, choice, decision, as_json, signer)
+        return continue_turn(store, name, choice, decision)
 
 
 def _find_only_call(store: Store, conversation: str) -> str:

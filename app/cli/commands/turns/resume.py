@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import durability_option, fleet_options, json_option, log_option
-from toolchart.app.cli.parameters.signers import read_signer, signer_options
-from toolchart.app.cli.stored_agent import spec_option, trust_option
-from toolchart.app.cli.turn_output import AgentChoice, FormAnswer, continue_turn
+from toolchart.app.cli.stored_agent import AgentChoice, agent_choice_options
+from toolchart.app.cli.turn_output import FormAnswer, continue_turn
 from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.errors import SpecError
 
@@ -21,27 +19,8 @@ from toolchart.states.errors import SpecError
     help="Answer the question that the chart asks a person: the fields of its form.",
 )
 @click.option("--question", metavar="NAME", help="Effect that asks, where several questions are open.")
-@signer_options
-@fleet_options
-@spec_option
-@trust_option
-@json_option
-@durability_option
-@log_option
-def command(
-    conversation: str,
-    answer: str | None,
-    question: str | None,
-    key_file: str | None,
-    approver_name: str | None,
-    dsn: str | None,
-    run_here: bool,
-    spec: str | None,
-    trust_log: bool,
-    as_json: bool,
-    durability: str | None,
-    log: str | None,
-) -> int:
+@agent_choice_options
+def command(conversation: str, answer: str | None, question: str | None, choice: AgentChoice) -> int:
     """Continue the unfinished turn of CONVERSATION from its log, for instance after a crash.
 
     Completed tool calls are not run again. A call that began, or was about to, is repeated only if its tool
@@ -58,14 +37,10 @@ def command(
     Example:  toolchart resume 5f0c --spec agent.yaml
               toolchart resume 5f0c --spec agent.yaml --answer '{"publish": true}'
     """
-    signer = read_signer(key_file, approver_name)
     form_answer = _parse_answer(answer, question)
-    with open_log(log) as store:
+    with open_log(choice.log) as store:
         name = find_conversation(store, conversation)
-        choice = AgentChoice(
-            spec=spec, trusts_log=trust_log, log=log, durability=durability, dsn=dsn, runs_here=run_here
-        )
-        return continue_turn(store, name, choice, form_answer, as_json, signer)
+        return continue_turn(store, name, choice, form_answer)
 
 
 def _parse_answer(answer: str | None, question: str | None) -> FormAnswer | None:

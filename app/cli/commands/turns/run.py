@@ -18,9 +18,10 @@ from toolchart.app.cli.parameters.options import (
     owner_option,
     parse_tags,
     parse_variables,
+    read_signer,
+    signer_options,
     tag_option,
 )
-from toolchart.app.cli.parameters.signers import read_signer, signer_options
 from toolchart.app.cli.terminal.output import get_output
 from toolchart.app.cli.terminal.people import find_people
 from toolchart.app.cli.terminal.stopping import stop_on_signals
