@@ -101,8 +101,13 @@ def _drop_infinities(value: Any) -> Any:
     return [_drop_infinities(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def make_json_safe(value: Any, depth: int = 0) -> Any:
-    """The nearest JSON value: other objects become text, and invalid Unicode is replaced."""
+def make_json_safe(value: Any, path: tuple[int, ...] = ()) -> Any:
+    """The nearest JSON value: other objects become text, and invalid Unicode is replaced.
+
+    Args:
+        path: the `id` of each container that the value stands in. One that stands in itself ends there: each
+            way around it would be written out, and their number may double with each level.
+    """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -111,12 +116,15 @@ def make_json_safe(value: Any, depth: int = 0) -> Any:
         return int(value) if _INT_MIN <= value <= _INT_MAX else _encode_long_integer(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if depth >= _MAX_DEPTH:
+    if len(path) >= _MAX_DEPTH:
         return "(nested too deeply)"
+    if id(value) in path:
+        return "(refers to itself)"
+    inner_path = (*path, id(value))
     if isinstance(value, dict):
-        return {make_json_safe(str(key)): make_json_safe(item, depth + 1) for key, item in value.items()}
+        return {make_json_safe(str(key)): make_json_safe(item, inner_path) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [make_json_safe(item, depth + 1) for item in value]
+        return [make_json_safe(item, inner_path) for item in value]
     return make_json_safe(_describe_object(value))
 
 

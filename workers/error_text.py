@@ -53,11 +53,15 @@ def list_first_causes(error: BaseException) -> list[BaseException]:
 
 
 def read_error_text(error: BaseException) -> str:
-    """What `str` gives for an exception; empty where it fails."""
+    """What `str` gives for an exception, and its notes (`add_note`), a line each; empty where it fails."""
     try:
-        return str(error)
+        return str(error) + _read_notes(error)
     except BaseException:  # an unknown class may raise anything in __str__
         return ""
+
+
+def _read_notes(error: BaseException) -> str:
+    return "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
 
 
 def _walk(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -78,9 +82,9 @@ def _describe(error: BaseException, chain: int) -> str:
         if len(causes) > MAX_CAUSES:
             texts.append(f"and {len(causes) - MAX_CAUSES} more")
         heading = "" if _DEFAULT_GROUP_TEXT in error.message else f"{error.message}: "
-        return heading + "; ".join(texts)
+        return heading + "; ".join(texts) + _read_notes(error)
     text = read_error_text(error)
-    description = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    description = f"{type(error).__name__}: {text.lstrip(chr(10))}" if text else type(error).__name__
     cause = error.__cause__
     # A library that translates an error of another one often repeats its text.
     while cause is not None and chain > 1 and (read_error_text(cause) or type(cause).__name__) in text:

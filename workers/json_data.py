@@ -10,13 +10,19 @@ import math
 import re
 from collections import UserString
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, ValuesView
-from typing import Any
+from typing import Any, NoReturn, cast
 
 from toolchart.workers.error_text import describe_error
-from toolchart.workers.returned_values import ItemBudget, UnusableResult, is_iterator, read_items
+from toolchart.workers.returned_values import MAX_ITEMS, ItemBudget, UnusableResult, is_iterator, read_items
 
 MAX_DEPTH = 100
 """Levels of nesting that are converted; a deeper value is replaced by a short text."""
+
+MAX_INTEGER_BITS = 14_000
+"""Bits of the longest integer: Python writes and reads no more than 4,300 digits."""
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+_CONTAINERS = (dict, list, tuple)
 
 _ADDRESS = re.compile(r"\bat 0x[0-9A-Fa-f]{4,}")
 """A place in memory, as the `repr` of an object without a better one has it: it tells a reader nothing."""
@@ -26,14 +32,15 @@ _ADVICE = "return text, numbers, lists and dicts, a dataclass or a pydantic mode
 
 def to_json_data(value: Any) -> Any:
     """Convert a value to JSON data: dates to ISO text, bytes to base64, models and dataclasses to
-    objects, arrays and iterators to lists, an exception among other values to its text.
+    objects (named tuples too), arrays and iterators to lists, an exception among other values to its text.
 
     Other types become their `str`, where it says what they are. NaN and the infinities become text instead
     of null, so that the model can tell them apart.
 
     Raises:
         UnusableResult: a value has no text of its own (a function, a module, an open file, `<... at 0x...>`),
-            an iterator gives too many items, two keys of an object are the same text, or its own code failed.
+            an iterator gives too many items, two keys of an object are the same text, a value refers to
+            itself or has the same parts too often, an integer is too long, or its own code failed.
     """
     try:
         return _Conversion().convert(value, 0)
@@ -43,6 +50,22 @@ def to_json_data(value: Any) -> Any:
         raise UnusableResult(f"the result cannot be read: {describe_error(error)}") from error
 
 
+def has_few_repeats(value: dict[str, Any] | list[Any] | tuple[Any, ...]) -> bool:
+    """Whether JSON data can be written as it stands: each path to a shared part is written out, and their
+    number may double with each level."""
+    pending, seen, repeats = [cast(Any, value)], set[int](), 0
+    while pending:
+        item = pending.pop()
+        if id(item) in seen:
+            repeats += 1 + len(item)
+            if repeats > MAX_ITEMS:
+                return False
+        seen.add(id(item))
+        parts: Iterable[Any] = dict.values(item) if isinstance(item, dict) else item
+        pending += [part for part in parts if type(part) not in _SCALARS and isinstance(part, _CONTAINERS)]
+    return True
+
+
 class _Conversion:
     """The conversion of one result."""
 
@@ -50,16 +73,41 @@ class _Conversion:
         self._budget = ItemBudget()
         self._place: list[str] = []
         """The keys and positions down to the value that is converted now, for errors."""
+        self._open: set[int] = set()
+        """The `id` of each value down to the one that is converted now: met again, it is a part of itself."""
+        self._seen: dict[int, Any] = {}
+        """Every value that has parts, by its `id`. Each path to a shared one is written out, and their number
+        may double with each level; so the items of one that is met again are counted."""
 
     def convert(self, value: Any, depth: int) -> Any:
-        if value is None or type(value) in (bool, str, int):
+        kind = type(value)
+        if value is None or kind is str or kind is bool:
             return value
-        if type(value) is float:
+        if kind is int:
+            return value if value.bit_length() <= MAX_INTEGER_BITS else self._refuse_integer(value)
+        if kind is float:
             return value if math.isfinite(value) else str(value)
         if depth >= MAX_DEPTH:
             return "(nested too deeply)"
+        place = id(value)
+        if place in self._open:
+            raise UnusableResult(f"{self._name_place()} refers to itself: return it without the way back")
+        if place in self._seen:
+            self._budget.count_again(value)
+        self._open.add(place)
+        data = self._convert_parts(value, depth)
+        self._open.discard(place)
+        if type(data) in (dict, list):
+            self._seen[place] = value
+        return data
+
+    def _convert_parts(self, value: Any, depth: int) -> Any:
         if isinstance(value, Mapping):
-            return self._convert_items(value.items(), depth)
+            is_made = not isinstance(value, dict)  # by code of its own, which may have no end
+            return self._convert_items(self._count(value.items()) if is_made else value.items(), depth)
+        field_names = getattr(type(value), "_fields", None) if isinstance(value, tuple) else None
+        if isinstance(field_names, tuple):
+            return self._convert_items(zip(field_names, value, strict=True), depth)
         if isinstance(value, (list, tuple)):
             return self._convert_list(value, depth)
         if isinstance(value, (set, frozenset)):
@@ -86,7 +134,12 @@ class _Conversion:
         return self._convert_scalar(value, depth)
 
     def _convert_keys(self, value: Any, depth: int) -> dict[str, Any]:
-        return self._convert_items([(key, value[key]) for key in value.keys()], depth)  # noqa: SIM118
+        return self._convert_items(((key, value[key]) for key in self._count(value.keys())), depth)
+
+    def _count(self, items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            self._budget.count(item)
+            yield item
 
     def _convert_items(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
         data: dict[str, Any] = {}
@@ -120,7 +173,7 @@ class _Conversion:
         if isinstance(value, str):
             return str(value)
         if isinstance(value, int):
-            return int(value)
+            return self.convert(int(value), depth + 1)
         if isinstance(value, float):
             return self.convert(float(value), depth + 1)
         if isinstance(value, BaseException):
@@ -138,6 +191,12 @@ class _Conversion:
         if hasattr(kind, "__iter__") and not hasattr(value, "read"):
             return self._read(iter(value), depth)
         raise self._refuse(value)
+
+    def _refuse_integer(self, value: int) -> NoReturn:
+        raise UnusableResult(
+            f"{self._name_place()} is an integer of {value.bit_length()} bits, too long to write out: "
+            f"at most {MAX_INTEGER_BITS} bits, or return it as a text"
+        )
 
     def _refuse(self, value: Any) -> UnusableResult:
         kind = type(value)

@@ -29,7 +29,7 @@ class UnusableResult(ValueError):
 
 
 class ItemBudget:
-    """Counts the items that iterators give for one result, and the size of their texts."""
+    """Counts the items that iterators and repeated parts give for one result, and the size of their texts."""
 
     def __init__(self) -> None:
         self._items = 0
@@ -41,15 +41,26 @@ class ItemBudget:
         Raises:
             UnusableResult: it is one too many, or too much.
         """
-        self._items += 1
-        self._size += _measure(item)
-        if self._items > MAX_ITEMS:
-            raise UnusableResult(
-                f"the result was read up to {MAX_ITEMS} items and has more, or no end; return fewer at a time"
-            )
+        self._size += _measure(item, set())
+        self._add(1)
         if self._size > MAX_SIZE:
             raise UnusableResult(
                 f"the items of the result have more than {MAX_SIZE} characters; return fewer at a time"
+            )
+
+    def count_again(self, value: Any) -> None:
+        """Count a value that the result has had before, and its own items.
+
+        Raises:
+            UnusableResult: it is one too many.
+        """
+        self._add(1 + len(value) if isinstance(value, (list, tuple, dict, set, frozenset)) else 1)
+
+    def _add(self, count: int) -> None:
+        self._items += count
+        if self._items > MAX_ITEMS:
+            raise UnusableResult(
+                f"the result was read up to {MAX_ITEMS} items and has more, or no end; return fewer at a time"
             )
 
 
@@ -189,16 +200,19 @@ def _join(items: list[Any], returned: Any) -> Any:
     return {"items": items, "returned": returned} if items else returned
 
 
-def _measure(item: Any, depth: int = 0) -> int:
-    """About how many characters an item has as a text; it consumes nothing."""
+def _measure(item: Any, seen: set[int], depth: int = 0) -> int:
+    """About how many characters an item has as a text, each of its parts once; it consumes nothing."""
     if isinstance(item, (str, bytes, bytearray)):
         return len(item)
-    if depth < 8:
+    if depth < 8 and id(item) not in seen:
+        seen.add(id(item))
         if isinstance(item, dict):
-            return sum(_measure(key, depth + 1) + _measure(part, depth + 1) for key, part in item.items())
+            return sum(
+                _measure(key, seen, depth + 1) + _measure(part, seen, depth + 1) for key, part in item.items()
+            )
         if isinstance(item, (list, tuple, set, frozenset)):
-            return sum(_measure(part, depth + 1) for part in item)
+            return sum(_measure(part, seen, depth + 1) for part in item)
         attributes = getattr(item, "__dict__", None)
         if isinstance(attributes, dict) and not isinstance(item, type):
-            return _measure(attributes, depth + 1)
+            return _measure(attributes, seen, depth + 1)
     return 8

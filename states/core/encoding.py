@@ -139,8 +139,8 @@ class _PlainWalk:
     def __init__(self) -> None:
         self.has_losses = False
 
-    def make_plain(self, value: Any, depth: int = 0) -> Any:
-        """The nearest JSON value."""
+    def make_plain(self, value: Any, path: tuple[int, ...] = ()) -> Any:
+        """The nearest JSON value; `path` has the `id` of each container that the value stands in."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -149,16 +149,19 @@ class _PlainWalk:
             return self._make_plain_integer(int(value))
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else self._lose(None)
-        if depth >= _MAX_DEPTH:
+        if len(path) >= _MAX_DEPTH:
             return self._lose("(nested too deeply)")
+        if id(value) in path:
+            return self._lose("(refers to itself)")
+        inner_path = (*path, id(value))
         if isinstance(value, msgspec.Struct):
             names = value.__struct_fields__
             tag = {"type": value.__struct_config__.tag} if isinstance(value, PART_CLASSES) else {}
-            return tag | {name: self.make_plain(getattr(value, name), depth + 1) for name in names}
+            return tag | {name: self.make_plain(getattr(value, name), inner_path) for name in names}
         if isinstance(value, dict):
-            return {self._make_key(key): self.make_plain(item, depth + 1) for key, item in value.items()}
+            return {self._make_key(key): self.make_plain(item, inner_path) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [self.make_plain(item, depth + 1) for item in value]
+            return [self.make_plain(item, inner_path) for item in value]
         return self._lose(_describe_value(value))
 
     def _make_plain_integer(self, value: int) -> Any:

@@ -166,6 +166,52 @@ def start_job() -> Any:
         return pool.submit(lambda: "from a thread")
 
 
+ROW = ["a"]
+LONG = [1] * 110_000
+DAY = datetime.date(2026, 1, 2)
+
+
+class Big(int):
+    """A class of integers."""
+
+
+@dataclasses.dataclass
+class Node:
+    """A tree whose parts know where they hang."""
+
+    name: str
+    parent: Node | None = None
+    children: list[Node] = dataclasses.field(default_factory=list)
+
+
+def make_tree() -> Node:
+    """A root with three children."""
+    root = Node("root")
+    root.children = [Node(str(number), root) for number in range(3)]
+    return root
+
+
+def tie_list() -> list[Any]:
+    """A list that contains itself twice."""
+    items: list[Any] = []
+    items += [items, items]
+    return items
+
+
+def tie_object() -> dict[str, Any]:
+    """A dict with a part that refers back to it."""
+    data: dict[str, Any] = {"inner": {}}
+    data["inner"]["self"] = data
+    return data
+
+
+def double_often(value: Any) -> Any:
+    """A value that sixty lists have twice, one around the other."""
+    for _ in range(60):
+        value = [value, value]
+    return value
+
+
 READ_RESULTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "coroutine": (wait, "later"),
     "coroutine of a coroutine": (lambda: wait(wait()), "later"),
@@ -198,7 +244,9 @@ READ_RESULTS: dict[str, tuple[Callable[[], Any], Any]] = {
     "attrs": (lambda: Village("brno"), {"name": "brno"}),
     "struct": (lambda: Hamlet("brno"), {"name": "brno"}),
     "generator of models": (lambda: (City(name=name) for name in "ab"), [{"name": "a"}, {"name": "b"}]),
-    "named tuple": (lambda: Pair(1, 2), [1, 2]),
+    "named tuple": (lambda: Pair(1, 2), {"a": 1, "b": 2}),
+    "one part twice": (lambda: [ROW, ROW, {"row": ROW}], [["a"], ["a"], {"row": ["a"]}]),
+    "many nested items": (lambda: {"rows": [(), *LONG]}, {"rows": [[], *LONG]}),
     "enumeration": (lambda: [Colour.RED], ["red"]),
     "decimal": (lambda: decimal.Decimal("1.10"), "1.10"),
     "path": (lambda: [Path("a/b")], ["a/b"]),
@@ -239,6 +287,18 @@ REFUSED_RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "ellipsis": (lambda: ..., "type ellipsis"),
     "namespace with an object": (lambda: types.SimpleNamespace(a=Plain()), "type SimpleNamespace"),
     "text that fails": (Broken, "type Broken"),
+    "list in itself": (lambda: tie_list(), "'[0]' in the result refers to itself"),
+    "object in itself": (lambda: tie_object(), "'inner.self' in the result refers to itself"),
+    "tree with ways back": (lambda: make_tree(), "'children[0].parent' in the result refers to itself"),
+    "generator of such trees": (
+        lambda: (make_tree() for _ in "ab"),
+        "'[0].children[0].parent' in the result",
+    ),
+    "doubled lists": (lambda: double_often(ROW), "100000 items"),
+    "doubled dates": (lambda: double_often([DAY]), "100000 items"),
+    "doubled dataclasses": (lambda: double_often([Town("brno")]), "100000 items"),
+    "integer without a text": (lambda: 10**5000, "integer of 16610 bits"),
+    "integer inside without a text": (lambda: {"n": [Big(10**5000)]}, "'n[0]' in the result is an integer"),
     "keys with one text": (lambda: {1: "a", "1": "b"}, "two keys"),
 }
 """By kind: what gives the result, and a part of the error."""

@@ -507,6 +507,13 @@ def _raised_from(error: BaseException, *causes: BaseException) -> BaseException:
     return error
 
 
+def _noted(error: BaseException, *notes: str) -> BaseException:
+    """The exception with notes."""
+    for note in notes:
+        error.add_note(note)
+    return error
+
+
 ERRORS: dict[str, tuple[Callable[[], BaseException], str]] = {
     "group": (lambda: _group(ValueError("expired")), "ValueError: expired"),
     "its own text": (lambda: _group(ValueError("a"), text="two shops"), "two shops: ValueError: a"),
@@ -538,6 +545,11 @@ ERRORS: dict[str, tuple[Callable[[], BaseException], str]] = {
         lambda: _group(_raised_from(RuntimeError("a"), OSError("a"), OSError("b"))),
         "RuntimeError: a (caused by OSError: b)",
     ),
+    "notes": (lambda: _noted(ValueError("bad"), "row 7", "of b.csv"), "ValueError: bad\nrow 7\nof b.csv"),
+    "note alone": (lambda: _noted(ValueError(), "row 7"), "ValueError: row 7"),
+    "notes of a failure": (lambda: _noted(ToolFailure("bad"), "row 7"), "bad\nrow 7"),
+    "notes inside": (lambda: _group(_noted(OSError("a"), "row 7"), OSError()), "OSError: a\nrow 7; OSError"),
+    "notes of a group": (lambda: _noted(_group(OSError("a")), "row 7"), "OSError: a\nrow 7"),
     "long chain": (
         lambda: _raised_from(*(ValueError(letter) for letter in "abcdefgh")),
         "ValueError: a (caused by ValueError: b (caused by ValueError: c (caused by ValueError: d)))",

@@ -55,6 +55,7 @@ from toolchart.tools.schemas.checks import SchemaCheck, check_schema
 from toolchart.tools.schemas.examination import ArgumentExaminer, Examination
 from toolchart.tools.schemas.repair import repair_json_text
 from toolchart.tools.whole_definition import digest_definition
+from toolchart.workers.error_text import read_error_text
 from toolchart.workers.returned_values import UnusableResult
 
 log = logging.getLogger("toolchart.tools")
@@ -530,7 +531,7 @@ async def _run_call(
         outcome = "timed_out"
         value = f"Tool execution timed out after {round(tool.timeout_s * 1000)} ms"
     except (ToolFailure, UnusableResult) as failure:
-        outcome, value = "failed", str(failure) or "the tool failed without an error text"
+        outcome, value = "failed", read_error_text(failure) or "the tool failed without an error text"
         is_raised = isinstance(failure, ToolRaised)
     except (RecursionError, MemoryError) as error:
         outcome, value = "failed", f"the result cannot be recorded: {type(error).__name__}"

@@ -21,7 +21,7 @@ from toolchart.states.content import AudioPart, ContentPart, FilePart, ImagePart
 from toolchart.states.events import Outcome, ToolFinished
 from toolchart.states.messages import ToolCall
 from toolchart.tools.definition import Tool
-from toolchart.workers.json_data import to_json_data
+from toolchart.workers.json_data import has_few_repeats, to_json_data
 from toolchart.workers.returned_values import UnusableResult
 
 MAX_RESULT_CHARACTERS = 16_000_000
@@ -35,6 +35,8 @@ MAX_PART_BYTES = 20_000_000
 
 _PARTLESS_TYPES = frozenset({str, int, float, bool, dict, type(None)})
 """Types of results that are certainly no parts and no lists of parts."""
+
+_CONTAINERS = (dict, list, tuple)
 
 _CONVERSION_NOTE = "the result was turned into plain JSON"
 
@@ -105,7 +107,9 @@ def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None
     if kind not in _PARTLESS_TYPES:
         value, parts = _split_parts(value)
     try:
-        encoded_value = orjson.dumps(value)
+        if isinstance(value, _CONTAINERS) and not has_few_repeats(value):
+            raise TypeError
+        encoded_value = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
         is_plain = msgspec.json.decode(encoded_value) == value
     except (TypeError, ValueError):
         encoded_value, is_plain = b"", False

@@ -44,7 +44,7 @@ from toolchart.tools.definition import (
     ToolTimeout,
 )
 from toolchart.tools.execution.context import CallContext
-from toolchart.workers.error_text import describe_error, list_first_causes
+from toolchart.workers.error_text import describe_error, list_first_causes, read_error_text
 from toolchart.workers.returned_values import (
     UnusableResult,
     await_value,
@@ -186,7 +186,7 @@ def _make_failure(error: BaseException) -> _Failure:
     if len(causes) == 1 and isinstance(causes[0], _Failure):
         return causes[0]
     if all(isinstance(cause, (ToolFailure, UnusableResult)) for cause in causes):
-        return ToolFailure("; ".join(str(cause) for cause in causes))
+        return ToolFailure("; ".join(map(read_error_text, causes)))
     return ToolRaised(describe_error(error))
 
 
