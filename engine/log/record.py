@@ -467,12 +467,7 @@ _ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {
 
 # -- the journal ---------------------------------------------------------------------------------
 
-# Checkpoints name the record that configured the conversation, and the one that named versions last. The
-# journal gets an event as JSON, whose first key is `type`, so the first bytes tell which events these are.
-_CONFIGURED = tuple(b'{"type":"%b"' % name.encode() for name in CONFIGURATION_TYPES)
-# A start mark has no content, and so nothing that a salt would hide.
-_START_MARK = b'{"type":"%b"' % CallsStarted.TYPE.encode()
-_WITH_VERSIONS = (*_CONFIGURED, b'{"type":"%b"' % Continued.TYPE.encode())
+_WITH_VERSIONS = (*CONFIGURATION_TYPES, Continued.TYPE)
 
 
 class Journal:
@@ -526,40 +521,42 @@ class Journal:
         """Hash of the newest record."""
         return self._prev
 
-    def add_record(self, at: str, event: bytes, step: Step, sent: Mapping[int, str] | None = None) -> bytes:
+    def add_record(self, data: bytes, step: Step, sent: Mapping[int, str] | None = None) -> bytes:
         """Add the record of a step; it is appended by the next `commit`. Returns its line.
 
         Args:
-            at: time of the event.
-            event: JSON of the event.
+            data: JSON of the event.
             sent: keyed digests of the requests that are sent, by effect id, where the log is redacted.
         """
         seq = self._seq + len(self._pending_lines)
-        event_value = step.event
-        if type(event_value) is TurnStarted:
+        event = step.event
+        kind = type(event)
+        if kind is TurnStarted:
             self._turn_steps = []
         elif step.is_late:  # what it answers may have been asked in an earlier turn: statistics read records
             self._turn_steps = None
         if self._turn_steps is not None:
-            self._turn_steps.append((at, event_value, step.effects, step.given_call_ids))
+            self._turn_steps.append((event, step.effects, step.given_call_ids))
             if step.ends_turn:
                 self._totals.append((seq, build_totals(self._turn_steps, step.snapshot)))
                 self._turn_steps = None
         line, digest = encode_record(
             seq,
-            at,
-            event,
+            event.at,
+            data,
             step,
             self._prev,
             checkpoint=self._unnamed_digest,
             sent=sent,
-            salt="" if event.startswith(_START_MARK) else generate_salt(),
+            # A start mark has no content, and so nothing that a salt would hide.
+            salt="" if kind is CallsStarted else generate_salt(),
         )
         self._prev, self._unnamed_digest, self._newest = digest, "", step.snapshot
         self._pending_lines.append(line)
-        if event_value is None and event.startswith(_WITH_VERSIONS):
+        # Checkpoints name the record that configured the conversation, and the one that named versions last.
+        if kind.TYPE in _WITH_VERSIONS:
             place = RecordPlace(conversation=self.conversation, seq=seq, hash=digest)
-            is_configured = event.startswith(_CONFIGURED)
+            is_configured = kind.TYPE in CONFIGURATION_TYPES
             configured_place = place if is_configured else self._basis.configured
             self._basis = replace(self._basis, configured=configured_place, versions=place)
         return line

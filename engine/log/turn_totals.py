@@ -119,8 +119,8 @@ def decode_totals(data: bytes) -> TurnTotals | None:
             return None
 
 
-CountedStep = tuple[str, Any, Sequence[Effect], Sequence[str]]
-"""Time, event (None where the step does not have it), effects and given call ids of a step.
+CountedStep = tuple[Any, Sequence[Effect], Sequence[str]]
+"""Event, effects and given call ids of a step.
 
 A journal collects them, which costs next to nothing, and counts when the turn has ended.
 """
@@ -133,15 +133,16 @@ def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
         steps: all of its steps; the first one began it.
         after: the snapshot after the newest one.
     """
-    started_at, started, *_ = steps[0]
+    started = steps[0][0]
     assert isinstance(started, TurnStarted)
     asked_at: dict[int, str] = {}
     tool_names: dict[str, str] = {}
     model_calls: list[ModelCallFigures] = []
     tool_calls: list[ToolCallFigures] = []
     model = started.settings.model
-    for at, event, effects, given_ids in steps:
+    for event, effects, given_ids in steps:
         kind = type(event)
+        at: str = event.at
         if kind is Replied or (kind is Failed and event.effect in asked_at):
             for index, tool_call in enumerate(event.reply.tool_calls if kind is Replied else ()):
                 tool_names[given_ids[index] if given_ids else tool_call.id] = tool_call.name
@@ -161,11 +162,11 @@ def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
             if isinstance(effect, CallModel):
                 asked_at[effect.id] = at
     figures = TurnFigures(
-        at=started_at,
+        at=started.at,
         handler=started.handler or "",
         model=model,
         state=after.state,
-        seconds=measure_seconds(started_at, steps[-1][0]),
+        seconds=measure_seconds(started.at, steps[-1][0].at),
         ended_by=after.ended_by or "",
         has_failed=after.ended_by == "answer_with_error" or after.error is not None,
         limit=after.limit_reached or "",

@@ -352,10 +352,10 @@ class Driver:
         after = new_step.snapshot
         shown_before, redacted = before, self._redacted_conversation
         if redacted is None:
-            self.journal.add_record(event.at, data, new_step)
+            self.journal.add_record(data, new_step)
         else:
             shown_before = redacted.snapshot
-            self.journal.add_record(event.at, *redacted.apply_event(event, data, new_step))
+            self.journal.add_record(*redacted.apply_event(event, data, new_step))
         self.snapshot, self._is_over = after, after.is_over
         if (
             after.warnings is not before.warnings

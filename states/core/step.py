@@ -142,11 +142,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The ids of the reply's calls, where the core has given other ones than the provider."""
     ends_turn: bool = False
     """Whether the turn ended in this step."""
+    event: Event
     before: Snapshot | None = None
     """The snapshot before the event; None for a late one, and for those that act on the conversation as a
     whole, except `turn_started`."""
-    event: Event | None = None
-    """The event; None where `before` is."""
 
 
 def begin(configured: Configured) -> Snapshot:
@@ -209,8 +208,8 @@ def _record_late_event(row: EventDescriptor, snapshot: Snapshot, event: Answerin
     builder.now = event.at or snapshot.now
     if row.reduce_late is not None:
         row.reduce_late(builder, event)
-    label = snapshot.state
-    return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, is_late=True)
+    label, after = snapshot.state, builder.build()
+    return Step(snapshot=after, effects=(), source=label, target=label, guards={}, event=event, is_late=True)
 
 
 # -- after the decision: what is cancelled and what is asked for ----------------------------------
@@ -455,7 +454,7 @@ def _build_quiet_step(builder: SnapshotBuilder, before: Snapshot, event: Event) 
     """A step that asks for nothing and moves nothing."""
     builder.now = event.at or before.now
     label = before.state
-    return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={})
+    return Step(snapshot=builder.build(), effects=(), source=label, target=label, guards={}, event=event)
 
 
 def _require_turn_end(snapshot: Snapshot, event: str) -> None:
@@ -565,6 +564,7 @@ def _fork(machine: Machine, snapshot: Snapshot, event: Forked) -> Step:
         target=snapshot.state,
         guards={},
         cancels=tuple(effect.id for effect in open_effects),
+        event=event,
     )
 
 

@@ -57,7 +57,7 @@ class WrittenLog:
         """Make one step and append its record."""
         event, data = make_plain_event(event)
         new_step = step(self.machine, self.snapshot, event)
-        self.journal.add_record(event.at, data, new_step)
+        self.journal.add_record(data, new_step)
         self.snapshot = new_step.snapshot
         if commit:
             asyncio.run(self.journal.commit())
