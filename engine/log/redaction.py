@@ -306,33 +306,35 @@ class RedactedConversation:
         """The redacted snapshot."""
         return self._snapshot
 
-    def apply_event(self, event: Event, data: bytes, real: Step) -> tuple[bytes, Step, dict[int, str]]:
+    def apply_event(self, data: bytes, real: Step) -> tuple[bytes, Step, dict[int, str]]:
         """The JSON of the redacted event, the step that it makes, and the keyed digest of each effect
         that is performed with other content.
 
         Args:
+            data: JSON of the event.
             real: the step of the event before redaction.
 
         Raises:
             ToolchartError: the redacted event leads to another state or to other effects.
         """
-        redacted_event = decode_event(self._redact(read_json(data)), event.at)
-        redacted_event = self._sign_handed_content(redacted_event, event, real)
+        redacted_event = decode_event(self._redact(read_json(data)), real.event.at)
+        redacted_event = self._sign_handed_content(redacted_event, real)
         redacted_event, redacted_data = make_plain_event(redacted_event)
         redacted_step = step(self._machine, self._snapshot, redacted_event)
         if _describe_outcome(redacted_step) != _describe_outcome(real):
             raise ToolchartError(
-                f"redaction would change what the machine does after {event.TYPE!r}: "
+                f"redaction would change what the machine does after {real.event.TYPE!r}: "
                 f"{redacted_step.target!r} instead of {real.target!r}; nothing was written of it"
             )
         self._snapshot = redacted_step.snapshot
         return redacted_data, redacted_step, self._sign_effects(real, redacted_step)
 
-    def _sign_handed_content(self, redacted: Event, event: Event, real: Step) -> Event:
+    def _sign_handed_content(self, redacted: Event, real: Step) -> Event:
         """The redacted event without a digest of what a performer got, which somebody could guess.
 
         Where that is what was asked for, it gets the digest of what the log asks for; else a keyed one.
         """
+        event = real.event
         name = next((name for name in HANDED_DIGESTS if getattr(event, name, "")), "")
         if not name:
             return redacted

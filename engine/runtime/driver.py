@@ -355,7 +355,7 @@ class Driver:
             self.journal.add_record(data, new_step)
         else:
             shown_before = redacted.snapshot
-            self.journal.add_record(*redacted.apply_event(event, data, new_step))
+            self.journal.add_record(*redacted.apply_event(data, new_step))
         self.snapshot, self._is_over = after, after.is_over
         if (
             after.warnings is not before.warnings
