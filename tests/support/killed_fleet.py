@@ -30,6 +30,7 @@ from killed_workers import (
     ROUNDS,
     SPEC,
     check_conversation,
+    count_open,
     make_engine,
     prepare_log,
     read_foreign_appends,
@@ -330,7 +331,7 @@ class Fleet:
     def _count_open(self, store: Any) -> int:
         names = {*store.list_conversations()}
         submitted = {*self.list_submitted()}
-        return len(submitted - names) + len(list(store.list_unfinished())) + len(store.list_leases())
+        return len(submitted - names) + count_open(store)
 
     def stop_all(self) -> None:
         """Kill what still runs, after a fault."""

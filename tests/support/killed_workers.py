@@ -305,7 +305,7 @@ class Fleet:
         """Wait until the watcher has gone on with everything; fail where it makes no progress."""
         store: Any = open_store(self._log)
         until, left = time.monotonic() + MAX_WAIT_S, sys.maxsize
-        while count := len(list(store.list_unfinished())) + len(store.list_leases()):
+        while count := count_open(store):
             assert self._watcher.is_alive(), self.read_faults()
             assert time.monotonic() < until, f"{count} conversations do not end: {store.list_leases()[:3]}"
             if count < left:
@@ -323,6 +323,16 @@ class Fleet:
         """What went wrong in a process; empty where nothing did."""
         path = self._folder / "faults"
         return path.read_text() if path.exists() else ""
+
+
+def count_open(store: Any) -> int:
+    """How many conversations are unfinished or worked on; some count twice.
+
+    Between two readings the lease of a dead worker may run out, or another worker may take what had none. So
+    leases are read before and after: what is open is found in one of the three.
+    """
+    leases = len(store.list_leases())
+    return leases + len(list(store.list_unfinished())) + len(store.list_leases())
 
 
 def run_fleet(
