@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from toolchart.engine.exchange.tool_messages import make_call_message as make_call_message
     from toolchart.engine.exchange.tool_messages import make_result_message as make_result_message
     from toolchart.engine.log.fork import ForkChanges as ForkChanges
-    from toolchart.engine.log.reading.records import ReadRecord as ReadRecord
-    from toolchart.engine.log.reading.summaries import ConversationPage as ConversationPage
-    from toolchart.engine.log.reading.summaries import ConversationSummary as ConversationSummary
-    from toolchart.engine.log.reading.summaries import UnreadableConversation as UnreadableConversation
+    from toolchart.engine.log.read_records import ReadRecord as ReadRecord
     from toolchart.engine.log.stores import open_store as open_store
+    from toolchart.engine.reading.listing import ConversationPage as ConversationPage
+    from toolchart.engine.reading.listing import ConversationSummary as ConversationSummary
+    from toolchart.engine.reading.listing import UnreadableConversation as UnreadableConversation
+    from toolchart.engine.reading.overview import ConversationView as ConversationView
     from toolchart.engine.reading.waiting import PendingApproval as PendingApproval
     from toolchart.engine.reading.waiting import Waiting as Waiting
     from toolchart.engine.reading.waiting import WaitingCall as WaitingCall
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from toolchart.engine.rerun.report import RerunReport as RerunReport
     from toolchart.engine.rerun.report import RerunResult as RerunResult
     from toolchart.engine.runtime.clock import Clock as Clock
-    from toolchart.engine.runtime.conversation_views import ConversationView as ConversationView
     from toolchart.engine.runtime.engine import Engine as Engine
     from toolchart.engine.runtime.handle import Conversation as Conversation
     from toolchart.engine.runtime.parts import Approver as Approver
@@ -179,14 +179,14 @@ if not TYPE_CHECKING:
             ),
             "toolchart.engine.runtime.engine": ("Engine",),
             "toolchart.engine.runtime.handle": ("Conversation",),
-            "toolchart.engine.runtime.conversation_views": ("ConversationView",),
+            "toolchart.engine.reading.overview": ("ConversationView",),
             "toolchart.engine.reading.waiting": ("PendingApproval", "Waiting", "WaitingCall"),
-            "toolchart.engine.log.reading.summaries": (
+            "toolchart.engine.reading.listing": (
                 "ConversationPage",
                 "ConversationSummary",
                 "UnreadableConversation",
             ),
-            "toolchart.engine.log.reading.records": ("ReadRecord",),
+            "toolchart.engine.log.read_records": ("ReadRecord",),
             "toolchart.engine.runtime.result": ("TurnResult", "FinishedCall", "ForkResult"),
             "toolchart.engine.log.fork": ("ForkChanges",),
             "toolchart.engine.rerun.campaign": ("arerun", "rerun"),

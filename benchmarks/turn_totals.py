@@ -17,10 +17,9 @@ import time
 from pathlib import Path
 
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.figures import read_figures, read_turns
-from toolchart.engine.log.reading.statistics import count_turns
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.figures import count_turns, read_figures, read_turns
 from toolchart.states.ports import RecordBatch
 
 TURNS = 10

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
-from toolchart.engine.log.reading.visited_path import build_overlay, load_recorded_chart
+from toolchart.engine.log.read_records import LineReader, ReadRecord, read_records
+from toolchart.engine.reading.visited_path import build_overlay, load_recorded_chart
 from toolchart.states.chart.document import Chart, walk_states
 from toolchart.states.diagram.model import Overlay
 from toolchart.states.errors import SpecError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolchart.app.cli.log_access import drop_children, print_unreadable
-from toolchart.engine.log.reading.records import parse_line
+from toolchart.engine.log.read_records import parse_line
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 

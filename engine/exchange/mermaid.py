@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
-from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.log.read_records import read_conversation
+from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.engine.log import record as records
-from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
-from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.log.read_records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.record import FORMAT
+from toolchart.engine.reading.messages import collect_transcript
 from toolchart.specs.charts import load_chart
 from toolchart.specs.chat_messages import IMPORTED, encode_chat_message, expand_call_messages, read_recording
 from toolchart.specs.message_pairs import NO_RESULT

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.log.record import compute_line_hash, parse_record
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Configured, Forked

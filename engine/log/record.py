@@ -240,7 +240,7 @@ def list_message_references(new_step: Step) -> list[Any]:
 
     With them a reader needs no core: it knows what the model heard and said, whatever rules were in force.
     The text of a message stands once, in the event that brought it, and the step says which event that is.
-    `engine/log/reading/transcript.py` reads the references back, and lists their forms.
+    `engine/reading/messages.py` reads the references back, and lists their forms.
     """
     references = []
     for source in new_step.messages:

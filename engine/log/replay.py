@@ -36,7 +36,7 @@ from toolchart.engine.log.continuation.checkpoint import (
     restore_snapshot,
 )
 from toolchart.engine.log.continuation.versions import check_semantics, compare_configuration, read_release
-from toolchart.engine.log.reading.records import LineReader
+from toolchart.engine.log.read_records import LineReader
 from toolchart.engine.log.record import (
     Record,
     RecordedAsk,

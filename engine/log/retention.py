@@ -7,7 +7,7 @@ is open and can be resumed, and while a worker has it. It and the agents that it
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,8 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.family import find_parent
-from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.log.record import FORMAT
+from toolchart.engine.log.stores.base import LISTED_AT_ONCE
+from toolchart.states.errors import LeaseHeld
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
@@ -176,3 +178,30 @@ def find_kept(
                 keep_reasons[relative] = reason
                 reached.append(relative)
     return keep_reasons
+
+
+# -- deleting --------------------------------------------------------------------------------------
+
+
+def delete_conversations(store: Store, names: Sequence[str]) -> Iterator[str]:
+    """Delete conversations, many in each commit; yields each when it is gone.
+
+    One that a worker has taken meanwhile stays, and is not yielded.
+    """
+    for start in range(0, len(names), LISTED_AT_ONCE):
+        page = names[start : start + LISTED_AT_ONCE]
+        try:
+            store.delete_many(page)
+        except LeaseHeld:
+            yield from _delete_one_by_one(store, page)
+        else:
+            yield from page
+
+
+def _delete_one_by_one(store: Store, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        try:
+            store.delete(name)
+        except LeaseHeld:
+            continue
+        yield name

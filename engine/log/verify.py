@@ -14,9 +14,9 @@ import msgspec
 
 from toolchart.engine.log.continuation.checkpoint import read_checkpoint_link
 from toolchart.engine.log.family import check_family_links
-from toolchart.engine.log.reading.figures import TotalsCheck
-from toolchart.engine.log.reading.records import LineReader, ReadRecord, read_records
+from toolchart.engine.log.read_records import LineReader, ReadRecord, read_records
 from toolchart.engine.log.record import compute_line_hash
+from toolchart.engine.log.turn_counting import TotalsCheck
 from toolchart.states.errors import LogDamaged, LogUnavailable
 from toolchart.states.events import Configured, Event, Forked, Replied, Reviewed, ToolFinished, TurnStarted
 from toolchart.states.ports import Store

@@ -7,16 +7,16 @@ that is known after a restart, and it is enough: a record is durable before a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from toolchart.engine.log.family import list_children, read_parent
-from toolchart.engine.log.reading.records import ReadRecord, parse_line, read_conversation
+from toolchart.engine.log.read_records import ReadRecord, parse_line
+from toolchart.engine.reading.steps import find_kinds, read_kinds, read_since
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import CONFIGURATION_TYPES, Forked
 from toolchart.states.ports import Store
 from toolchart.states.visible_text import make_visible_line
 from toolchart.tools.whole_definition import describe_run
@@ -345,41 +345,6 @@ def read_open_turn(store: Store, conversation: str) -> OpenTurn | None:
     return turn if turn.is_open else None
 
 
-# -- where to begin --------------------------------------------------------------------------------
-
-
 def _find_open_turn(store: Store, conversation: str) -> int:
     """Number of a record after the newest turn that is known to have ended; 0 where none is."""
     return next((seq + 1 for seq, _ in store.read_totals(conversation)), 0)
-
-
-def read_since(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
-    """The records from a number on; from 0 on, those that a fork shares come first."""
-    if start:
-        return read_from(store, conversation, start)
-    return read_conversation(store, conversation, include_shared=True)
-
-
-def read_from(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
-    """The own records of a conversation from a number on; hashes are not checked."""
-    for seq, line in enumerate(store.read_lines(conversation, start), start):
-        yield parse_line(line, seq, conversation)
-
-
-def read_kinds(store: Store, conversation: str) -> dict[str, str]:
-    """The kinds of the effects that the chart declares, by their names, as the first record says."""
-    line = next(iter(store.read_lines(conversation)), None)
-    if line is None:
-        return {}
-    record = parse_line(line, 0, conversation)
-    if record.event_type == Forked.TYPE:
-        return read_kinds(store, str(record.event["parent"]))
-    return find_kinds(record)
-
-
-def find_kinds(record: ReadRecord) -> dict[str, str]:
-    """The kinds of the effects that a record declares; none where it holds no chart."""
-    if record.event_type not in CONFIGURATION_TYPES:
-        return {}
-    effects = record.event.get("effects") or {}
-    return {name: next(iter(spec), "") for name, spec in effects.items() if isinstance(spec, dict)}

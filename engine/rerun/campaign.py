@@ -21,13 +21,13 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.reading.figures import count_figures
-from toolchart.engine.log.reading.recorded_answers import collect_recorded_answers
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation
-from toolchart.engine.log.reading.summaries import ConversationFilter, select_conversations
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.replay import compile_recorded_chart, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.figures import count_figures
+from toolchart.engine.reading.listing import ConversationFilter, select_conversations
+from toolchart.engine.reading.recorded_answers import collect_recorded_answers
 from toolchart.engine.rerun.changes import (
     RerunChanges,
     TurnPlanner,

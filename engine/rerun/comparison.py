@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.diff import normalize_ask, normalize_value
-from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.log.read_records import ReadRecord
+from toolchart.engine.reading.diff import normalize_ask, normalize_value
 from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.events import (
     CONFIGURATION_TYPES,

@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from msgspec.structs import replace
 
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.reading.recorded_answers import (
+from toolchart.engine.log.record import Journal
+from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.recorded_answers import (
     RecordedAnswer,
     RecordedAnswers,
     build_call_key_of,
     build_effect_key,
     build_reply_key,
 )
-from toolchart.engine.log.record import Journal
-from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.rerun.parts import Choice, LiveParts, MissingAnswer, RecordedClock, RerunRecords
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.driver import Driver

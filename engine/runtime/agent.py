@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.family import name_context
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.reading.decisions import find_asking_record
+from toolchart.engine.reading.decisions import find_asking_record
 from toolchart.engine.runtime.agent_tools import (
     ChartFunctions,
     build_agent_tools,

@@ -206,7 +206,7 @@ class ChildConversations:
         self, agent: ChildAgent, task: ChildTask, driver: Driver, *events: Event
     ) -> AgentAnswering | None:
         """Run a turn to its end. Where that is stopped, the child is suspended, and nothing is recorded."""
-        from toolchart.engine.log.reading.recorded_answers import RecordedAnswers
+        from toolchart.engine.reading.recorded_answers import RecordedAnswers
         from toolchart.engine.runtime.forks import ForkTools
 
         driver.dependencies = self._adapt_dependencies(driver, task)

@@ -17,10 +17,10 @@ from toolchart.engine.log.continuation.versions import build_versions, encode_te
 from toolchart.engine.log.family import NO_HEADING, Heading, refuse_child
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.reading.decisions import find_asking_record
 from toolchart.engine.log.record import FORMAT, Journal
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
+from toolchart.engine.reading.decisions import find_asking_record
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, NoModel, Parts, TurnHooks
@@ -317,7 +317,7 @@ class Conversations:
 
     def adapt_fork(self, driver: Driver, plan: ForkPlan, *, run_tools: bool) -> None:
         """Let a fork take the recorded results of its parent's tools and children, unless they run again."""
-        from toolchart.engine.log.reading.recorded_answers import RecordedAnswers
+        from toolchart.engine.reading.recorded_answers import RecordedAnswers
         from toolchart.engine.runtime.forks import ForkChildren, ForkTools, collect_fork_answers
 
         answers = RecordedAnswers() if run_tools else collect_fork_answers(self._store, plan)

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from toolchart.engine.log.family import require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
-from toolchart.engine.log.reading.summaries import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.reading.listing import ConversationFilter, ConversationPage, read_page
 from toolchart.engine.reading.waiting import needs_person
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, SignalWatch, blocking, blocking_stream
 from toolchart.engine.runtime.clock import Clock, SystemClock, generate_conversation_id

@@ -19,14 +19,14 @@ from msgspec.structs import replace
 from toolchart.engine.log.continuation.versions import build_versions
 from toolchart.engine.log.fork import ForkChanges, ForkPlan, delete_orphan, has_lost_parent, plan_fork
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.reading.recorded_answers import (
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
+from toolchart.engine.log.record import Journal
+from toolchart.engine.reading.recorded_answers import (
     Key,
     RecordedAnswers,
     build_effect_key,
     collect_recorded_answers,
 )
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation
-from toolchart.engine.log.record import Journal
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildRunner, ChildTask, Dependencies, Observer

@@ -6,17 +6,14 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 from toolchart.engine.log.family import list_children
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation
-from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
+from toolchart.engine.reading.figures import read_total_usage
+from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.overview import ConversationView, read_view
+from toolchart.engine.reading.results import read_results
+from toolchart.engine.reading.steps import follow_steps
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, read_waiting
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
-from toolchart.engine.runtime.conversation_views import (
-    ConversationView,
-    follow_steps,
-    read_results,
-    read_total_usage,
-    read_view,
-)
 from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import ForkResult, TurnResult
 from toolchart.states.errors import SpecError

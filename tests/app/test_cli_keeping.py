@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from toolchart.engine.log.fork import ForkChanges
 from toolchart.engine.log.leases import name_worker
-from toolchart.engine.log.reading.listing import delete_conversations
+from toolchart.engine.log.retention import delete_conversations
 from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 from toolchart.tools.signing_keys import format_public_key
 

@@ -10,8 +10,8 @@ from typing import Any
 import agents
 import pytest
 
-from toolchart.engine.log.reading.figures import read_figures
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.reading.figures import read_figures
 
 RunCli = Callable[..., Any]
 

@@ -23,8 +23,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from toolchart.engine.log.reading.figures import read_figures
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.reading.figures import read_figures
 from toolchart.engine.telemetry.environment import asks_for_telemetry
 
 MESSAGES = {

@@ -20,10 +20,10 @@ from served import make_site, open_client
 from toolchart import Engine, Message, SpecError, ToolCall
 from toolchart.engine.durable.turn_options import decode_turn_options, encode_turn_options
 from toolchart.engine.exchange.messages import import_messages
-from toolchart.engine.log.reading.records import read_records
-from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.log.read_records import read_records
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.reading.messages import collect_transcript
 from toolchart.specs.chat_messages import History, read_history
 from toolchart.specs.message_pairs import NO_RESULT
 from toolchart.states.ports import Store

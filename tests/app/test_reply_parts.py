@@ -23,7 +23,7 @@ from toolchart.app.cli.commands.reading.show import format_record
 from toolchart.app.server.access.tokens import ROLES, Access
 from toolchart.app.server.mcp_server.server import build_mcp_server
 from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.states.content import CitationPart, HostCallPart
 

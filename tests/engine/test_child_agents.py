@@ -22,7 +22,7 @@ from hostile_logs import chain_conversations
 
 from toolchart.engine import Engine
 from toolchart.engine.log.family import iterate_family
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_store

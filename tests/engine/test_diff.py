@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolchart.engine import Engine
-from toolchart.engine.log.diff import compare_conversations
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.diff import compare_conversations
 from toolchart.states.messages import Reply, ToolCall, Usage
 
 

@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from web import WebAnswer, serve_web
 
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.figures import read_turns
 from toolchart.engine.log.redaction import Redactor
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.figures import read_turns
 from toolchart.engine.runtime.wire_replay import WireComparison
 from toolchart.providers.transport.raw_answers import compute_answer_digest, read_raw_answer
 from toolchart.specs.loader import load_spec

@@ -23,14 +23,14 @@ from written_logs import ADD, WrittenLog, write_conversation
 
 import toolchart
 from toolchart.engine.log.continuation.versions import build_versions
-from toolchart.engine.log.diff import compare_conversations
-from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.transcript import collect_transcript
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_store
+from toolchart.engine.reading.diff import compare_conversations
+from toolchart.engine.reading.messages import collect_transcript
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.errors import LogDamaged, LogUnavailable, NewerLog
 

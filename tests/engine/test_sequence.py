@@ -14,7 +14,7 @@ from hostile_texts import HOSTILE_TEXTS, find_foreign_svg
 
 from toolchart.engine.exchange.sequence import SequenceDiagram, draw_sequence, read_sequence
 from toolchart.engine.exchange.sequence.model import Divider, Message, Note
-from toolchart.engine.log.reading.records import AskedEffect, ReadRecord, read_conversation
+from toolchart.engine.log.read_records import AskedEffect, ReadRecord, read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided

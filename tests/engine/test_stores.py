@@ -16,11 +16,11 @@ from postgres_database import create_database
 from written_logs import write_conversation
 
 from toolchart.engine.log.leases import describe_worker, name_worker
-from toolchart.engine.log.reading.summaries import find_workers
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import verify_store
+from toolchart.engine.reading.listing import find_workers
 from toolchart.states.errors import LeaseLost, LogConflict, LogDamaged, LogUnavailable
 from toolchart.states.ports import RecordBatch, Store
 

@@ -30,7 +30,7 @@ from web import serve_web
 
 from toolchart import Engine, Telemetry, ToolFailure, TurnResult
 from toolchart.engine.log.family import iterate_family
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.telemetry import live
 from toolchart.states.errors import ProviderError

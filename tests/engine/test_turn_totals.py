@@ -11,12 +11,12 @@ from agents import make_engine, reply_with_calls
 from msgspec.structs import replace
 
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.figures import read_figures, read_turns
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.base import TURN, Change, ValueWrite
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.turn_totals import TurnFigures
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.reading.figures import read_figures, read_turns
 from toolchart.states.errors import LogDamaged
 
 CALLS = reply_with_calls(("echo", {"text": "x"}), ("calculator", {"expression": "1+1"}))

@@ -19,11 +19,11 @@ from postgres_database import create_database
 from written_logs import write_conversation
 
 from toolchart.engine.exchange.exports import export_openai, export_records
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.sqlite import SqliteStore
 from toolchart.engine.log.verify import Outcome, VerifiedConversation, verify_store
+from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, ToolchartError
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.diagram import draw

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolchart.engine.exchange.messages import import_messages
-from toolchart.engine.log.reading.records import parse_line
+from toolchart.engine.log.read_records import parse_line
 from toolchart.engine.log.record import GENESIS, seal_line
 from toolchart.providers.gemini.stream import GeminiAccumulator
 from toolchart.providers.gemini.wire import decode_reply

@@ -16,10 +16,10 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.decisions import check_decisions
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.record import seal_line
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.decisions import check_decisions
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.messages import ToolCall

@@ -20,13 +20,13 @@ from toolchart.engine.exchange.exports import export_openai
 from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
 from toolchart.engine.log.family import list_children
-from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.transcript import collect_transcript
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.record import GENESIS, seal_line
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import verify_conversation
+from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.states.chart.loading import parse_chart
 from toolchart.states.errors import ToolchartError

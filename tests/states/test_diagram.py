@@ -13,7 +13,7 @@ from diagram_formats import TEXT_DIAGRAMS
 from hypothesis import HealthCheck, given, settings
 from random_charts import charts
 
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.specs.charts import list_shipped_charts, load_chart
 from toolchart.specs.flows import list_shipped_flows
 from toolchart.specs.loader import load_spec

@@ -26,7 +26,7 @@ from golden_logs import (
 )
 from golden_scenarios import SCENARIOS, run_scenario
 
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.record import FORMAT
 from toolchart.engine.log.record_schema import build_record_schema
 from toolchart.engine.log.replay import replay_conversation

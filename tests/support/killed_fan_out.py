@@ -14,7 +14,7 @@ from killed_process import SCHEMA, append_mark, die, run_forked
 
 from toolchart.engine import Engine
 from toolchart.engine.log.family import iterate_family
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider

@@ -11,9 +11,9 @@ from agents import make_engine, reply_with_calls
 from diagram_formats import TEXT_DIAGRAMS
 from msgspec.structs import replace
 
-from toolchart.engine.log.reading.records import read_records
-from toolchart.engine.log.reading.visited_path import build_overlay
+from toolchart.engine.log.read_records import read_records
 from toolchart.engine.log.stores import open_store
+from toolchart.engine.reading.visited_path import build_overlay
 from toolchart.specs.charts import load_chart
 from toolchart.states.chart.loading import Chart, make_chart, parse_chart
 from toolchart.states.diagram import draw

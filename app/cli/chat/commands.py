@@ -12,8 +12,8 @@ from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text, shorten
 from toolchart.app.cli.turn_output import format_answer_command
 from toolchart.engine.exchange.messages import export_messages
-from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.log.read_records import read_conversation
+from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.states.canonical_json import encode_canonical_text, encode_escaped_json, is_whole_number
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError, suggest_name

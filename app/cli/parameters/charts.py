@@ -61,7 +61,7 @@ def find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
 
 
 def _find_conversation_chart(prefix: str, log: str | None) -> tuple[Chart, Overlay]:
-    from toolchart.engine.log.reading.visited_path import draw_conversation_path
+    from toolchart.engine.reading.visited_path import draw_conversation_path
 
     with open_log_for_reading(log) as store:
         return draw_conversation_path(store, find_conversation(store, prefix))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolchart.app.cli.parameters.options import Moment
-from toolchart.engine.log.reading.summaries import ConversationFilter
+from toolchart.engine.reading.listing import ConversationFilter
 from toolchart.states.errors import SpecError, suggest_name
 
 _TEXTS = ("agent", "owner", "state", "model", "tool", "text")

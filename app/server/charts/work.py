@@ -15,7 +15,7 @@ from toolchart.app.chart_checks import format_bound
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.charts.folder import ChartFolder
 from toolchart.app.studio.drawings import draw_for_page
-from toolchart.engine.log.reading.visited_path import find_active_states
+from toolchart.engine.reading.visited_path import find_active_states
 from toolchart.specs.charts import list_shipped_charts, read_shipped_chart
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.document import Chart, walk_states

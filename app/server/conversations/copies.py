@@ -22,9 +22,9 @@ from toolchart.app.server.conversations.reading import (
 )
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_access, get_site
-from toolchart.engine.log.diff import compare_conversations
 from toolchart.engine.log.fork import ForkChanges, NarrowTurn
-from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.log.read_records import ReadRecord
+from toolchart.engine.reading.diff import compare_conversations
 from toolchart.engine.rerun.campaign import arerun
 from toolchart.engine.rerun.changes import RerunChanges
 from toolchart.engine.rerun.report import RerunReport

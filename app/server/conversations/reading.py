@@ -12,16 +12,16 @@ from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_site
-from toolchart.engine.log.reading.figures import read_figures
-from toolchart.engine.log.reading.records import read_conversation
-from toolchart.engine.log.reading.summaries import (
+from toolchart.engine.log.read_records import read_conversation
+from toolchart.engine.reading.figures import read_figures
+from toolchart.engine.reading.listing import (
     ConversationFilter,
     ConversationSummary,
     UnreadableConversation,
     read_page,
 )
-from toolchart.engine.log.reading.transcript import collect_transcript
-from toolchart.engine.runtime.conversation_views import read_view
+from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.overview import read_view
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.reading.records import ReadRecord, parse_line
+from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
 from toolchart.states.chart.document import Chart, walk_states

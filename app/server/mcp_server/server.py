@@ -34,7 +34,7 @@ from toolchart.app.server.protocols.served_models import ServedModel, list_model
 from toolchart.app.server.protocols.turns import Pieces, start_turn
 from toolchart.app.server.protocols.waiting import list_waiting_items
 from toolchart.app.server.site import Site
-from toolchart.engine.log.reading.visited_path import draw_conversation_path
+from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken

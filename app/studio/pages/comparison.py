@@ -13,8 +13,8 @@ from toolchart.app.server.conversations.copies import find_compared
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.engine.log.diff import AlignedSteps, compare_conversations
-from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.log.read_records import ReadRecord
+from toolchart.engine.reading.diff import AlignedSteps, compare_conversations
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.ports import Store
 

@@ -22,15 +22,15 @@ from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.fork import SETTABLE_NAMES
-from toolchart.engine.log.reading.records import parse_line, read_conversation
-from toolchart.engine.log.reading.summaries import summarize_conversation
-from toolchart.engine.log.reading.visited_path import (
+from toolchart.engine.log.read_records import parse_line, read_conversation
+from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.reading.listing import summarize_conversation
+from toolchart.engine.reading.visited_path import (
     draw_conversation_path,
     find_active_states,
     find_configuration,
     load_recorded_chart,
 )
-from toolchart.engine.log.replay import load_conversation
 from toolchart.states.chart.document import Chart
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import CallModel, compute_effect_digest

@@ -16,7 +16,7 @@ from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
 from toolchart.app.server.testing_api.tools import describe_tool, get_bench
 from toolchart.app.studio.pages.layout import show_page
-from toolchart.engine.log.reading.figures import SeenLimits, find_seen_limits
+from toolchart.engine.reading.figures import SeenLimits, find_seen_limits
 from toolchart.providers.entries import can_list_models
 from toolchart.providers.prices import PriceTable, load_price_table
 from toolchart.providers.transport.limits import describe_rate_limits

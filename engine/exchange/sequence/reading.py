@@ -18,7 +18,7 @@ from toolchart.engine.exchange.sequence.model import (
     ParticipantKind,
     SequenceDiagram,
 )
-from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
+from toolchart.engine.log.read_records import AskedEffect, ReadRecord
 from toolchart.states.diagram.effect_kinds import EffectKind, find_effect_kind
 from toolchart.states.diagram.labels import make_visible, shorten_text
 

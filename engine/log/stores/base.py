@@ -47,6 +47,9 @@ LEASE, INBOX, CHECKPOINT, TURN = "lease", "inbox", "checkpoint", "turn"
 
 KINDS = (LEASE, INBOX, CHECKPOINT, TURN)
 
+LISTED_AT_ONCE = 100
+"""Conversations that are listed, or deleted, at once."""
+
 _RECORD_KEY = "%012d"
 """The key of a value that belongs to a record: its number."""
 

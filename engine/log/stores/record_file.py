@@ -22,7 +22,7 @@ from typing import BinaryIO, NoReturn
 import msgspec
 
 from toolchart.engine.log.conversation_ids import find_id_fault
-from toolchart.engine.log.reading.records import read_records
+from toolchart.engine.log.read_records import read_records
 from toolchart.engine.log.record import GENESIS, compute_line_hash, has_hash_tail, read_hash
 from toolchart.engine.log.stores.base import Change, SmallValue, StoreBase
 from toolchart.specs.secrets import strike_secrets

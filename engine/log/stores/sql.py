@@ -24,10 +24,10 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.listing import LISTED_AT_ONCE
 from toolchart.engine.log.stores.base import (
     CHECKPOINT,
     LEASE,
+    LISTED_AT_ONCE,
     Change,
     SmallValue,
     StoreBase,

@@ -22,7 +22,7 @@ from served import SiteMaker, bearer, make_site, open_client, serve
 from toolchart.app.server.site import Limits
 from toolchart.app.studio.pages.run import read_steps
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.states.messages import Delta, Reply, Request, TextDelta, TextWithdrawn, ToolCall

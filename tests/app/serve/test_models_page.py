@@ -18,8 +18,8 @@ from web import WebAnswer, serve_web
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.app.studio.pages.tools import clean_address
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.figures import find_seen_limits
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.figures import find_seen_limits
 
 KEY = "sk-planted-by-a-test-and-no-real-key"
 PRICES: dict[str, Any] = {"currency": "EUR", "models": {"m*": {"input": 0.4, "output": 1.6}}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from toolchart.engine import Engine
-from toolchart.engine.log.reading.records import read_conversation
+from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.tools.sources.effect_functions import effect

@@ -15,8 +15,9 @@ from golden_logs import list_golden_logs, load_golden_store, read_golden_log, sp
 from toolchart import Engine, SpecError
 from toolchart.engine.log import replay
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.overview import read_view
+from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.waiting import NOTHING_WAITS, read_waiting
-from toolchart.engine.runtime.conversation_views import read_results, read_view
 from toolchart.engine.runtime.result import describe_waiting
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import Store

@@ -69,7 +69,7 @@ def _draw_chart(name: str, form: str, log: str | None, unfold: bool) -> str | by
 
 def _draw_sequence(prefix: str, form: str, log: str | None) -> str | bytes:
     from toolchart.engine.exchange.sequence import draw_sequence, read_sequence
-    from toolchart.engine.log.reading.records import read_conversation
+    from toolchart.engine.log.read_records import read_conversation
 
     with open_log_for_reading(log) as store:
         conversation = find_conversation(store, prefix)

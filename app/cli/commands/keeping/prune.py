@@ -15,8 +15,7 @@ from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.engine.exchange.exports import write_records
 from toolchart.engine.log.owners import delete_owned, list_owned, require_deletable
-from toolchart.engine.log.reading.listing import delete_conversations
-from toolchart.engine.log.retention import OPEN_TURN, find_kept, list_conversation_ages
+from toolchart.engine.log.retention import OPEN_TURN, delete_conversations, find_kept, list_conversation_ages
 from toolchart.states.ports import Store
 
 

@@ -12,10 +12,10 @@ from toolchart.app.cli.parameters.keys import key_option, public_key_option, rea
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_notice, print_text
-from toolchart.engine.log.reading.chart_differences import OwnCharts
-from toolchart.engine.log.reading.decisions import CheckedDecision, check_decisions
 from toolchart.engine.log.seal import Seal, encode_seal, find_lost_records, read_seal, write_seal
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
+from toolchart.engine.reading.chart_differences import OwnCharts
+from toolchart.engine.reading.decisions import CheckedDecision, check_decisions
 from toolchart.engine.runtime.clock import SystemClock
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, SpecError

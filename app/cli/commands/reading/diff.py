@@ -13,8 +13,8 @@ from toolchart.app.cli.log_access import find_conversation, open_log_for_reading
 from toolchart.app.cli.parameters.options import json_option, log_option
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import escape_controls, print_text, shorten, style_text, terminal_width
-from toolchart.engine.log.diff import ConversationDiff, compare_conversations
-from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.log.read_records import ReadRecord
+from toolchart.engine.reading.diff import ConversationDiff, compare_conversations
 from toolchart.states.canonical_json import encode_canonical_text
 
 _MAX_VALUE_CHARS = 400

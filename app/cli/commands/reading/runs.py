@@ -14,10 +14,10 @@ from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_tokens
 from toolchart.app.cli.terminal.text import escape_line, print_notice, shorten, style_text, terminal_width
-from toolchart.engine.log.reading.chart_differences import ChartDifference, OwnCharts
-from toolchart.engine.log.reading.figures import read_figures
-from toolchart.engine.log.reading.summaries import ConversationFilter, find_workers, summarize_conversation
 from toolchart.engine.log.turn_totals import add_usages
+from toolchart.engine.reading.chart_differences import ChartDifference, OwnCharts
+from toolchart.engine.reading.figures import read_figures
+from toolchart.engine.reading.listing import ConversationFilter, find_workers, summarize_conversation
 from toolchart.engine.turns.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.states.errors import LogDamaged

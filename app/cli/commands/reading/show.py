@@ -21,8 +21,8 @@ from toolchart.app.cli.terminal.text import (
     terminal_width,
 )
 from toolchart.engine.log.family import list_children, read_parent
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation, read_line
-from toolchart.engine.runtime.conversation_views import read_view
+from toolchart.engine.log.read_records import ReadRecord, read_conversation, read_line
+from toolchart.engine.reading.overview import read_view
 from toolchart.providers.transport.limits import describe_rate_limits
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import TextPart, decode_parts, describe_part

@@ -13,16 +13,16 @@ from toolchart.app.cli.parameters.options import NameChoice, json_option, log_op
 from toolchart.app.cli.terminal.progress import track_progress
 from toolchart.app.cli.terminal.tables import format_cost, format_table, format_tokens
 from toolchart.app.cli.terminal.text import print_notice, print_text
-from toolchart.engine.log.reading.figures import read_turns
-from toolchart.engine.log.reading.statistics import (
+from toolchart.engine.reading.figures import (
     TURN_GROUPS,
     ConversationTurns,
     ToolStatistics,
     TurnStatistics,
     count_tool_calls,
     count_turns,
+    read_turns,
 )
-from toolchart.engine.log.reading.summaries import ConversationFilter, is_selected
+from toolchart.engine.reading.listing import ConversationFilter, is_selected
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.reading.records import AskedEffect, ReadRecord
+from toolchart.engine.log.read_records import AskedEffect, ReadRecord
 from toolchart.engine.log.record import describe_ask
 from toolchart.states.calls import build_call_key
 from toolchart.states.canonical_json import encode_canonical_text

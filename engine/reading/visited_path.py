@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.record import TakenRow
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from toolchart.engine.log.reading.records import ReadRecord, read_conversation
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.record import parse_record
 from toolchart.states.events import Decided, Forked, Replied, Reviewed
 from toolchart.states.messages import ToolCall

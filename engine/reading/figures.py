@@ -1,4 +1,7 @@
-"""Statistics of a log: sums of turns, model calls and tool calls by day, model, handler, tool or state."""
+"""Figures of a conversation: models, tokens, cost, duration, tools and state, counted from its records.
+
+Counting derives nothing: it adds up what the records say. A figure that no record has is None.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,149 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.turn_totals import ModelCallFigures, TurnFigures
+from toolchart.engine.log.family import iterate_family
+from toolchart.engine.log.read_records import ReadRecord, parse_line
+from toolchart.engine.log.turn_counting import FigureCounter
+from toolchart.engine.log.turn_totals import ModelCallFigures, TurnFigures, add_usages, decode_totals
+from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
+from toolchart.states.ports import Store
+
+
+class ConversationFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation."""
+
+    turns: tuple[TurnFigures, ...]
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens and cost of all its model calls."""
+        return add_usages(turn.usage for turn in self.turns)
+
+    @property
+    def seconds(self) -> float:
+        """Time of all turns; the time between turns does not count."""
+        return round(sum(turn.seconds for turn in self.turns), 3)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The requested models, each once."""
+        return tuple(dict.fromkeys(call.model for turn in self.turns for call in turn.model_calls))
+
+
+def read_figures(store: Store, conversation: str) -> ConversationFigures:
+    """The figures of a stored conversation.
+
+    Raises:
+        LogDamaged: a record cannot be read. Hashes are not checked.
+    """
+    lines = enumerate(store.read_lines(conversation))
+    return count_figures(parse_line(line, seq, conversation) for seq, line in lines)
+
+
+def count_figures(records: Iterable[ReadRecord]) -> ConversationFigures:
+    """The figures of a conversation from its records, in order."""
+    counter = FigureCounter()
+    for record in records:
+        counter.add_record(record)
+    return ConversationFigures(turns=counter.build_turns())
+
+
+def read_turns(store: Store, conversation: str) -> Sequence[TurnFigures]:
+    """The turns of a stored conversation, from their totals where the store has them of all that have ended.
+
+    Raises:
+        LogDamaged: a record cannot be read. Hashes are not checked.
+    """
+    turns = _read_totals(store, conversation)
+    return read_figures(store, conversation).turns if turns is None else turns
+
+
+def _read_totals(store: Store, conversation: str) -> tuple[TurnFigures, ...] | None:
+    """The turns of a conversation, the open one counted from its records; None where totals are missing."""
+    turns: list[TurnFigures] = []
+    start = 0
+    for seq, data in sorted(store.read_totals(conversation)):
+        totals = decode_totals(data)
+        if totals is None or totals.turn != len(turns) + 1:
+            return None
+        turns.append(totals.figures)
+        start = seq + 1
+    counter = FigureCounter()
+    newest = store.read_last_line(conversation)
+    if newest is None or newest[0] < start:
+        return tuple(turns)
+    for seq, line in enumerate(store.read_lines(conversation, start), start):
+        record = parse_line(line, seq, conversation)
+        if record.is_late and start:
+            return None  # what it answers was asked in a record that was not read
+        counter.add_record(record)
+    return (*turns, *counter.build_turns())
+
+
+def read_total_usage(store: Store, conversation: str) -> Usage:
+    """Tokens and cost of a conversation and of all that it runs: of ended turns from their totals."""
+    return add_usages(
+        turn.usage for _, name in iterate_family(store, conversation) for turn in read_turns(store, name)
+    )
+
+
+# -- limits of hosts -----------------------------------------------------------------------------
+
+
+_MARKS = (b'{"type":"turn_started"', b'"host":"', b'"rate_limits":{')
+"""What stands in the records that say something: which host a turn asks, and what the host answered."""
+
+
+class SeenLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host said last."""
+
+    at: str
+    """Time of the record: RFC 3339, UTC."""
+    limits: dict[str, dict[str, float]]
+    """By what is limited: `limit`, `remaining`, `reset_s`."""
+
+
+def find_seen_limits(store: Store, conversations: Iterable[str]) -> dict[str, SeenLimits]:
+    """What each host said last, by the name of its `llms` entry; hosts that said nothing are left out.
+
+    Args:
+        conversations: those that are looked at. One that cannot be read is left out.
+    """
+    newest: dict[str, SeenLimits] = {}
+    for conversation in conversations:
+        try:
+            _read_conversation(store, conversation, newest)
+        except LogDamaged:
+            continue
+    return newest
+
+
+def _read_conversation(store: Store, conversation: str, newest: dict[str, SeenLimits]) -> None:
+    """Take over what is newer in one conversation."""
+    service, hosts = "", dict[int, str]()
+    for seq, line in enumerate(store.read_lines(conversation)):
+        if not any(mark in line for mark in _MARKS):
+            continue
+        record = parse_line(line, seq, conversation)
+        settings = record.event.get("settings") if record.event_type == "turn_started" else None
+        service = settings.get("service", service) if isinstance(settings, dict) else service
+        hosts |= {ask.id: ask.data["host"] for ask in record.asks if ask.data.get("host")}
+        limits = _find_limits(record)
+        name = hosts.get(record.event.get("effect", 0), service)
+        if limits and (name not in newest or newest[name].at <= record.at):
+            newest[name] = SeenLimits(at=record.at, limits=limits)
+
+
+def _find_limits(record: ReadRecord) -> dict[str, dict[str, float]]:
+    """What the host said in an answer or a failure."""
+    reply = record.event.get("reply") or {}
+    return dict(record.event.get("rate_limits") or reply.get("rate_limits") or {})
+
+
+# -- statistics ------------------------------------------------------------------------------------
+#
+# Statistics of a log: sums of turns, model calls and tool calls by day, model, handler, tool or state.
 
 
 class TurnStatistics(msgspec.Struct, frozen=True, kw_only=True):

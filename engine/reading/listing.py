@@ -14,7 +14,7 @@ import msgspec
 
 from toolchart.engine.log.family import find_parent, read_heading
 from toolchart.engine.log.leases import describe_worker
-from toolchart.engine.log.reading.records import parse_line
+from toolchart.engine.log.read_records import parse_line
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.records import parse_line
+from toolchart.engine.log.read_records import parse_line
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.records import AskedEffect, ReadRecord, read_conversation
+from toolchart.engine.log.read_records import AskedEffect, ReadRecord, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text, find_first_difference
 from toolchart.states.events import CallsStarted, CallSubmitted, Continued, Forked
 from toolchart.states.ports import Store

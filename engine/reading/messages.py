@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.reading.records import ReadRecord
+from toolchart.engine.log.read_records import ReadRecord
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import add_text, decode_parts
 from toolchart.states.core.encoding import decode

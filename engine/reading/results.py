@@ -1,119 +1,15 @@
-"""Reads a conversation back: what it waits for, its results, what it cost, its steps as they are written.
-
-Everything is read from the records, and from the totals of turns that stand beside them. Nothing is derived:
-no chart is compiled and no step is taken again, so a view costs the records that it shows.
-"""
+"""The results of the chart of a conversation, from the events that brought them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from toolchart.engine.log.family import iterate_family, list_children
-from toolchart.engine.log.reading.figures import read_turns
-from toolchart.engine.log.reading.records import ReadRecord
-from toolchart.engine.log.reading.summaries import ConversationSummary, summarize_conversation
-from toolchart.engine.log.turn_totals import add_usages, decode_totals
-from toolchart.engine.reading.waiting import (
-    Waiting,
-    find_kinds,
-    read_from,
-    read_kinds,
-    read_since,
-    read_waiting,
-)
-from toolchart.states.core.encoding import encode
-from toolchart.states.errors import SpecError
+from toolchart.engine.log.read_records import ReadRecord
+from toolchart.engine.log.turn_totals import decode_totals
+from toolchart.engine.reading.steps import find_kinds, read_kinds, read_since
 from toolchart.states.events import Forked
-from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
-
-
-class ConversationView(ConversationSummary, frozen=True, kw_only=True):
-    """A conversation as a page shows it first: its row in a list, and what it waits for and cost."""
-
-    waiting: Waiting
-    results: Mapping[str, Any]
-    """The newest value of each result of the chart; a text is `{content: text}`."""
-    total_usage: Usage
-    """Tokens and cost of its model calls and of those of the agents that it runs."""
-    children: tuple[str, ...]
-    """The conversations of the agents that it runs, in the order in which they were asked for."""
-
-    @property
-    def cost(self) -> float | None:
-        """The money that it cost with its children, in the currency of the price table; None where it is not
-        known."""
-        return self.total_usage.cost
-
-    def to_dict(self) -> dict[str, Any]:
-        """The view as JSON data; the server and the command line print the same."""
-        row = {name: getattr(self, name) for name in ConversationSummary.__struct_fields__}
-        return {
-            **row,
-            "waiting": self.waiting.to_dict(),
-            "results": self.results,
-            "total_usage": encode(self.total_usage),
-            "cost": self.cost,
-            "children": list(self.children),
-        }
-
-
-def read_view(store: Store, conversation: str) -> ConversationView:
-    """A conversation as a page shows it first.
-
-    Raises:
-        SpecError: there is no such conversation.
-        LogDamaged: a record cannot be read.
-    """
-    require_existing(store, conversation)
-    summary = summarize_conversation(store, conversation)
-    return ConversationView(
-        **{name: getattr(summary, name) for name in ConversationSummary.__struct_fields__},
-        waiting=read_waiting(store, conversation),
-        results=read_results(store, conversation),
-        total_usage=read_total_usage(store, conversation),
-        children=tuple(list_children(store, conversation, skip_unreadable=True)),
-    )
-
-
-def require_existing(store: Store, conversation: str) -> None:
-    """Refuse to read a conversation that does not exist.
-
-    Raises:
-        SpecError: there is none.
-    """
-    if store.read_last_line(conversation) is None:
-        raise SpecError(f"there is no conversation {conversation!r} in this log")
-
-
-def read_total_usage(store: Store, conversation: str) -> Usage:
-    """Tokens and cost of a conversation and of all that it runs: of ended turns from their totals."""
-    return add_usages(
-        turn.usage for _, name in iterate_family(store, conversation) for turn in read_turns(store, name)
-    )
-
-
-async def follow_steps(
-    store: Store, conversation: str, start: int, every_s: float
-) -> AsyncGenerator[ReadRecord, None]:
-    """The records from number `start` on, and then each one when it is written, by whichever process.
-
-    It ends when it is closed. A conversation that does not exist yet begins with its first record.
-    """
-    while True:
-        for record in await asyncio.to_thread(_list_from, store, conversation, start):
-            yield record
-            start = record.seq + 1
-        await asyncio.sleep(every_s)
-
-
-def _list_from(store: Store, conversation: str, start: int) -> list[ReadRecord]:
-    return list(read_from(store, conversation, start))
-
-
-# -- results ---------------------------------------------------------------------------------------
 
 
 def read_results(store: Store, conversation: str) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""The steps of a conversation from a number on, as they are written, and the kinds of its effects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+
+from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
+from toolchart.states.events import CONFIGURATION_TYPES, Forked
+from toolchart.states.ports import Store
+
+
+async def follow_steps(
+    store: Store, conversation: str, start: int, every_s: float
+) -> AsyncGenerator[ReadRecord, None]:
+    """The records from number `start` on, and then each one when it is written, by whichever process.
+
+    It ends when it is closed. A conversation that does not exist yet begins with its first record.
+    """
+    while True:
+        for record in await asyncio.to_thread(_list_from, store, conversation, start):
+            yield record
+            start = record.seq + 1
+        await asyncio.sleep(every_s)
+
+
+def _list_from(store: Store, conversation: str, start: int) -> list[ReadRecord]:
+    return list(read_from(store, conversation, start))
+
+
+def read_since(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
+    """The records from a number on; from 0 on, those that a fork shares come first."""
+    if start:
+        return read_from(store, conversation, start)
+    return read_conversation(store, conversation, include_shared=True)
+
+
+def read_from(store: Store, conversation: str, start: int) -> Iterator[ReadRecord]:
+    """The own records of a conversation from a number on; hashes are not checked."""
+    for seq, line in enumerate(store.read_lines(conversation, start), start):
+        yield parse_line(line, seq, conversation)
+
+
+def read_kinds(store: Store, conversation: str) -> dict[str, str]:
+    """The kinds of the effects that the chart declares, by their names, as the first record says."""
+    line = next(iter(store.read_lines(conversation)), None)
+    if line is None:
+        return {}
+    record = parse_line(line, 0, conversation)
+    if record.event_type == Forked.TYPE:
+        return read_kinds(store, str(record.event["parent"]))
+    return find_kinds(record)
+
+
+def find_kinds(record: ReadRecord) -> dict[str, str]:
+    """The kinds of the effects that a record declares; none where it holds no chart."""
+    if record.event_type not in CONFIGURATION_TYPES:
+        return {}
+    effects = record.event.get("effects") or {}
+    return {name: next(iter(spec), "") for name, spec in effects.items() if isinstance(spec, dict)}
