@@ -160,7 +160,7 @@ def _list_requirements() -> list[str]:
     try:
         requirements = metadata.requires("toolchart") or []
     except metadata.PackageNotFoundError:
-        requirements = ["python-statemachine", "pydantic", "openai"]
+        requirements = ["python-statemachine", "pydantic", "httpx2"]
     by_package: dict[str, str] = {}
     for requirement in requirements:
         by_package.setdefault(re.split(r"[^\w.-]", requirement, maxsplit=1)[0], requirement)

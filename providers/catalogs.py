@@ -34,7 +34,7 @@ from toolchart.states.descriptors import guard_row, load_row_reference
 from toolchart.states.errors import SpecError, suggest_name
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class HostClient:
         beside: folder of the spec; certificates in the entry are relative to it.
     """
 
-    client: httpx.Client
+    client: httpx2.Client
 
     def __init__(self, config: LLMConfig, resolve: Callable[[str], str], beside: Path | None = None) -> None:
         host = find_host(config.provider)
@@ -69,7 +69,7 @@ class HostClient:
         self.address = resolve_address(config, resolve) or ""
         self.options = config.extra_options()
         """The keys of the entry that only its adapter knows."""
-        self.auth: httpx.Auth | Callable[[httpx.Request], httpx.Request] | None = None
+        self.auth: httpx2.Auth | Callable[[httpx2.Request], httpx2.Request] | None = None
         """What signs the requests of an entry that signs in otherwise than by a key."""
         if host.sign_in:
             self.auth = load_row_reference(host, host.sign_in)(config, resolve)
@@ -87,14 +87,14 @@ class HostClient:
         Raises:
             SpecError: a certificate cannot be read, or the proxy is no address.
         """
-        import httpx
+        import httpx2
 
-        options = {**build_client_options(self.config, self.resolve, httpx), "timeout": timeout_s}
+        options = {**build_client_options(self.config, self.resolve), "timeout": timeout_s}
         options["event_hooks"] = {
             "request": [ask_for_known_encodings_in_turn],
             "response": [guard_response_in_turn],
         }
-        with httpx.Client(headers=self.headers, auth=self.auth, **options) as client:
+        with httpx2.Client(headers=self.headers, auth=self.auth, **options) as client:
             self.client = client
             yield
 
@@ -126,7 +126,7 @@ class HostClient:
         return data
 
 
-def _decode_error_body(answer: httpx.Response) -> Any:
+def _decode_error_body(answer: httpx2.Response) -> Any:
     """The JSON of an error answer, or its text."""
     try:
         return answer.json()

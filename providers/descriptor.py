@@ -91,8 +91,8 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Headers of every request, names in lower case."""
     sign_in: str = ""
-    """Reference to a function `(config, resolve)` that returns the `httpx.Auth` with which the list of models
-    is fetched, or None for an entry with a key; empty: every entry has a key or needs none."""
+    """Reference to a function `(config, resolve)` that returns the `httpx2.Auth` with which the list of
+    models is fetched, or None for an entry with a key; empty: every entry has a key or needs none."""
     list_models: str | None = ""
     """Reference to a function `(host)` that yields `OfferedModel`s; None: the host has no list of models."""
     fetch_embeddings: str | None = ""

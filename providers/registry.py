@@ -1,6 +1,6 @@
 """Create the provider of an `llms` entry: find its host in the table, and load the adapter.
 
-Adapters are imported only when they are needed, so that unused SDKs are never loaded.
+Adapters are imported only when they are needed, so that no library is loaded in vain.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from toolchart.providers.transport.stream_frames import (
 from toolchart.states.messages import Delta, Reply, Usage
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 _JSON_HEADERS = {"content-type": "application/json"}
 _CHANGING_HEADERS = (b"content-length", b"cookie")
@@ -256,9 +256,9 @@ class WireAdapter(HostAdapter):
 
 
 class HttpAdapter(WireAdapter):
-    """A `WireAdapter` that posts its bodies through a client of httpx or httpx2.
+    """A `WireAdapter` that posts its bodies through a client of httpx2.
 
-    No wire calls the typed methods of its host's SDK: they walk every message (openai 3.52.0: 59 ms at 200
+    No SDK of a host is used: their typed methods walk every message (openai 3.52.0: 59 ms at 200
     messages, 1.6 s at 6,000), drop what their types do not have (ollama 0.6.3: call ids and most of a schema;
     google-genai 3.4.0: parts that it does not know), and end a stream silently that was cut. So what is
     digested is what is sent.
@@ -267,11 +267,13 @@ class HttpAdapter(WireAdapter):
     find_headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     """Finds headers of each request anew, as those of a sign-in that expires."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        import httpx2
+
         self._client = client
-        self._request_type = type(client.build_request("POST", ""))
+        self._request_type = httpx2.Request
         self.host = client.base_url.netloc.decode()
-        self._kept: dict[str, tuple[httpx.URL, list[tuple[bytes, bytes]]]] = {}
+        self._kept: dict[str, tuple[httpx2.URL, list[tuple[bytes, bytes]]]] = {}
         """Address and headers of the requests to each path."""
 
     @abstractmethod
@@ -282,7 +284,7 @@ class HttpAdapter(WireAdapter):
         """The bytes that are sent for a body."""
         return encode_body(body)
 
-    async def post(self, path: str, data: bytes, *, stream: bool = False) -> httpx.Response:
+    async def post(self, path: str, data: bytes, *, stream: bool = False) -> httpx2.Response:
         """The answer of a path to some bytes; with `stream` its own bytes are not read yet.
 
         Every exception becomes a failed call.
@@ -302,9 +304,17 @@ class HttpAdapter(WireAdapter):
             request = self._request_type("POST", url, headers=headers, content=data)
             if client.cookies:
                 client.cookies.set_cookie_header(request)
+        return await self.send(request, stream=stream)
+
+    def build_request(self, method: str, path: str, **options: Any) -> httpx2.Request:
+        """A request beside model calls, with the options of httpx2."""
+        return self._client.build_request(method, path, **options)
+
+    async def send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
+        """The answer to a request, as that of `post`."""
         if self.find_headers is not None:
             request.headers.update(await self.find_headers())
-        response = await client.send(request, stream=stream)
+        response = await self._client.send(request, stream=stream)
         if response.is_error:
             await response.aread()
             raise_for_status(response)

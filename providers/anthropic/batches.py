@@ -25,7 +25,7 @@ from toolchart.providers.transport.batches import (
 from toolchart.providers.transport.reply_guard import allow_reply_bytes
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 _PATH = "/v1/messages/batches"
 
@@ -71,7 +71,7 @@ class AnthropicBatches:
     max_calls = 100_000
     max_bytes = 256 * 10**6
 
-    def __init__(self, client: httpx.AsyncClient, gather_s: float, poll_s: float) -> None:
+    def __init__(self, client: httpx2.AsyncClient, gather_s: float, poll_s: float) -> None:
         self._client = client
         self.host = client.base_url.netloc.decode()
         self.gather_s, self.poll_s = gather_s, poll_s

@@ -1,4 +1,4 @@
-"""Call Anthropic's Messages API over plain HTTP (httpx); the API is small, so its SDK is not used."""
+"""Call Anthropic's Messages API over plain HTTP (httpx2); the API is small, so its SDK is not used."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 _PATH = "/v1/messages"
@@ -71,7 +71,7 @@ class AnthropicProvider(HttpAdapter):
 
     accumulator = AnthropicAccumulator
 
-    def __init__(self, client: httpx.AsyncClient, settings: AnthropicSettings | None = None) -> None:
+    def __init__(self, client: httpx2.AsyncClient, settings: AnthropicSettings | None = None) -> None:
         super().__init__(client)
         self._settings = settings or AnthropicSettings()
         self._batches: AnthropicBatches | None = None
@@ -87,7 +87,7 @@ class AnthropicProvider(HttpAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
-        import httpx
+        import httpx2
 
         settings = read_adapter_settings(AnthropicSettings, config)
         key = find_api_key(config, resolve)
@@ -98,10 +98,10 @@ class AnthropicProvider(HttpAdapter):
                 hint="export ANTHROPIC_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             )
         headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
-        client = httpx.AsyncClient(
+        client = httpx2.AsyncClient(
             base_url=resolve_address(config, resolve) or "",
             headers={**find_host(config.provider).build_headers(key), **headers},
-            **build_client_options(config, resolve, httpx, hooks),
+            **build_client_options(config, resolve, hooks),
         )
         return cls(client, settings)
 

@@ -1,4 +1,4 @@
-"""Call Bedrock's Converse API over plain HTTP (httpx); botocore signs, and cuts streams into frames.
+"""Call Bedrock's Converse API over plain HTTP (httpx2); botocore signs, and cuts streams into frames.
 
 Converse and not the makers' own bodies (`InvokeModel`): it is one form for the models of all makers, while
 `InvokeModel` would take one wire map for each maker, and reuse an existing one for Anthropic alone.
@@ -47,7 +47,7 @@ from toolchart.states.errors import SpecError, format_install
 from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 _COUNTED_KEYS = ("messages", "system", "toolConfig", "additionalModelRequestFields")
@@ -77,7 +77,7 @@ class BedrockProvider(HttpAdapter):
     accumulator = ConverseAccumulator
     frame_reader = EventStreamReader
 
-    def __init__(self, client: httpx.AsyncClient, settings: BedrockSettings | None = None) -> None:
+    def __init__(self, client: httpx2.AsyncClient, settings: BedrockSettings | None = None) -> None:
         super().__init__(client)
         self._settings = settings or BedrockSettings()
 
@@ -91,16 +91,16 @@ class BedrockProvider(HttpAdapter):
             SpecError: there is no region, botocore is missing, or the entry has an unknown key or a wrong
                 value.
         """
-        import httpx
+        import httpx2
 
         settings = read_adapter_settings(BedrockSettings, config)
         key = find_api_key(config, resolve)
         headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
-        client = httpx.AsyncClient(
+        client = httpx2.AsyncClient(
             base_url=find_address(config, resolve),
             headers={**find_host(config.provider).build_headers(key), **headers},
             auth=build_auth(config, resolve),
-            **build_client_options(config, resolve, httpx, hooks),
+            **build_client_options(config, resolve, hooks),
         )
         return cls(client, settings)
 
@@ -256,7 +256,7 @@ def _load_signatures() -> Any:
     return signatures
 
 
-def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> httpx.Auth | None:
+def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> httpx2.Auth | None:
     """What signs the requests of an entry; None for an entry with a key.
 
     Raises:
@@ -272,5 +272,5 @@ def build_auth(config: LLMConfig, resolve: Callable[[str], str]) -> httpx.Auth |
             hint=f"{format_install('bedrock')}; or give a Bedrock key: `api_key: ${{VARIABLE}}`",
         )
     profile, region = config.extra_options().get("profile"), find_region(config, resolve)
-    auth: httpx.Auth = signatures.SignatureAuth(profile, region)
+    auth: httpx2.Auth = signatures.SignatureAuth(profile, region)
     return auth

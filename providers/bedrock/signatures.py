@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
-import httpx
+import httpx2
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError
@@ -39,7 +39,7 @@ def find_profile_region(profile: Any) -> str | None:
     return str(region) if region else None
 
 
-class SignatureAuth(httpx.Auth):
+class SignatureAuth(httpx2.Auth):
     """Signs every request with the credentials of a profile, as they are at that moment.
 
     Args:
@@ -53,12 +53,14 @@ class SignatureAuth(httpx.Auth):
         self._session = _open_session(profile)
         self._region = region
 
-    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+    def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         """The request, signed."""
         self._sign(request, self._find_credentials())
         yield request
 
-    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """The request, signed. Credentials are found beside the event loop: that may ask a server."""
         self._sign(request, await asyncio.to_thread(self._find_credentials))
         yield request
@@ -86,7 +88,7 @@ class SignatureAuth(httpx.Auth):
                 remember_secret(secret)
         return frozen
 
-    def _sign(self, request: httpx.Request, credentials: Any) -> None:
+    def _sign(self, request: httpx2.Request, credentials: Any) -> None:
         headers = {name: request.headers[name] for name in ("content-type",) if name in request.headers}
         signed = AWSRequest(
             method=request.method, url=str(request.url), data=request.content, headers=headers

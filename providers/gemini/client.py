@@ -1,4 +1,4 @@
-"""Call Gemini's `generateContent` over plain HTTP (httpx); its SDK has no public way to post a body."""
+"""Call Gemini's `generateContent` over plain HTTP (httpx2); its SDK has no public way to post a body."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from toolchart.states.messages import Reply, Request
 from toolchart.workers.error_text import describe_error
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 ThinkingLevel = Literal["minimal", "low", "medium", "high", "xhigh"]
@@ -124,7 +124,7 @@ class GeminiProvider(HttpAdapter):
     accumulator = GeminiAccumulator
 
     def __init__(
-        self, client: httpx.AsyncClient, settings: GeminiSettings | None = None, prefix: str = ""
+        self, client: httpx2.AsyncClient, settings: GeminiSettings | None = None, prefix: str = ""
     ) -> None:
         super().__init__(client)
         self._settings = settings or GeminiSettings()
@@ -139,7 +139,7 @@ class GeminiProvider(HttpAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
-        import httpx
+        import httpx2
 
         settings = read_adapter_settings(GeminiSettings, config)
         vertex, address = settings.vertex, resolve_address(config, resolve) or ""
@@ -152,11 +152,11 @@ class GeminiProvider(HttpAdapter):
                 path="llms.*.api_key",
                 hint="export GEMINI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             )
-        client = httpx.AsyncClient(
+        client = httpx2.AsyncClient(
             base_url=address,
             headers=find_host(config.provider).build_headers(key),
             follow_redirects=True,
-            **build_client_options(config, resolve, httpx, hooks),
+            **build_client_options(config, resolve, hooks),
         )
         if vertex is None:
             return cls(client, settings, f"/{settings.api_version or GEMINI_VERSION}")

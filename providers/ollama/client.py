@@ -1,4 +1,4 @@
-"""Call Ollama's native chat API over plain HTTP (httpx); its SDK has no public way to post a body."""
+"""Call Ollama's native chat API over plain HTTP (httpx2); its SDK has no public way to post a body."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolchart.specs.models import LLMConfig
 from toolchart.states.messages import Reply, Request
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 class OllamaSettings(AdapterSettings):
@@ -54,7 +54,7 @@ class OllamaProvider(HttpAdapter):
     accumulator = OllamaAccumulator
     frame_reader = LineFrameReader
 
-    def __init__(self, client: httpx.AsyncClient, settings: OllamaSettings | None = None) -> None:
+    def __init__(self, client: httpx2.AsyncClient, settings: OllamaSettings | None = None) -> None:
         super().__init__(client)
         self._settings = settings or OllamaSettings()
 
@@ -69,14 +69,14 @@ class OllamaProvider(HttpAdapter):
         Raises:
             SpecError: the entry has an unknown key or a wrong value.
         """
-        import httpx
+        import httpx2
 
         settings = read_adapter_settings(OllamaSettings, config)
-        client = httpx.AsyncClient(
+        client = httpx2.AsyncClient(
             base_url=resolve_address(config, resolve) or "",
             headers=find_host(config.provider).build_headers(find_api_key(config, resolve)),
             follow_redirects=True,
-            **build_client_options(config, resolve, httpx, hooks),
+            **build_client_options(config, resolve, hooks),
         )
         return cls(client, settings)
 

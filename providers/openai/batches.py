@@ -7,14 +7,16 @@ in a second file.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
-from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions
+from toolchart.providers.shared.failures import build_bad_response_error, check_object, convert_exceptions
 from toolchart.providers.transport.batches import (
     MAX_RESULT_BYTES,
     BatchAnswer,
@@ -23,11 +25,8 @@ from toolchart.providers.transport.batches import (
     iterate_lines,
 )
 from toolchart.providers.transport.reply_guard import allow_reply_bytes
+from toolchart.providers.wire_adapter import HttpAdapter
 from toolchart.states.errors import ProviderError
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-    from openai.types import Batch
 
 Endpoint = Literal["/v1/chat/completions", "/v1/responses"]
 
@@ -65,15 +64,15 @@ _line_decoder = msgspec.json.Decoder(_Line)
 
 
 class OpenAIBatches:
-    """The `BatchApi` of an OpenAI client, for the calls of one path."""
+    """The `BatchApi` of an adapter of OpenAI's, for the calls of one path."""
 
     max_calls = 50_000
     max_bytes = 200 * 10**6
 
-    def __init__(self, client: AsyncOpenAI, endpoint: Endpoint, gather_s: float, poll_s: float) -> None:
-        self._client = client
+    def __init__(self, adapter: HttpAdapter, endpoint: Endpoint, gather_s: float, poll_s: float) -> None:
+        self._adapter = adapter
         self._endpoint: Endpoint = endpoint
-        self.host = client.base_url.netloc.decode()
+        self.host = adapter.host
         self.gather_s, self.poll_s = gather_s, poll_s
 
     async def create_job(self, key: str, calls: Sequence[BatchCall]) -> BatchJob:
@@ -83,36 +82,54 @@ class OpenAIBatches:
             % (call.custom_id.encode(), self._endpoint.encode(), call.body)
             for call in calls
         )
-        with convert_exceptions():
-            file = await self._client.files.create(file=(f"{key}.jsonl", lines), purpose="batch")
-            batch = await self._client.batches.create(
-                completion_window="24h", endpoint=self._endpoint, input_file_id=file.id, metadata={_KEY: key}
-            )
-        return _read_job(batch)
+        files = {"file": (f"{key}.jsonl", lines)}
+        file = await self._fetch_object("POST", "/files", data={"purpose": "batch"}, files=files)
+        job = {
+            "completion_window": "24h",
+            "endpoint": self._endpoint,
+            "input_file_id": file.get("id"),
+            "metadata": {_KEY: key},
+        }
+        return _read_job(await self._fetch_object("POST", "/batches", json=job))
 
     async def find_job(self, key: str, calls: int, since: str, others: frozenset[str]) -> BatchJob | None:
         """The newest job with our key. Raises ProviderError."""
         earliest = datetime.fromisoformat(since).timestamp() - _CLOCK_GAP_S
-        with convert_exceptions():
-            async for batch in self._client.batches.list(limit=100):
-                if (batch.metadata or {}).get(_KEY) == key:
-                    return _read_job(batch)
-                if batch.created_at < earliest:  # the newest come first
+        after: dict[str, str] = {}
+        while True:
+            page = await self._fetch_object("GET", "/batches", params={"limit": "100", **after})
+            rows = page.get("data") or ()
+            with convert_exceptions(KeyError, TypeError, AttributeError):
+                for row in rows:
+                    if (row.get("metadata") or {}).get(_KEY) == key:
+                        return _read_job(row)
+                    if row["created_at"] < earliest:  # the newest come first
+                        return None
+                if not rows or page.get("has_more") is False:
                     return None
-        return None
+                after = {"after": rows[-1]["id"]}
 
     async def read_job(self, job: str) -> BatchJob:
         """The job with this id. Raises ProviderError."""
-        with convert_exceptions():
-            return _read_job(await self._client.batches.retrieve(job))
+        return _read_job(await self._fetch_object("GET", f"/batches/{quote(job, safe='')}"))
 
     async def read_answers(self, job: BatchJob) -> AsyncIterator[BatchAnswer]:
         """The answers of both files. Raises ProviderError."""
         for file in job.files:
+            request = self._adapter.build_request("GET", f"/files/{quote(file, safe='')}/content")
             with convert_exceptions(msgspec.DecodeError), allow_reply_bytes(MAX_RESULT_BYTES):
-                async with self._client.files.with_streaming_response.content(file) as response:
-                    async for line in iterate_lines(response.iter_bytes()):
+                response = await self._adapter.send(request, stream=True)
+                try:
+                    async for line in iterate_lines(response.aiter_bytes()):
                         yield _read_line(_line_decoder.decode(line))
+                finally:
+                    await response.aclose()
+
+    async def _fetch_object(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+        with convert_exceptions(ValueError):
+            response = await self._adapter.send(self._adapter.build_request(method, path, **options))
+            answer = json.loads(response.content)
+        return check_object(answer, "the answer is no object")
 
 
 def _read_line(line: _Line) -> BatchAnswer:
@@ -127,33 +144,35 @@ def _read_line(line: _Line) -> BatchAnswer:
     return BatchAnswer(custom_id=line.custom_id, status=500, content=content)
 
 
-def _read_job(batch: Batch) -> BatchJob:
-    """The job of the SDK's value, which holds whatever the host sent.
+def _read_job(batch: Mapping[str, Any]) -> BatchJob:
+    """The job of an answer.
 
     Raises:
         ProviderError: it has no id.
     """
-    if not isinstance(batch.id, str) or not batch.id:
+    id_ = batch.get("id")
+    if not isinstance(id_, str) or not id_:
         raise build_bad_response_error("the batch job has no id")
-    files = (batch.output_file_id, batch.error_file_id)
+    files = (batch.get("output_file_id"), batch.get("error_file_id"))
     return BatchJob(
-        id=batch.id,
-        is_over=batch.status in _OVER,
-        failure=_read_failure(batch) if batch.status == "failed" else None,
-        files=tuple(file for file in files if file),
+        id=id_,
+        is_over=batch.get("status") in _OVER,
+        failure=_read_failure(batch) if batch.get("status") == "failed" else None,
+        files=tuple(file for file in files if isinstance(file, str) and file),
     )
 
 
-def _read_failure(batch: Any) -> ProviderError:
+def _read_failure(batch: Mapping[str, Any]) -> ProviderError:
     """Why the host refused a whole job. `token_limit_exceeded`: other jobs of the account wait already."""
     codes, messages = [], []
-    with suppress(AttributeError, TypeError):
-        for error in batch.errors.data or ():
-            codes.append(error.code)
-            messages.append(str(error.message))
+    with suppress(AttributeError, KeyError, TypeError):
+        for error in batch["errors"]["data"] or ():
+            codes.append(error.get("code"))
+            messages.append(str(error.get("message")))
+    reason = "; ".join(messages[:3]) or "it does not say why"
     is_full = "token_limit_exceeded" in codes
     return ProviderError(
         kind="rate_limit" if is_full else "bad_request",
-        message=f"the host refused batch job {batch.id}: {'; '.join(messages[:3]) or 'it does not say why'}",
+        message=f"the host refused batch job {batch['id']}: {reason}",
         retryable=is_full,
     )

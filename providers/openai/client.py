@@ -1,11 +1,11 @@
-"""Call OpenAI and compatible hosts through the official SDK as transport: chat completions and Responses."""
+"""Call OpenAI and compatible hosts over plain HTTP (httpx2): chat completions and Responses."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from toolchart.providers.catalogs import (
     read_vector,
 )
 from toolchart.providers.entries import AdapterSettings, find_api_key, read_adapter_settings, resolve_address
+from toolchart.providers.hosts import find_host
 from toolchart.providers.openai import entra
 from toolchart.providers.openai.batches import Endpoint, OpenAIBatches
 from toolchart.providers.openai.responses_wire import NAME, ResponsesAccumulator
@@ -48,7 +49,7 @@ from toolchart.providers.shared.host_rows import (
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
 from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.batches import build_no_batch_error
-from toolchart.providers.transport.connections import HttpHooks, build_client_options, get_silence_timeout_s
+from toolchart.providers.transport.connections import HttpHooks, build_client_options
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
@@ -59,7 +60,7 @@ from toolchart.states.events import Adaptation
 from toolchart.states.messages import Delta, FinishReason, Reply, Request
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    import httpx2
 
 
 # -- settings of an entry --------------------------------------------------------------------------
@@ -136,9 +137,7 @@ def _find_batches(adapter: OpenAIProvider | ResponsesProvider, endpoint: Endpoin
     if not has_batches:
         raise build_no_batch_error("openai", adapter.host)
     if adapter._batches is None:
-        adapter._batches = OpenAIBatches(
-            adapter._sdk_client, endpoint, adapter.batch_gather_s, adapter.batch_poll_s
-        )
+        adapter._batches = OpenAIBatches(adapter, endpoint, adapter.batch_gather_s, adapter.batch_poll_s)
     return adapter._batches
 
 
@@ -189,10 +188,9 @@ class ResponsesProvider(HttpAdapter):
     accumulator = ResponsesAccumulator
 
     def __init__(
-        self, http_client: Any, sdk_client: AsyncOpenAI, settings: OpenAISettings, *, stores_by_default: bool
+        self, client: httpx2.AsyncClient, settings: OpenAISettings, *, stores_by_default: bool
     ) -> None:
-        super().__init__(http_client)
-        self._sdk_client = sdk_client
+        super().__init__(client)
         self._settings = settings
         self._store = stores_by_default if settings.store is None else settings.store
         self._rules_host = settings.host_profile or self.host
@@ -271,17 +269,19 @@ class ResponsesProvider(HttpAdapter):
 
 OPENAI_DOMAIN = "api.openai.com"
 
+_HEADER_VARIABLES = {"OPENAI_ORG_ID": "openai-organization", "OPENAI_PROJECT_ID": "openai-project"}
+"""Environment variables whose values are headers. Source: openai 3.54.0, `_client.py`."""
+
 
 class OpenAIProvider(HttpAdapter):
-    """Calls chat completions of one host. The SDK's retries are off: the chart decides about retries."""
+    """Calls chat completions of one host. It never retries: the chart decides about retries."""
 
     name = "openai"
 
     accumulator = ChatAccumulator
 
-    def __init__(self, http_client: Any, sdk_client: AsyncOpenAI, settings: OpenAISettings) -> None:
-        super().__init__(http_client)
-        self._sdk_client = sdk_client
+    def __init__(self, client: httpx2.AsyncClient, settings: OpenAISettings) -> None:
+        super().__init__(client)
         self._settings = settings
         self._batches: OpenAIBatches | None = None
 
@@ -299,52 +299,42 @@ class OpenAIProvider(HttpAdapter):
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
         import httpx2
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         address = resolve_address(config, resolve) or ""
-        host_name = urlsplit(address).hostname
         rules_host = check_profile_name(config) or urlsplit(address).netloc
         settings = read_adapter_settings(OpenAISettings, config, find_profile(rules_host))
-        fetch_token = None
+        find_headers = None
         if settings.auth == "entra":
             entra.check_host(rules_host)
-            fetch_token = entra.build_token_source(settings.entra_scope)
-        key = fetch_token or find_api_key(config, resolve)
-        if key is None and host_name != OPENAI_DOMAIN:
-            # The SDK requires a key, but most compatible hosts on this machine do not.
-            key = "none"
-        # The SDK's other client (`openai[aiohttp]`, `DefaultAioHttpClient`) takes 0.3 ms less of a call's 0.9
-        # ms of CPU over loopback, but it is wrong where our promises count (openai 3.54.0, aiohttp 3.14.5,
-        # tried with all tests of this adapter): a host that refuses the connection or breaks off is a timeout
-        # and no `connection`, so is a SOCKS proxy, which it does not have; an address with user and password
-        # cannot be asked beside an `authorization` header; and it keeps cookies of its own beside those of
-        # httpx2. Cancelling, redirects, limits of replies and kept connections are as with httpx2.
-        http_client = DefaultAsyncHttpxClient(
-            base_url=address, **build_client_options(config, resolve, httpx2, hooks)
-        )
-        try:
-            client = AsyncOpenAI(
-                api_key=key,
-                base_url=address,
-                timeout=get_silence_timeout_s(config),
-                max_retries=0,
-                http_client=http_client,
-                default_headers={k: resolve(v) for k, v in (settings.headers or {}).items()},
-            )
-        except OpenAIError:
+            find_headers = entra.build_header_source(settings.entra_scope)
+        key = None if find_headers else find_api_key(config, resolve)
+        if not key and not find_headers and urlsplit(address).hostname == OPENAI_DOMAIN:
             raise SpecError(
                 "there is no API key for OpenAI",
                 path="llms.*.api_key",
                 hint="export OPENAI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
-            ) from None
-        # The organisation and the project of the environment are among them.
-        headers = {**client.default_headers, **client.auth_headers}
-        http_client.headers.update({k: v for k, v in headers.items() if isinstance(v, str)})
-        chat = cls(http_client, client, settings)
+            )
+        headers = {
+            **find_host(config.provider).build_headers(key),
+            **{
+                header: os.environ[name] for name, header in _HEADER_VARIABLES.items() if os.environ.get(name)
+            },
+            **{name.lower(): resolve(value) for name, value in (settings.headers or {}).items()},
+        }
+        # aiohttp takes 0.3 ms less of a call's 0.9 ms of CPU over loopback, but it is wrong where our
+        # promises count (aiohttp 3.14.5 below openai 3.54.0, tried with all tests of this adapter): a host
+        # that refuses the connection or breaks off is a timeout and no `connection`; so is a SOCKS proxy,
+        # which it lacks; an address with a password cannot be asked beside an `authorization` header.
+        client = httpx2.AsyncClient(
+            base_url=address,
+            headers=headers,
+            follow_redirects=True,
+            **build_client_options(config, resolve, hooks),
+        )
+        chat = cls(client, settings)
         is_chosen = "api" in config.extra_options()
-        responses = ResponsesProvider(http_client, client, settings, stores_by_default=is_chosen)
-        if fetch_token is not None:
-            chat.find_headers = responses.find_headers = partial(entra.find_headers, fetch_token)
+        responses = ResponsesProvider(client, settings, stores_by_default=is_chosen)
+        chat.find_headers = responses.find_headers = find_headers
         if settings.api == "chat":
             return chat
         return responses if is_chosen else DefaultProvider(chat, responses)

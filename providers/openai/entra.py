@@ -39,19 +39,17 @@ def check_host(host: str) -> None:
         )
 
 
-def build_token_source(scope: str) -> Callable[[], Awaitable[str]]:
-    """A function that returns a token for a scope, found beside the event loop; see `build_token_reader`."""
+def build_header_source(scope: str) -> Callable[[], Awaitable[dict[str, str]]]:
+    """A function that returns the headers of a request, signed by a token for a scope.
+
+    The token is found beside the event loop; see `build_token_reader`.
+    """
     read_token = build_token_reader(scope)
 
-    async def fetch_in_thread() -> str:
-        return await asyncio.to_thread(read_token)
+    async def find_headers() -> dict[str, str]:
+        return {"authorization": f"Bearer {await asyncio.to_thread(read_token)}"}
 
-    return fetch_in_thread
-
-
-async def find_headers(fetch_token: Callable[[], Awaitable[str]]) -> dict[str, str]:
-    """The headers of a request that is signed by a token."""
-    return {"authorization": f"Bearer {await fetch_token()}"}
+    return find_headers
 
 
 def build_token_reader(scope: str) -> Callable[[], str]:

@@ -676,7 +676,7 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
 
 
 def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
-    """The reply of a response body. The SDK does not check what it receives, so everything is checked here.
+    """The reply of a response body. Nobody else checks what was received, so everything is checked here.
 
     Args:
         finish_words: the host's own finish words, in addition to OpenAI's.

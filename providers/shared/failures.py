@@ -24,7 +24,7 @@ from toolchart.states.errors import ProviderError
 from toolchart.workers.error_text import describe_error, list_first_causes
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 
 # -- how long to wait ------------------------------------------------------------------------------
@@ -614,7 +614,7 @@ def convert_exceptions(*json_errors: type[Exception]) -> Iterator[None]:
         raise classify_exception(error) from error
 
 
-def raise_for_status(response: httpx.Response) -> None:
+def raise_for_status(response: httpx2.Response) -> None:
     """Raise for a response with an error status; its body must have been read.
 
     Raises:

@@ -13,8 +13,12 @@ from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
 
 HttpHooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
-"""Event hooks of an HTTP client: functions that it calls with each `request` and each `response`.
-httpx and httpx2 use the same form."""
+"""Event hooks of an HTTP client: functions that it calls with each `request` and each `response`."""
+
+
+_MAX_CONNECTIONS = 1000
+_MAX_KEPT_CONNECTIONS = 100
+"""Where the entry says nothing. The library's 100 make the calls of a wide batch wait for each other."""
 
 
 def get_silence_timeout_s(config: LLMConfig) -> float:
@@ -23,46 +27,50 @@ def get_silence_timeout_s(config: LLMConfig) -> float:
 
 
 def build_client_options(
-    config: LLMConfig, resolve: Callable[[str], str], http: Any, hooks: HttpHooks | None = None
+    config: LLMConfig, resolve: Callable[[str], str], hooks: HttpHooks | None = None
 ) -> dict[str, Any]:
-    """Keyword arguments of the asynchronous client of an HTTP library.
+    """Keyword arguments of the HTTP client of an entry.
 
     Args:
         resolve: replaces `${VARIABLE}` references by their values.
-        http: the module `httpx` or `httpx2`.
 
     Raises:
         SpecError: a certificate cannot be read, or the proxy is no address.
     """
+    import httpx2
+
     options: dict[str, Any] = {"timeout": get_silence_timeout_s(config)}
     # The guard is the first hook, so that the others read the body through it.
     options["event_hooks"] = {
         "request": [ask_for_known_encodings, *(hooks or {}).get("request", ())],
         "response": [guard_response, *(hooks or {}).get("response", ())],
     }
-    if config.max_connections:
-        count = config.max_connections
-        options["limits"] = http.Limits(max_connections=count, max_keepalive_connections=count)
+    count = config.max_connections
+    options["limits"] = httpx2.Limits(
+        max_connections=count or _MAX_CONNECTIONS, max_keepalive_connections=count or _MAX_KEPT_CONNECTIONS
+    )
     if config.proxy:
-        options["proxy"] = _check_proxy(resolve(config.proxy), http)
+        options["proxy"] = _check_proxy(resolve(config.proxy))
     else:
         for address in getproxies().values():  # the client takes them from the environment
             _check_socks(address)
     if config.ca_file or config.client_certificate:
-        options["verify"] = _build_ssl_context(config, http)
+        options["verify"] = _build_ssl_context(config)
     return options
 
 
-def _check_proxy(address: str, http: Any) -> Any:
+def _check_proxy(address: str) -> Any:
     """The proxy of an address, which may hold user and password.
 
     Raises:
         SpecError: it is none, or its kind needs a package that is not installed; without the address, which
             may be secret.
     """
+    import httpx2
+
     try:
-        proxy = http.Proxy(address)
-    except (ValueError, http.InvalidURL):
+        proxy = httpx2.Proxy(address)
+    except (ValueError, httpx2.InvalidURL):
         raise SpecError(
             "the proxy is no address",
             path="llms.*.proxy",
@@ -82,9 +90,11 @@ def _check_socks(address: str) -> None:
         )
 
 
-def _build_ssl_context(config: LLMConfig, http: Any) -> ssl.SSLContext:
+def _build_ssl_context(config: LLMConfig) -> ssl.SSLContext:
     """The usual trusted authorities and those of `ca_file`, and the client's own certificate."""
-    context: ssl.SSLContext = http.create_ssl_context()
+    import httpx2
+
+    context: ssl.SSLContext = httpx2.create_ssl_context()
     try:
         if config.ca_file:
             context.load_verify_locations(config.ca_file)

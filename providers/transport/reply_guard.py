@@ -3,7 +3,7 @@
 Every HTTP client of an `llms` entry has these hooks (`build_client_options`, `HostClient`), so all replies
 pass here: whole and streamed ones, errors, lists of models, embeddings. A host, or whoever stands in its
 place, may send without end, and a few bytes of gzip expand a thousand times. So bytes are counted as they
-come and again as they are decompressed, which is done here in small pieces: the HTTP libraries decompress
+come and again as they are decompressed, which is done here in small pieces: the HTTP library decompresses
 all that has come at once.
 
 | limit | value | what exceeds it |
@@ -24,7 +24,6 @@ What passes the guard of a model call is its raw answer, whose digest the log ha
 
 from __future__ import annotations
 
-import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -115,7 +114,7 @@ def refuse_foreign_redirect(response: Any) -> None:
     here = response.request.url
     try:
         target = here.join(response.headers["location"])
-    except Exception:  # the libraries have an exception each
+    except Exception:  # whatever the library raises for an address
         target = None
     if target is not None and _find_origin(target) == _find_origin(here):
         return
@@ -297,14 +296,12 @@ def _wrap_body(response: Any, kind: type, base_name: str) -> None:
     capture = None if response.has_redirect_location else find_capture()
     take_bytes = None if capture is None else capture.begin(response.status_code)
     guard = BodyGuard(max_bytes, *encodings, is_cut=is_error, capture=capture, take_bytes=take_bytes)
-    response.stream = make_stream_class(kind, response, base_name)(response.stream, guard)
+    response.stream = _make_stream_class(kind, base_name)(response.stream, guard)
 
 
-def make_stream_class(kind: type, response: Any, base_name: str) -> Any:
-    """A class of streams as one of the HTTP library of a response; each library demands its own base."""
-    return _make_stream_class(kind, type(response).__module__.partition(".")[0], base_name)
+@lru_cache(maxsize=2)
+def _make_stream_class(kind: type, base_name: str) -> Any:
+    """A class of streams as one of the HTTP library, which demands its own base and is loaded late."""
+    import httpx2
 
-
-@lru_cache(maxsize=8)
-def _make_stream_class(kind: type, library: str, base_name: str) -> Any:
-    return type(kind.__name__, (kind, getattr(sys.modules[library], base_name)), {})
+    return type(kind.__name__, (kind, getattr(httpx2, base_name)), {})

@@ -17,7 +17,7 @@ import msgspec
 
 from toolchart.providers.shared.adapted_requests import has_budget, is_thinking, read_switches
 from toolchart.providers.shared.host_rows import CERTAIN, Evidence, HostRow, RequestRule, Wire, find_rules
-from toolchart.testing.emulators.facts import MessageRule, find_message_rules
+from toolchart.testing.emulators.facts import KNOWN_KEYS, MessageRule, find_message_rules
 
 Body = Mapping[str, Any]
 
@@ -513,7 +513,7 @@ def _iterate_message_breaches(rule: MessageRule, view: RequestView) -> Iterator[
         if any("reasoning_content" not in entry.wire for entry in own):
             yield "The `reasoning_content` in the thinking mode must be passed back to the API.", "messages"
     if rule.has_closed_keys:
-        for key in set(view.body) - _list_known_keys(view.wire):
+        for key in set(view.body) - KNOWN_KEYS[view.wire]:
             yield f"Unrecognized request argument supplied: {key}", key
 
 
@@ -599,12 +599,3 @@ def _read_option(view: RequestView, name: str) -> Any:
     if view.wire == "responses" and name == "logprobs":
         return body.get("top_logprobs")
     return body.get(name)
-
-
-def _list_known_keys(wire: Wire) -> set[str]:
-    """The keys of a body that OpenAI's SDK knows."""
-    if wire == "responses":
-        from openai.types.responses.response_create_params import ResponseCreateParamsBase as Known
-    else:
-        from openai.types.chat.completion_create_params import CompletionCreateParamsBase as Known  # type: ignore[assignment]
-    return {*Known.__annotations__, "stream"}

@@ -254,6 +254,31 @@ HOST_FACTS: Mapping[str, HostFacts] = {
 }
 """What is known of hosts, by the name of their row."""
 
+KNOWN_KEYS: Mapping[Wire, frozenset[str]] = {
+    "chat": frozenset(
+        (
+            *("audio", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs"),
+            *("max_completion_tokens", "max_tokens", "messages", "metadata", "modalities", "model"),
+            *("moderation", "n", "parallel_tool_calls", "prediction", "presence_penalty"),
+            *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning_effort"),
+            *("response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "stream"),
+            *("stream_options", "temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user"),
+            *("verbosity", "web_search_options"),
+        )
+    ),
+    "responses": frozenset(
+        (
+            *("access_programs", "background", "background_options", "context_management", "conversation"),
+            *("image", "include", "input", "instructions", "max_output_tokens", "max_tool_calls"),
+            *("metadata", "model", "moderation", "parallel_tool_calls", "previous_response_id", "prompt"),
+            *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning"),
+            *("safety_identifier", "service_tier", "store", "stream", "stream_options", "temperature"),
+            *("text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation", "user"),
+        )
+    ),
+}
+"""The keys of a body that OpenAI knows. Source: openai 3.57.0, the types of both methods."""
+
 _NO_FACTS = HostFacts()
 
 

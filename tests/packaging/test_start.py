@@ -18,6 +18,7 @@ HEAVY = {
     "cryptography",
     "google",
     "httpx",
+    "httpx2",
     "json_repair",
     "jsonschema",
     "mcp",

@@ -161,7 +161,7 @@ WIRE_ENTRIES = ("openai", "openai responses", "ollama", "gemini", "anthropic", "
 """One entry for each adapter: what the transport does is the same for the others."""
 
 LIBRARY_ENTRIES = ("openai", "anthropic")
-"""One entry for each library that sends requests: httpx2 and httpx."""
+"""An entry whose client follows redirects within the host, and one whose client does not."""
 
 NETWORK_ENTRIES = [name for name in ENTRIES if HOSTS.find(ENTRIES[name]["provider"]).needs_network]
 

@@ -24,6 +24,7 @@ from toolchart.states.events import Failed
 from toolchart.states.messages import Delta, Reply, TextDelta
 from toolchart.testing.emulators import Emulator, emulate_host, list_emulated_hosts
 from toolchart.testing.emulators.checks import check_request, read_view
+from toolchart.testing.emulators.facts import KNOWN_KEYS
 from toolchart.testing.emulators.server import MODELS
 from toolchart.testing.plugin import _assert_replays
 
@@ -561,3 +562,12 @@ def test_an_answer_that_the_host_broke_off_is_asked_for_again(
     assert (failed.kind, failed.retryable) == ("server", True)
     assert word in failed.message
     assert failed.content == "half"
+
+
+def test_the_keys_that_openai_knows_are_those_of_its_types() -> None:
+    """An emulator of OpenAI knows the keys of a body that the types of the SDK have."""
+    from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+    from openai.types.responses.response_create_params import ResponseCreateParamsBase
+
+    for wire, types in (("chat", CompletionCreateParamsBase), ("responses", ResponseCreateParamsBase)):
+        assert KNOWN_KEYS[wire] >= {*types.__annotations__, "stream"}  # type: ignore[index]
