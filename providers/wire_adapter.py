@@ -88,13 +88,13 @@ class StreamDecoder:
         return self._add_frames(self._reader.add_bytes(data))
 
     def finish_bytes(self) -> Iterator[Delta]:
-        """The deltas of what the end of the bytes completes, where the stream has not marked its end.
+        """The deltas of what the end of the bytes completes; behind the mark of an end only an error does.
 
         Raises:
             ProviderError: as `add_bytes`; the last frame of a cut stream is not JSON.
         """
         if self._is_stream:
-            return iter(()) if self.is_done else self._add_frames(self._reader.finish())
+            return self._add_frames(self._reader.finish())
         return self._add_whole(bytes(self._head))
 
     def _add_whole(self, content: bytes) -> Iterator[Delta]:
@@ -111,6 +111,8 @@ class StreamDecoder:
             self._frames_left -= 1
             if self._frames_left < 0:
                 raise build_excess_error(f"the stream has more than {stream_frames.MAX_PIECES} pieces")
+            if frame is None:  # `null` keeps a connection alive
+                continue
             yield from self._accumulator.add_frame(frame)
 
     def read_usage(self) -> Usage | None:

@@ -96,11 +96,13 @@ class _LineBuffer:
 class EventFrameReader:
     """Reads server-sent events: the JSON `data` of each event, up to `[DONE]`.
 
-    Lines outside of events are read as one JSON value at the end: Gemini sends an error mid-stream in this
-    form. Other fields, and events without data, are no frames.
+    JSON in lines outside of events is read as one value at the end, also where `[DONE]` came: hosts send an
+    error mid-stream in this form, and in a field `error`. Any other field, or line that is none, is left out,
+    as the standard demands; so are events without data.
 
     Source: HTML standard, 9.2.6, without ids and retries (lines end with LF, CR LF or CR; `StreamDecoder`
-    skips the byte order mark); google-genai 3.4.0, `_api_client.py`, for lines outside of events.
+    skips the byte order mark); google-genai 3.4.0, `_api_client.py`, for lines outside of events; llama.cpp
+    b4000, `server.cpp` (`error: {...}`).
     """
 
     def __init__(self) -> None:
@@ -118,9 +120,8 @@ class EventFrameReader:
         """The data of an event that no empty line closed, then the lines outside of events."""
         yield from self._read_line(self._lines.take_rest())
         yield from self._read_line(b"")
-        text = b"\n".join(self._lines_outside)
-        if text.lstrip().startswith((b"{", b"[")) and not self.is_done:
-            yield _decode_frame(text)
+        if self._lines_outside:
+            yield _decode_frame(b"\n".join(self._lines_outside))
 
     def _read_line(self, line: bytes) -> Iterator[Any]:
         if self.is_done:
@@ -134,7 +135,10 @@ class EventFrameReader:
             elif data and not data.isspace():
                 yield _decode_frame(data)
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
-            self._lines_outside.append(line)
+            if line.startswith(b"error:"):
+                yield {"error": _decode_error(line[6:])}
+            elif self._lines_outside or line.lstrip().startswith((b"{", b"[")):
+                self._lines_outside.append(line)
 
 
 class LineFrameReader:
@@ -155,6 +159,16 @@ class LineFrameReader:
         rest = self._lines.take_rest()
         if rest.strip():
             yield _decode_frame(rest)
+
+
+def _decode_error(data: bytes) -> Any:
+    """What a field `error` says; its text where that is no JSON."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        value = None
+    inner = value.get("error") if isinstance(value, dict) else None
+    return inner or value or data.decode(errors="replace").strip() or "no reason was given"
 
 
 def _decode_frame(data: bytes) -> Any:

@@ -500,6 +500,48 @@ def list_encoding_rows(wire: str) -> Iterator[Row]:
         yield Row(wire=wire, name=f"encoding: {name}", data=form, content_type=content_type, text="Done it.")
 
 
+def list_error_rows() -> Iterator[Row]:
+    """The rows of errors in the middle of a stream, in lines that are no events, and of `null` that keeps a
+    connection alive."""
+    error, end = json.dumps({"error": {"message": "boom", "code": 500}}), b"data: [DONE]\n\n"
+    errors = {
+        "a line of JSON": f"{error}\n\n",
+        "lines of JSON": json.dumps(json.loads(error), indent=1) + "\n\n",
+        "a line of JSON behind another field": f"foo: bar\n{error}\n\n",
+        "a field": f"error: {error}\n\n",
+        "a field without its object": 'error: {"message": "boom", "code": 500}\n\n',
+        "a field with text": "error: boom\n\n",
+        "an event of another name": 'event: error\ndata: {"message": "boom"}\n\n',
+    }
+    for wire in WIRES:
+        if wire in ("converse", "ollama"):  # formats of their own
+            continue
+        calls = [("c1", "delete_rows", TEXT)]
+        for answer, frames in {
+            "a text": build_frames(wire, ["Done ", "it."]),
+            "a call": build_frames(wire, [], calls),
+        }.items():
+            content_type, data = encode_frames(wire, frames[:-1])
+            data = data.replace(end, b"")
+            for form, lines in errors.items():
+                yield Row(
+                    wire=wire,
+                    name=f"error behind {answer}: {form}, then the end mark",
+                    data=data + lines.encode() + end,
+                    content_type=content_type,
+                    fails=True,
+                )
+        content_type, data = encode_frames(wire, build_frames(wire, ["Done it."]))
+        for null in (b"data: null\n\n", b"data: null \n\n"):
+            yield Row(
+                wire=wire,
+                name=f"{null!r} keeps the connection alive",
+                data=null + data.replace(b"\n\n", b"\n\n" + null, 1),
+                content_type=content_type,
+                text="Done it.",
+            )
+
+
 # -- pieces of calls -------------------------------------------------------------------------------
 
 
@@ -1077,5 +1119,11 @@ def list_rows() -> list[Row]:
         for rows in (list_call_rows, list_key_rows, list_content_rows, list_usage_rows, list_encoding_rows)
         for row in rows(wire)
     ]
-    rows += [*list_chat_streams(), *list_response_streams(), *list_block_streams(), *list_other_rows()]
+    rows += [
+        *list_error_rows(),
+        *list_chat_streams(),
+        *list_response_streams(),
+        *list_block_streams(),
+        *list_other_rows(),
+    ]
     return rows
