@@ -17,6 +17,31 @@ from typing import Any, TypeVar
 
 import msgspec
 
+_UNSEEN_RANGES = (
+    *((0, 0x20), (0x7F, 0xA0), (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160)),
+    *((0x1680, 0x1680), (0x17B4, 0x17B5), (0x180E, 0x180E), (0x2000, 0x200F), (0x2028, 0x202F)),
+    *((0x205F, 0x206F), (0x2800, 0x2800), (0x3000, 0x3000), (0x3164, 0x3164), (0xFE00, 0xFE0F)),
+    *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF9, 0xFFFB)),
+)
+UNSEEN = "".join(chr(code) for first, last in _UNSEEN_RANGES for code in range(first, last + 1))
+"""Characters that show nothing: white space, controls, formats, fillers. Source: Unicode 15.1, the categories
+Cc, Cf and Z, and Default_Ignorable_Code_Point."""
+
+_END_MARKS = re.compile(
+    r"(?:\s*(?:<\|(?:im_(?:end|start)|end(?:oftext|_of_text)?|eo[tm]_id|return)\|>|</s>|<eos>|<end_of_turn>))+"
+)
+"""What hosts leave of the marks that end a turn in a model's template, where nothing else was said."""
+
+
+def has_words(text: str | None) -> bool:
+    """Whether a text says anything.
+
+    >>> has_words("Yes."), has_words(" \\u200b\\n"), has_words("<|im_end|>"), has_words(None)
+    (True, False, False, False)
+    """
+    rest = text.strip(UNSEEN) if text else ""
+    return bool(rest) and not (rest[0] == "<" and _END_MARKS.fullmatch(rest))
+
 
 class TextPart(
     msgspec.Struct,

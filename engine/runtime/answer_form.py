@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from toolchart.states.content import CitationPart, TextPart, has_words
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Failed, Replied
@@ -174,9 +175,9 @@ def read_answer(
     with an output schema is `failed` of the kind `content_filter`.
 
     Whatever its form, a reply that its host broke off is `failed` of the kind `server`, one with a call that
-    the host could not read of the kind `malformed_call`, and an empty one of the kind `empty_reply`: what
-    follows is a row of the chart, and the conversation goes on without that reply. An empty one under an
-    output schema breaks its form.
+    the host could not read of the kind `malformed_call`, as is one that ends for calls and has none, and an
+    empty one of the kind `empty_reply`: what follows is a row of the chart, and the conversation goes on
+    without that reply. An empty one under an output schema breaks its form.
 
     Each `failed` holds the reply: its usage counts.
     """
@@ -184,6 +185,8 @@ def read_answer(
     if reply.finish_reason == "malformed_call":
         text = "the reply has a call that cannot be carried out"
         return build_failure("malformed_call", f"{text}{_describe_end(reply)}")
+    if reply.finish_reason == "tool_calls" and not reply.tool_calls:
+        return build_failure("malformed_call", f"the reply ends for calls and has none{_describe_end(reply)}")
     if reply.finish_reason == "error":
         return build_failure("server", f"the host broke its answer off{_describe_end(reply)}")
     has_output = effect.schema is not None
@@ -209,13 +212,16 @@ def read_answer(
 def _is_empty(reply: Reply, effect: CallModel) -> bool:
     """Whether a reply that ended well says nothing: thoughts alone are no answer.
 
-    A refusal is one, and so are pictures, sounds, and what the host did itself. A reply that goes on with the
-    model's own words, as after a pause, may add nothing to them.
+    A refusal is one, and so are pictures, sounds, and what the host did itself, but no sources alone. A reply
+    that goes on with the model's own words, as after a pause, may add nothing to them.
     """
-    if reply.finish_reason not in ("stop", "unknown") or reply.tool_calls or reply.refusal or reply.parts:
+    if has_words(reply.content) or reply.finish_reason not in ("stop", "unknown"):
         return False
-    goes_on = any(m.role == "assistant" and m.content for m in effect.request.messages[-1:])
-    return not goes_on and not (reply.content or "").strip()
+    if reply.tool_calls or reply.refusal:
+        return False
+    if not all(isinstance(part, TextPart | CitationPart) for part in reply.parts):
+        return False
+    return not any(m.role == "assistant" and m.content for m in effect.request.messages[-1:])
 
 
 def _describe_end(reply: Reply) -> str:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from toolchart.engine.runtime.answer_form import find_answer_format
+from toolchart.states.content import UNSEEN, has_words
 from toolchart.states.core.step import Step, step
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.errors import ToolchartError
@@ -159,7 +160,7 @@ class AnswerStream:
 
     def _show_whole_words(self, text: str | None) -> None:
         """Show what a reply said, where no deltas of it came."""
-        if text and text.strip() and not self._words:
+        if text and not self._words and has_words(text):
             self._words = [text]
             self._show_text(self._base + text, is_whole=False)
 
@@ -180,7 +181,9 @@ class AnswerStream:
         if self._has_spoken and self._is_level:
             self._shown.append(text)
             self._show(TextDelta(text=text, doubt=self._doubt))
-        elif self._has_spoken or text.strip():  # blanks alone may be an empty reply, which is asked for again
+        elif self._has_spoken or text.strip(
+            UNSEEN
+        ):  # else it may be an empty reply, which is asked for again
             self._has_spoken = True
             self._show_text(self._base + "".join(self._words), is_whole=False)
 

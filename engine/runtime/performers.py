@@ -39,6 +39,7 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
 from toolchart.providers.transport.raw_answers import AnswerCapture
+from toolchart.states.content import has_words
 from toolchart.states.effects import (
     AskApproval,
     AskPerson,
@@ -189,8 +190,8 @@ class EffectPerformer:
             if dependencies.price is not None:
                 reply = dependencies.price(reply, request)
             form = self._find_answer_form(effect, dependencies)
-            says_nothing = not ((reply.content or "").strip() or reply.tool_calls)
-            if form is not None or says_nothing or reply.finish_reason in FAILED_REASONS:
+            is_plain = reply.tool_calls or (reply.finish_reason == "stop" and has_words(reply.content))
+            if form is not None or not is_plain or reply.finish_reason in FAILED_REASONS:
                 return read_answer(effect, reply, host, form, tuple(deltas))
             return Replied(effect=effect.id, reply=reply, deltas=tuple(deltas))
         except ProviderError as error:

@@ -621,7 +621,7 @@ def read_finish_word(value: Any) -> str | None:
     """Why a candidate ended; None where nothing says so."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     word = str(value) if is_number else read_string(value)
-    return word if is_finish_word(word) and word not in (_NO_WORD, "0") else None
+    return word if word and is_finish_word(word) and word.upper() not in (_NO_WORD, "0") else None
 
 
 def _decode_blocked_reply(body: Mapping[str, Any]) -> Reply:

@@ -26,6 +26,7 @@ from toolchart.providers.shared.replies import (
     merge_counts,
     read_blocks,
     read_call_input,
+    read_first_count,
     read_index,
     read_mappings,
     read_string,
@@ -89,9 +90,12 @@ FINISH_WORDS: FinishWords = {
     "max_output_tokens": "length",
     "content_filter": "content_filter",
     "cancelled": "error",
-    **dict.fromkeys(("queued", "in_progress", "max_messages", "steered"), "paused"),
+    **dict.fromkeys(("max_messages", "steered"), "paused"),
 }
-"""Statuses of a response; for an incomplete response, its reason."""
+"""Statuses of a response; for an incomplete response, its reason. What says that the response goes on says
+nothing of an answer that has come (`_UNFINISHED`): asked again, the host would begin a new one."""
+
+_UNFINISHED = (None, "", "null", "queued", "in_progress")
 
 
 _OPTIONS = ("temperature", "top_p", "service_tier", "metadata")
@@ -282,12 +286,14 @@ def decode_reply(body: Any) -> Reply:
     reason = resolve_finish_reason(
         word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or parts), is_refusal=bool(refusal)
     )
+    waiting = _find_waiting_calls(items)
     return Reply(
         content=content,
         parts=parts,
         tool_calls=calls,
-        finish_reason=reason,
-        native_reason=word,
+        finish_reason="malformed_call" if waiting else reason,
+        finish_message=waiting,
+        native_reason=word or read_string(body.get("status")),
         usage=_decode_usage(body.get("usage")),
         reasoning=_decode_reasoning(items),
         refusal=refusal,
@@ -353,7 +359,7 @@ _ECHOED_KEYS = (
 """Keys in which the host repeats the request."""
 
 _KNOWN_COUNTS = (
-    *("input_tokens", "output_tokens", "total_tokens"),
+    *("input_tokens", "output_tokens", "total_tokens", "prompt_tokens", "completion_tokens"),
     *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cost"),
 )
 
@@ -486,10 +492,25 @@ def _find_approval_requests(items: list[Item]) -> tuple[str, ...]:
     )
 
 
+_WAITING_TYPES = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
+"""Types of calls that wait for an output of ours, which we do not have. The host may run a shell itself: then
+its output stands in the same response. Source: openai 3.54.0, `types/responses/response_output_item.py`."""
+
+
+def _find_waiting_calls(items: list[Item]) -> str | None:
+    """What the host waits for, and nobody does; None where it waits for nothing."""
+    names = [(str(item.get("type")), read_string(item.get("call_id"))) for item in items]
+    waiting = [
+        kind for kind, name in names if kind in _WAITING_TYPES and (f"{kind}_output", name) not in names
+    ]
+    return f"it waits for the output of {', '.join(waiting)}, which is not supported" if waiting else None
+
+
 def _read_finish_word(body: Item) -> str | None:
     details = body.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, Mapping) else None
-    return read_string(reason or body.get("status"))
+    status = body.get("status")
+    return read_string(reason) or (None if status in _UNFINISHED else read_string(status))
 
 
 def _decode_tool_calls(items: list[Item]) -> Iterator[ToolCall]:
@@ -544,8 +565,8 @@ def _decode_usage(wire: Any) -> Usage | None:
     output_details = output_details if isinstance(output_details, Mapping) else {}
     input_details = input_details if isinstance(input_details, Mapping) else {}
     return Usage(
-        input=read_token_count(wire.get("input_tokens")),
-        output=read_token_count(wire.get("output_tokens")),
+        input=read_first_count(wire, "input_tokens", "prompt_tokens"),
+        output=read_first_count(wire, "output_tokens", "completion_tokens"),
         reasoning=read_token_count(output_details.get("reasoning_tokens")),
         cached=read_token_count(input_details.get("cached_tokens")),
         cache_write=read_token_count(input_details.get("cache_write_tokens")),
@@ -566,8 +587,6 @@ _TERMINAL_EVENTS = {
     "response.failed": "failed",
 }
 """The events that end a response, and the status that they give it."""
-
-_UNFINISHED = (None, "", "null", "queued", "in_progress")
 
 _TEXT_EVENTS = {
     "response.output_text": ("content", "output_text", "message"),

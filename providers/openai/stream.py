@@ -18,6 +18,7 @@ from toolchart.providers.openai.wire import (
     decode_executed_tool,
     decode_picture,
     decode_usage,
+    find_usage,
     read_annotations,
     read_content_text,
     read_part_thinking,
@@ -187,6 +188,8 @@ class _ChoiceBuilder:
 
     def __init__(self) -> None:
         self.finish_word: Any = None
+        self.usage: Any = None
+        """Counts in its last piece."""
         self.held_deltas: list[Delta] = []
         self._message = _ValueBuilder()
         self._log_probabilities = _ValueBuilder()
@@ -202,6 +205,7 @@ class _ChoiceBuilder:
         word = choice.get("finish_reason")
         if word and is_finish_word(word):
             self.finish_word = word
+            self.usage = choice.get("usage")
         for key, value in _read_mapping(choice.get("logprobs")).items():
             self._log_probabilities.add_value(key, value)
         delta = choice.get("delta")
@@ -272,7 +276,8 @@ class _ChoiceBuilder:
         elif functions and not calls:
             message["tool_calls"] = [{"type": "function", "function": function} for function in functions]
         log_probabilities = self._log_probabilities.build_mapping() or None
-        return {"message": message, "logprobs": log_probabilities, "finish_reason": self.finish_word}
+        choice = {"message": message, "logprobs": log_probabilities, "finish_reason": self.finish_word}
+        return {**choice, "usage": self.usage} if self.usage else choice
 
 
 class ChatAccumulator:
@@ -320,7 +325,8 @@ class ChatAccumulator:
 
     def read_usage(self) -> Usage | None:
         """The tokens that the host has counted so far."""
-        return decode_usage(self._body.get("usage"))
+        usages = ({"usage": builder.usage} for builder in self._choices.values())
+        return decode_usage(find_usage(self._body, next(usages, {})))
 
     def build_body(self, is_done: bool = False) -> Any:
         """The body that an unstreamed answer would have had.

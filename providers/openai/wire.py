@@ -20,11 +20,13 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
     add_separate_reasoning,
+    find_finish_reason,
     find_missing_word,
     find_odd_texts,
     is_finish_word,
     list_call_entries,
     read_call_input,
+    read_first_count,
     read_function,
     read_mappings,
     read_string,
@@ -247,6 +249,13 @@ def _list_part_texts(part: Any) -> list[Any]:
     if part.get("type") is None and part:
         return [part["text"] if isinstance(part.get("text"), str) else part]
     return []
+
+
+def read_refusal(message: Mapping[str, Any]) -> str | None:
+    """The refusal of a message; it may stand among the parts of its content."""
+    parts = read_mappings(message.get("content"))
+    texts = [part.get("refusal") for part in parts if part.get("type") == "refusal"]
+    return read_string(message.get("refusal")) or "".join(map(read_text, texts)) or None
 
 
 def read_content_thinking(content: Any) -> str | None:
@@ -709,7 +718,7 @@ def _decode_choice(
         raise build_bad_response_error("the answer has no message")
     calls, word = _decode_tool_calls(message), choice.get("finish_reason")
     word = word if isinstance(word, str) else None
-    refusal = read_string(message.get("refusal"))
+    refusal = read_refusal(message)
     own_keys = {key: message[key] for key in _REASONING_KEYS if message.get(key)}
     content, odd_texts = message.get("content"), ()
     if content is not None and not isinstance(content, str):
@@ -731,7 +740,7 @@ def _decode_choice(
         tool_calls=calls,
         finish_reason=reason,
         native_reason=word,
-        usage=decode_usage(body.get("usage")),
+        usage=decode_usage(find_usage(body, choice)),
         reasoning=read_reasoning(message),
         refusal=refusal,
         model=read_string(body.get("model")),
@@ -749,13 +758,13 @@ def _decode_choice(
 
 _KNOWN_KEYS = {
     "body": ("id", "object", "created", "model", "choices", "usage", "obfuscation"),
-    "choice": ("index", "message", "delta", "finish_reason"),
+    "choice": ("index", "message", "delta", "finish_reason", "usage"),
     "message": ("role", "content", "tool_calls", "function_call", "refusal", *_REASONING_KEYS),
 }
 """Keys that the reply has elsewhere, or that say nothing: the time is the event's, the objects are known."""
 
 _KNOWN_COUNTS = (
-    *("prompt_tokens", "completion_tokens", "total_tokens", "cost"),
+    *("prompt_tokens", "completion_tokens", "total_tokens", "input_tokens", "output_tokens", "cost"),
     *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "cache_creation_input_tokens"),
     *("prompt_cache_hit_tokens", "prompt_cache_miss_tokens", "num_cached_tokens"),
 )
@@ -772,14 +781,14 @@ def _collect_details(
         **select_others(choices[0], _KNOWN_KEYS["choice"]),
         **select_others(message, _KNOWN_KEYS["message"]),
         **({"content": parts} if parts else {}),
-        **select_other_counts(body.get("usage"), _KNOWN_COUNTS),
+        **select_other_counts(find_usage(body, choices[0]), _KNOWN_COUNTS),
         **({"other_choices": choices[1:]} if len(choices) > 1 else {}),
     }
 
 
 def _is_plain_part(part: Any) -> bool:
-    """Whether a part of a content is text or thinking, which the reply has."""
-    kinds = ("text", "output_text", "thinking", "reasoning", None)
+    """Whether a part of a content is text, a refusal or thinking, which the reply has."""
+    kinds = ("text", "output_text", "refusal", "thinking", "reasoning", None)
     return not isinstance(part, Mapping) or part.get("type") in kinds
 
 
@@ -813,12 +822,12 @@ def read_message(choice: Any) -> Mapping[str, Any]:
 def _has_answer(message: Mapping[str, Any]) -> bool:
     """Whether a message has text or another content."""
     content = read_content_text(message.get("content")) or read_transcript(message)
-    return bool(content or read_string(message.get("refusal")) or decode_media(message))
+    return bool(content or read_refusal(message) or decode_media(message))
 
 
 def _find_word_conflict(word: Any, calls: tuple[ToolCall, ...], finish_words: FinishWords) -> tuple[str, ...]:
     """A warning if the reply has calls and its finish word means `stop`."""
-    if calls and finish_words.get(str(word)) == "stop":
+    if calls and find_finish_reason(word, finish_words) == "stop":
         return (f"the reply carries tool calls beside the finish reason {word!r}",)
     return ()
 
@@ -858,15 +867,26 @@ def _decode_tool_call(wire: Any) -> ToolCall:
     return decode(call_id, function.get("name"), find_arguments(function, wire))
 
 
+def find_usage(body: Mapping[str, Any], choice: Mapping[str, Any]) -> Any:
+    """The counts of a completion: Groq's streams have them in `x_groq`, Moonshot's in the choice.
+
+    Source: groq 0.33, `chat_completion_chunk.py` (`XGroq`); platform.moonshot.ai, Streaming.
+    """
+    own = body.get("x_groq")
+    groq_usage = own.get("usage") if isinstance(own, Mapping) else None
+    return body.get("usage") or groq_usage or choice.get("usage")
+
+
 def decode_usage(wire: Any) -> Usage | None:
     """Token counts and cost of a completion. Completion tokens include the reasoning, except xAI's."""
     if not isinstance(wire, Mapping):
         return None
-    prompt, total = read_token_count(wire.get("prompt_tokens")), read_token_count(wire.get("total_tokens"))
+    prompt = read_first_count(wire, "prompt_tokens", "input_tokens")
+    total = read_token_count(wire.get("total_tokens"))
     reasoning = read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens"))
     if reasoning is None:  # Perplexity. Source: vercel/ai, `packages/perplexity`
         reasoning = read_token_count(wire.get("reasoning_tokens"))
-    output = read_token_count(wire.get("completion_tokens"))
+    output = read_first_count(wire, "completion_tokens", "output_tokens")
     return Usage(
         input=prompt,
         output=add_separate_reasoning(output, prompt=prompt, reasoning=reasoning, total=total),

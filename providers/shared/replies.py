@@ -48,14 +48,23 @@ def read_mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def read_token_count(value: Any) -> int | None:
-    """The value as an integer number of tokens; None if it is no finite number below 2**53.
+    """The value as an integer number of tokens, also from its text; None if it is no number from 0 to 2**53.
 
     >>> read_token_count(3), read_token_count("3"), read_token_count(True), read_token_count(2.0)
-    (3, None, None, 2)
+    (3, 3, None, 2)
+    >>> read_token_count(-1), read_token_count("many")
+    (None, None)
     """
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 17:
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if value == value and abs(value) < 2**53 else None
+    return int(value) if 0 <= value < 2**53 else None
+
+
+def read_first_count(counts: Mapping[str, Any], *names: str) -> int | None:
+    """The first of some counts that is a number: hosts take the names of another API."""
+    return next((count for name in names if (count := read_token_count(counts.get(name))) is not None), None)
 
 
 def read_index(value: Any) -> int | None:
@@ -287,6 +296,19 @@ def find_missing_word(word: Any, reason: FinishReason) -> tuple[str, ...]:
     return (f"the host sent no finish reason; its answer arrived whole, so it counts as {reason!r}",)
 
 
+def find_finish_reason(word: Any, finish_words: FinishWords) -> FinishReason | None:
+    """What a word means in a host's table, in any case of its letters; None where it is not there.
+
+    >>> find_finish_reason("STOP", {"stop": "stop"}), find_finish_reason("end", {"stop": "stop"})
+    ('stop', None)
+    """
+    reason = finish_words.get(word) if isinstance(word, str) else None
+    if reason is None and isinstance(word, str):
+        lower = word.strip().lower()
+        return next((reason for known, reason in finish_words.items() if known.lower() == lower), None)
+    return reason
+
+
 def resolve_finish_reason(
     word: str | None,
     finish_words: FinishWords,
@@ -298,7 +320,8 @@ def resolve_finish_reason(
     """Our finish reason for a provider's finish word.
 
     Precedence: error, malformed_call, length, content_filter, calls present, then the word itself. A word
-    that means `tool_calls` in a reply without calls gives `unknown`. Without a word an answer that arrived
+    that means `tool_calls` in an empty reply gives `unknown`; beside a text it stays, and unless the calls
+    stand in the text, the reply is a failed one (`answer_form.py`). Without a word an answer that arrived
     whole ended of itself (`find_missing_word` warns of it), and an empty one gives `unknown`.
 
     Args:
@@ -308,7 +331,7 @@ def resolve_finish_reason(
         has_answer: whether it has text, or other content.
         is_refusal: whether the model refused to answer.
     """
-    reason = finish_words.get(word) if word is not None else None
+    reason = find_finish_reason(word, finish_words)
     if reason is None:
         reason = "stop" if has_answer and not is_finish_word(word) else "unknown"
     if reason in _OVERRIDING_REASONS:
@@ -317,7 +340,7 @@ def resolve_finish_reason(
         return "content_filter"
     if call_count:
         return "tool_calls"
-    return "unknown" if reason == "tool_calls" else reason
+    return "unknown" if reason == "tool_calls" and not has_answer else reason
 
 
 # -- parts -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.states.content import has_words
 from toolchart.states.effects import EffectDescriptor
 from toolchart.states.events import FAILURE_KINDS
 from toolchart.states.flows.budgets import exceeds_call_budget, find_spent_budget, is_retryable
@@ -45,7 +46,7 @@ FACT_ROWS = (
         type="boolean",
         meaning="whether the latest reply contains text",
         changes="with every reply",
-        read=lambda s: bool(s.reply and s.reply.content and s.reply.content.strip()),
+        read=lambda s: s.reply is not None and has_words(s.reply.content),
     ),
     Fact(
         name="tool_calls",

@@ -22,6 +22,7 @@ from toolchart.states.calls import (
     reduce_outcome,
     reduce_review,
 )
+from toolchart.states.content import has_words
 from toolchart.states.effects import CallModel, Submission
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
@@ -334,7 +335,7 @@ def _reduce_reply(builder: SnapshotBuilder, event: Replied) -> None:
     builder.streamed_text = None
     # Else the next failure would count as a further one, and wait too long or give up.
     builder.attempt = builder.unusable_replies = 0
-    is_tool_only = calls and not (reply.content or "").strip()
+    is_tool_only = calls and not has_words(reply.content)
     builder.tool_only_streak = builder.tool_only_streak + 1 if is_tool_only else 0
     builder.usage = builder.usage.plus(reply.usage)
     builder.warnings += reply.warnings

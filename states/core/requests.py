@@ -21,6 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from toolchart.states.calls import close_open_calls, interrupt_requested_calls, mark_started_calls
+from toolchart.states.content import has_words
 from toolchart.states.core.reduce import append_inbox
 from toolchart.states.effects import (
     Answer,
@@ -98,7 +99,7 @@ def list_repair_messages(builder: SnapshotBuilder) -> list[Message]:
         # Its private data may hold the call that nobody can read, which a host would refuse.
         words = reply.content if reply is not None else None
         reason = builder.texts.unusable.format(reason=failure.message)
-        rejected = [Message(role="assistant", content=words)] if words and words.strip() else []
+        rejected = [Message(role="assistant", content=words)] if words and has_words(words) else []
         return [*rejected, Message(role="user", content=reason)]
     if failure.kind != "bad_output" or reply is None or not reply.content:
         return []
@@ -341,12 +342,12 @@ def find_answer_text(builder: SnapshotBuilder) -> str | None:
         return None
     if builder.answer is not None:
         # An earlier effect has answered, and its text is among the messages: joined again, it would double.
-        return reply.content if (reply.content or "").strip() else reply.refusal
+        return reply.content if has_words(reply.content) else reply.refusal
     text = ""
     for message in builder.messages.list_last("assistant"):
         text += message.content or ""
     text = text or reply.content or ""
-    return text if text.strip() else reply.refusal
+    return text if has_words(text) else reply.refusal
 
 
 def _find_reached_limit(builder: SnapshotBuilder) -> str:
@@ -385,7 +386,7 @@ def _find_loop_limit(snapshot: SnapshotFields) -> str | None:
         return "max_repeats"
     if limits.max_tool_only_streak is None:
         return None
-    streak = takewhile(lambda reply: reply.tool_calls and not (reply.content or "").strip(), replies)
+    streak = takewhile(lambda reply: reply.tool_calls and not has_words(reply.content), replies)
     return "max_tool_only_streak" if len(list(streak)) >= limits.max_tool_only_streak else None
 
 

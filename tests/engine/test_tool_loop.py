@@ -104,6 +104,7 @@ def test_calls_override_the_finish_reason() -> None:
     assert resolve_finish_reason("stop", FINISH_WORDS, call_count=1, has_answer=False) == "tool_calls"
     assert resolve_finish_reason("length", FINISH_WORDS, call_count=1, has_answer=False) == "length"
     assert resolve_finish_reason("tool_calls", FINISH_WORDS, call_count=0, has_answer=False) == "unknown"
+    assert resolve_finish_reason("tool_calls", FINISH_WORDS, call_count=0, has_answer=True) == "tool_calls"
 
 
 def test_ids_are_unique_in_the_conversation() -> None:

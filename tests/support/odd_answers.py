@@ -376,6 +376,11 @@ def list_content_rows(wire: str) -> Iterator[Row]:
         )
         empty = build_whole(wire, "", word=word)
         yield make_whole(wire, f"finish word of an empty answer: {form}", empty, fails=True)
+    yield from list_word_rows(wire, calls)
+    for text in UNSEEN_TEXTS:
+        yield from make_both(wire, f"content: {text!r} alone", content=text, fails=True)
+        seen = f"{text}Done it."
+        yield from make_both(wire, f"content: {text!r} before words", content=seen, text=seen)
     for form, value in CONTENTS.items():
         text, odd = json.dumps(value), {"warns": "in the place of text"}
         yield from make_both(wire, f"content: {form}", content=value, text=text, **odd)
@@ -385,6 +390,25 @@ def list_content_rows(wire: str) -> Iterator[Row]:
     for path in CONTENT_PLACES[wire]:
         yield make_whole(
             wire, f"a text in the place of {path[-1]}", _put(whole, path, "Done it."), text="Done it."
+        )
+
+
+UNSEEN_TEXTS = ("\u200b", "\ufeff", "\u2060", "\x00", "<|im_end|>")
+
+
+def list_word_rows(wire: str, calls: Sequence[Call]) -> Iterator[Row]:
+    """The rows of finish words in another case of letters, and of one for calls in a reply without calls."""
+    plain, calling = _WORDS[wire]
+    for form, change in {"upper": str.upper, "lower": str.lower, "title": str.title}.items():
+        yield from make_both(
+            wire, f"finish word: {form} case", content="Done it.", word=change(plain), text="Done it."
+        )
+        yield from make_both(
+            wire, f"finish word beside a call: {form} case", calls=calls, word=change(calling), runs=[OLD]
+        )
+    if plain != calling:
+        yield from make_both(
+            wire, "finish word for calls, a text, no call", content="I look.", word=calling, fails=True
         )
 
 
@@ -464,6 +488,56 @@ def list_usage_rows(wire: str) -> Iterator[Row]:
             yield make_stream(
                 wire, f"usage: {form} {name} the counts", [*body, *order, *last], text="Done it.", tokens=5
             )
+
+
+def list_count_rows() -> Iterator[Row]:
+    """The rows of counts under another API's names, as texts, below zero, and in other places."""
+    for wire in WIRES:
+        counts, body = USAGES[wire][1], build_whole(wire, "Done it.")
+        key = {"gemini": "usageMetadata"}.get(wire, "usage")
+        for form, value in {
+            "texts": {name: str(count) for name, count in counts.items()},
+            "numbers with a point": {name: float(count) for name, count in counts.items()},
+        }.items():
+            whole = {**body, **value} if wire == "ollama" else {**body, key: value}
+            yield make_whole(wire, f"usage: {form}", whole, text="Done it.", tokens=5)
+    usual, odd = USAGES["chat"][1], USAGES["responses"][1]
+    for wire, names in {"chat": odd, "responses": usual}.items():
+        whole = {**build_whole(wire, "Done it."), "usage": names}
+        yield make_whole(wire, "usage: the names of another API", whole, text="Done it.", tokens=5)
+    first, last = build_frames("chat", ["Done it."])
+    own = {"id": "r", "usage": usual}
+    placed = {"choices": [{**last["choices"][0], "usage": usual}]}
+    yield make_stream("chat", "usage: in x_groq", [first, {**last, "x_groq": own}], text="Done it.", tokens=5)
+    yield make_stream("chat", "usage: in the choice", [first, placed], text="Done it.", tokens=5)
+
+
+def list_host_rows() -> Iterator[Row]:
+    """The rows of what is no answer beside an empty text, and of calls that wait for an output of ours."""
+    sources = {**build_whole("chat", ""), "citations": ["https://a.example"]}
+    yield make_whole("chat", "sources alone", sources, fails=True)
+    refusal = {"choices": [{"message": {"content": [{"type": "refusal", "refusal": "No."}]}}]}
+    yield make_whole("chat", "a refusal among the parts", refusal, fails=True)
+    for kind in ("computer_call", "shell_call", "local_shell_call", "apply_patch_call"):
+        item = {"type": kind, "id": "i1", "call_id": "c1", "status": "completed"}
+        body = build_whole("responses", "Done it.")
+        waits = {**body, "output": [*body["output"], item]}
+        done = [item, {"type": f"{kind}_output", "call_id": "c1", "output": []}, *body["output"]]
+        ended = [{"type": "response.output_item.done", "output_index": 1, "item": item}]
+        yield make_whole("responses", f"{kind}: waits for us", waits, fails=True)
+        yield make_stream(
+            "responses", f"{kind}: waits for us", [*ended, event("completed", response=waits)], fails=True
+        )
+        yield make_whole("responses", f"{kind}: has its output", {**body, "output": done}, text="Done it.")
+    for status in ("in_progress", "queued"):
+        yield make_whole(
+            "responses",
+            f"status: {status} beside a whole text",
+            build_whole("responses", "Done it.", word=status),
+            text="Done it.",
+            warns="no finish reason",
+        )
+        yield make_whole("responses", f"status: {status}", build_whole("responses", word=status), fails=True)
 
 
 MARK = b"\xef\xbb\xbf"
@@ -1121,6 +1195,8 @@ def list_rows() -> list[Row]:
     ]
     rows += [
         *list_error_rows(),
+        *list_count_rows(),
+        *list_host_rows(),
         *list_chat_streams(),
         *list_response_streams(),
         *list_block_streams(),
