@@ -119,13 +119,13 @@ def has_lost_parent(store: Store, plan: ForkPlan) -> bool:
     return store.read_last_line(plan.event.parent) is None
 
 
-def delete_orphan(store: Store, plan: ForkPlan, name: str) -> NoReturn:
+def delete_orphan(store: Store, plan: ForkPlan) -> NoReturn:
     """Delete a fork that has just begun without its parent.
 
     Raises:
         SpecError: always; nothing of the fork was kept.
     """
-    store.delete(name)
+    store.delete(plan.event.conversation)
     raise SpecError(f"conversation {plan.event.parent!r} was deleted while it was forked; nothing was kept")
 
 

@@ -506,11 +506,10 @@ class Engine:
         from toolchart.engine.log.fork import ForkChanges, delete_orphan, has_lost_parent, plan_fork
         from toolchart.engine.runtime.forks import build_fork_result, fork_from_log
 
-        if from_log:
-            observer = self._parts.observer
-            return await fork_from_log(self.store, conversation, at, changes, name=name, observer=observer)
         name = name or generate_conversation_id()
         plan = plan_fork(self.store, conversation, name, at, changes or ForkChanges())
+        if from_log:
+            return await fork_from_log(self.store, plan, observer=self._parts.observer)
         self._conversations.allow_settings(changes.settings if changes is not None else {})
         driver = self._conversations.fork_driver(name, plan)
         self._conversations.adapt_fork(driver, plan, run_tools=run_tools)
@@ -521,8 +520,8 @@ class Engine:
             if not is_orphan and snapshot.settings is not None:  # else the parent had no turn there yet
                 hold.note(self._turns.build_result(snapshot, name))
         if is_orphan:
-            delete_orphan(self.store, plan, name)
-        return build_fork_result(name, plan, driver.snapshot, None, self._agent.parts.output_classes)
+            delete_orphan(self.store, plan)
+        return build_fork_result(plan, driver.snapshot, None, self._agent.parts.output_classes)
 
     fork = blocking(afork)
     """The blocking form of `afork`."""

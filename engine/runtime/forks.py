@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions
-from toolchart.engine.log.fork import ForkChanges, ForkPlan, delete_orphan, has_lost_parent, plan_fork
+from toolchart.engine.log.fork import ForkPlan, delete_orphan, has_lost_parent
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.record import Journal
@@ -27,7 +27,7 @@ from toolchart.engine.reading.recorded_answers import (
     build_effect_key,
     collect_recorded_answers,
 )
-from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
+from toolchart.engine.runtime.clock import SystemClock
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildRunner, ChildTask, Dependencies, Observer
 from toolchart.engine.runtime.result import ForkResult, build_turn_result
@@ -202,25 +202,14 @@ class InstantClock(SystemClock):
 _ADVICE = "Another model or prompt makes other requests: fork without --offline (in Python: from_log=False)"
 
 
-async def fork_from_log(
-    store: Store,
-    conversation: str,
-    at: int | None = None,
-    changes: ForkChanges | None = None,
-    *,
-    name: str | None = None,
-    observer: Observer | None = None,
-) -> ForkResult:
-    """Fork a conversation and let the log alone answer; the stored agent spec is not even read.
-
-    The arguments are those of `Engine.afork`.
+async def fork_from_log(store: Store, plan: ForkPlan, *, observer: Observer | None = None) -> ForkResult:
+    """Run a fork and let the log alone answer; the stored agent spec is not even read.
 
     Raises:
-        SpecError: the fork is not possible; nothing was written.
+        SpecError: the parent was deleted meanwhile; nothing stays written.
         NoRecordedAnswer: the log has no answer to the very first request or call; nothing stays written.
     """
-    name = name or generate_conversation_id()
-    plan = plan_fork(store, conversation, name, at, changes or ForkChanges())
+    name = plan.event.conversation
     answers = collect_fork_answers(store, plan)
 
     async def take_decision(call: ToolCall) -> Decided | None:
@@ -246,16 +235,13 @@ async def fork_from_log(
         dependencies,
     )
     driver.apply_event(plan.event)
-    versions = build_versions((), {})
-    if (versions.toolchart, versions.semantics) != (
-        plan.parent.versions.toolchart,
-        plan.parent.versions.semantics,
-    ):
-        tools, sources = plan.parent.versions.tools, plan.parent.versions.sources
-        driver.apply_event(Continued(versions=replace(versions, tools=tools, sources=sources)))
+    before = plan.parent.versions  # its tools are those of the fork too: none is run
+    versions = replace(build_versions((), {}), tools=before.tools, sources=before.sources)
+    if versions != before:
+        driver.apply_event(Continued(versions=versions))
     await driver.commit()
     if has_lost_parent(store, plan):
-        delete_orphan(store, plan, name)
+        delete_orphan(store, plan)
     missing_answer = None
     first_steps = driver.snapshot.steps
     try:
@@ -266,11 +252,10 @@ async def fork_from_log(
     if missing_answer and driver.snapshot.steps == first_steps:
         store.delete(name)
         raise NoRecordedAnswer(f"{missing_answer}; nothing was written. {_ADVICE}")
-    return build_fork_result(name, plan, driver.snapshot, missing_answer)
+    return build_fork_result(plan, driver.snapshot, missing_answer)
 
 
 def build_fork_result(
-    name: str,
     plan: ForkPlan,
     snapshot: Snapshot,
     missing_answer: str | None,
@@ -281,6 +266,7 @@ def build_fork_result(
     Args:
         output_classes: pydantic classes by result name.
     """
+    name = plan.event.conversation
     return ForkResult(
         conversation=name,
         parent=plan.event.parent,

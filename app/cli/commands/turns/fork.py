@@ -17,8 +17,9 @@ from toolchart.app.cli.terminal.approval_prompt import TerminalApprover
 from toolchart.app.cli.terminal.line_reading import can_ask_user
 from toolchart.app.cli.terminal.text import escape_controls, print_notice
 from toolchart.app.cli.turn_output import build_observer, report_result
-from toolchart.engine.log.fork import ForkChanges
+from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.errors import SpecError
 
@@ -104,7 +105,8 @@ def command(
         assert replayed is not None, "find_conversation returns only conversations of this log"
         observer = build_observer(is_silent=as_json)
         if offline:
-            fork = asyncio.run(fork_from_log(store, parent, at, changes, name=name, observer=observer))
+            plan = plan_fork(store, parent, name or generate_conversation_id(), at, changes)
+            fork = asyncio.run(fork_from_log(store, plan, observer=observer))
         else:
             agent = choose_agent(spec, replayed.configured, trust_log=trust_log)
             approver = TerminalApprover() if can_ask_user() else None
