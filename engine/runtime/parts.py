@@ -303,6 +303,8 @@ def read_heading_options(options: TurnOptions) -> Heading | None:
         SpecError: the owner is empty or too long, or something is no text.
     """
     owner, tags = options.get("owner"), options.get("tags")
+    if owner is None and tags is None:
+        return None
     texts = (owner or "", *(text for pair in (tags or {}).items() for text in pair))
     if not all(isinstance(text, str) for text in texts):
         raise SpecError("an owner, and the names and values of tags, are texts")
@@ -312,8 +314,6 @@ def read_heading_options(options: TurnOptions) -> Heading | None:
         raise SpecError(
             f"owner has more than {MAX_OWNER_LENGTH} characters", hint="give an id, not a document"
         )
-    if owner is None and tags is None:
-        return None
     return Heading(owner=owner or "", tags=dict(tags or {}))
 
 
@@ -363,6 +363,8 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
     """
     output_type, on_delta = options.get("output_type"), options.get("on_delta")
     observer = options.get("observer")
+    if observer is None and on_delta is None and output_type is None:
+        return NO_HOOKS
     refuse_async_function("observer", observer)
     refuse_async_function("on_delta", on_delta)
     return TurnHooks(

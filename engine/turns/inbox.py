@@ -80,7 +80,7 @@ class Inbox:
         # Only an item for an open turn, or for one that runs here, may name a child: a turn begins in a root.
         if item.options is None or self._leases.is_claimed(root):
             root = find_root(self._store, root)
-        while drivers := await self._leases.find_running(root):
+        while self._leases.is_claimed(root) and (drivers := await self._leases.find_running(root)):
             event = item.event
             if isinstance(event, Decided) and not self._is_reviewed(root, event):
                 await self._leases.wait_until(root, partial(self._is_reviewed, root, event))

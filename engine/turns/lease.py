@@ -50,6 +50,7 @@ class Leases:
         self._log = log_
         self._turns = turns
         self._agent = turns.agent
+        self._held = log_.leases.held
         self._seen: set[tuple[str, str]] = set()
         """Entries that were taken while their conversation is held: a reading of the inbox may be older."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -66,7 +67,7 @@ class Leases:
     def is_claimed(self, conversation: str) -> bool:
         """Whether this engine works on a conversation now, or gives it back: a caller that was cancelled
         twice does not wait for that."""
-        return conversation in self._claimed or self._log.leases.find(conversation) is not None
+        return conversation in self._claimed or conversation in self._held
 
     async def find_running(self, conversation: str) -> list[Driver]:
         """The drivers of a turn of this engine, children included, when the turn has begun; none where the
@@ -111,7 +112,7 @@ class Leases:
         """
         if not isinstance(conversation, str) or len(conversation) > MAX_ID_LENGTH:
             raise SpecError(f"the id of a conversation is a text of at most {MAX_ID_LENGTH} characters")
-        while self.is_claimed(conversation):
+        while conversation in self._claimed or conversation in self._held:
             if await self.find_running(conversation):
                 raise build_running_turn_error(conversation)
         leases, hold = self._log.leases, Hold()
@@ -133,7 +134,8 @@ class Leases:
             self._claimed.discard(conversation)
             if self._seen:
                 self._seen = {key for key in self._seen if key[0] != conversation}
-            self._wake_watchers(conversation)
+            if self._watchers:
+                self._wake_watchers(conversation)
         if hold.driver is not None:
             # After an error, and where an entry of the inbox came after, the next turn reads the log again.
             self._agent.conversations.cache_driver(conversation, hold.driver)
@@ -158,8 +160,9 @@ class Leases:
         except BaseException:
             leases.abandon(conversation)
             raise
-        finally:  # the caller may be gone
-            self._wake_watchers(conversation)
+        finally:
+            if self._watchers:  # the caller may be gone, and would not wake them
+                self._wake_watchers(conversation)
 
     async def _release_after(self, conversation: str, error: BaseException) -> None:
         """Give a conversation back after an exception; `recover` tries it again later, unless a person has
