@@ -40,7 +40,7 @@ from toolchart.engine.turns.turn import MESSAGE_WAITS, Hold, Turns, add_unused_o
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.errors import IllegalEvent, LeaseHeld, SpecError
-from toolchart.states.events import Answered, Cancelled, Decided, Replied, UserSaid
+from toolchart.states.events import Answered, Cancelled, Decided, Replied, Resumed, UserSaid
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
@@ -135,16 +135,8 @@ class Inbox:
             return self._turns.describe(root, hooks)
         if await self._leases.find_running(root):
             raise build_running_turn_error(root)
-        if decision is not None:
-            result = await self.put(Item(conversation=conversation, event=decision, hooks=hooks))
-            return result or self._turns.describe(root, hooks)
-        async with self._leases.work_on(root) as hold:
-            if self._turns.has_work(root):
-                hold.note(await self._turns.go_on(root, self._turns.load(root), None, hooks))
-            else:
-                hold.note(self._turns.describe(root, hooks))
-        assert hold.result is not None, "it was noted"
-        return hold.result
+        result = await self.put(Item(conversation=conversation, event=decision or Resumed(), hooks=hooks))
+        return result or self._turns.describe(root, hooks)
 
     async def record_late_reply(self, conversation: str, event: Replied) -> None:
         """Record a reply that a conversation does not wait for any more: what it used is counted.
@@ -223,9 +215,9 @@ class Inbox:
     # -- another worker's --------------------------------------------------------------------------
 
     def _may_leave(self, item: Item) -> bool:
-        """Whether another worker can take an item; no late reply, and no message where no turn ever was."""
+        """Whether another worker can take an item; a message, only where there was a turn."""
         if item.options is None:
-            return not isinstance(item.event, Replied)
+            return not isinstance(item.event, (Replied, Resumed))
         loaded_conversation = load_conversation(self._store, item.conversation)
         return loaded_conversation is not None and loaded_conversation.snapshot.settings is not None
 

@@ -17,7 +17,7 @@ from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions
 from toolchart.states.content import add_text
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
 from toolchart.states.errors import LogDamaged, SpecError, TurnChanged
-from toolchart.states.events import Answered, Cancelled, Decided, Event, Replied, UserSaid
+from toolchart.states.events import Answered, Cancelled, Decided, Event, Replied, Resumed, UserSaid
 from toolchart.states.ports import InboxEntry
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation: str
     """The conversation that the event is for. Who sends it may name a parent of that one."""
-    event: PersonEvent | Replied
-    """A `Replied` is the late answer of a host; it is for the holder in this process only."""
+    event: PersonEvent | Replied | Resumed
+    """Two are for a holder in this process only: `Replied`, a late answer of a host, and `Resumed`, that an
+    open turn goes on."""
     entry: str = ""
     """Key of the entry of the inbox that it was; empty where it did not lie there."""
     key: str = ""

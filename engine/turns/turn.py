@@ -10,6 +10,7 @@ until the chart rests.
       a decision, an answer the turn whose call or question waits goes on with it
       a cancellation        is recorded; nothing is performed any more
       a late reply          is recorded: what it used is counted
+      nothing new           the turn goes on where it has work
     go_on                   an open turn goes on, its timers that have run out first
     give                    a turn that runs gets an item between two of its steps
 """
@@ -146,6 +147,12 @@ class Turns:
                     canceller = self.agent.conversations.build_canceller(item.conversation, target)
                     await canceller.record_event(event)
                 result = self.describe(root)
+            case Resumed():
+                loaded_conversation = self.load(root)
+                if self.agent.conversations.has_work(loaded_conversation.snapshot, root):
+                    result = await self.go_on(root, loaded_conversation, None, item.hooks)
+                else:
+                    result = self.build_result(loaded_conversation.snapshot, root, item.hooks)
             case Decided():
                 require_waiting_call(target.snapshot, event)
                 desk = self.find_agent(item.conversation).decisions
@@ -221,17 +228,17 @@ class Turns:
         refuse_child(loaded_conversation.configured, conversation)
         conversations, event, hooks, entry = self.agent.conversations, item.event, item.hooks, item.entry
         assert isinstance(event, UserSaid), "a message"
+        wait = self._describe_wait(conversation, loaded_conversation.snapshot)
+        driver = conversations.resume_driver(conversation, loaded_conversation)
         # Who takes an entry of the inbox gives the conversation back: somebody else goes on with its work.
-        is_left = not entry and self._describe_wait(conversation, loaded_conversation.snapshot) is None
-        if is_left and conversations.resume_driver(conversation, loaded_conversation).can_interrupt():
-            is_left = False
+        is_left = not entry and wait is None and not driver.can_interrupt()
         if is_left or self._has_overdue_timer(conversation, loaded_conversation.snapshot):
             await self.go_on(conversation, loaded_conversation, None, hooks)
             loaded_conversation = self.load(conversation)
             if loaded_conversation.snapshot.is_over:
                 return None
-        wait = self._describe_wait(conversation, loaded_conversation.snapshot)
-        driver = conversations.resume_driver(conversation, loaded_conversation)
+            wait = self._describe_wait(conversation, loaded_conversation.snapshot)
+            driver = conversations.resume_driver(conversation, loaded_conversation)
         driver.dependencies = hooks.add_to(driver.dependencies, self.agent.parts.observer)
         if driver.can_interrupt():
             repeatable = find_repeatable_calls(
