@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -311,12 +311,13 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
         pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
         return _OpenResponse(name=name, pieces=pieces)
     conversation = previous.conversation if previous is not None else generate_conversation_id()
-    name = _name_response(site, conversation, is_new_turn=not site.engine.has_open_turn(conversation))
+    is_new_turn = not site.engine.has_open_turn(conversation)  # else the message is for the open one
+    name = _name_response(site, conversation, is_new_turn=is_new_turn)
     options: StreamOptions = {**turn.options, "handler": model.handler, "conversation": conversation}
     if previous is not None:
         options.pop("history", None)
     engine = site.client_tools.get_engine(turn.tools)
-    with _claim_next_turn(site, conversation):
+    with _claim_next_turn(site, conversation) if is_new_turn else nullcontext():
         return _OpenResponse(name=name, pieces=await start_turn(site, engine, turn.message, **options))
 
 
