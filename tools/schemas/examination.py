@@ -87,7 +87,7 @@ class ArgumentExaminer:
             preload=(__name__,),
         )
         try:
-            return Examination(*run_bounded(work, timeout_s=TIMEOUT_S))
+            return Examination(**run_bounded(work, timeout_s=TIMEOUT_S))
         except (BoundExceeded, WorkFailed, OSError, RecursionError):
             return Examination(arguments, (), "they cannot be checked against the schema in time")
 
