@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -122,6 +123,68 @@ def test_values_that_only_the_type_refuses_name_their_parameter() -> None:
     (event,) = run_calls(make_executor(make_tool(plan)), make_call("plan", arguments))
     assert event.outcome == "failed"
     assert "'day'" in event.result["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [
+        (datetime, "20200102", "'20200102' is no date-time: write it as 2026-01-31T10:00:00Z"),
+        (datetime, 1577923200, "is no date-time"),
+        (datetime | None, "1577923200.5", "is no date-time"),
+        (date, "1577923200", "is no date: write it as 2026-01-31"),
+        (date, 0, "is no date"),
+        (list[date], ["2026-01-02", "-0"], "parameter 'value[1]'"),
+        (dict[str, date], {"a": "0"}, "parameter 'value.a'"),
+        (Person, {"name": "A", "born": "0"}, "parameter 'value.born'"),
+        (time, 90, "'90' is no time: write it as 10:00:00"),
+        (timedelta, 90, "'90' is no duration: write it as PT5M"),
+        (Decimal, 12345678901234567.89, "may have lost digits: write it as a text"),
+        (list[Decimal] | None, [0.12345678901234567], "may have lost digits"),
+        (int, 12345678901234567.0, "several integers"),
+        (int, 5.5, "must be an integer"),
+        (bool, "perhaps", "must be a boolean"),
+    ],
+)
+def test_no_time_or_number_is_made_up(kind: Any, value: Any, words: str) -> None:
+    """What the model asked is what runs: digits are no seconds since 1970, and no digit of a number is lost
+    or rounded away; the error says the form that is meant."""
+    ran: list[Any] = []
+
+    def take(value: Any) -> None:
+        ran.append(value)
+
+    take.__annotations__["value"] = kind
+    (event,) = run_calls(make_executor(make_tool(take)), make_call("take", {"value": value}))
+    assert (event.result.get("error", event), ran) == (event.result["error"], [])
+    assert words in event.result["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (datetime, "2020-01-02", datetime(2020, 1, 2)),
+        (datetime, "2020-01-02 10:00", datetime(2020, 1, 2, 10)),
+        (datetime | str, "20200102", "20200102"),
+        (datetime | int, 20200102, 20200102),
+        (time, "10:30", time(10, 30)),
+        (timedelta, "PT5M", timedelta(minutes=5)),
+        (Decimal, "12345678901234567.89", Decimal("12345678901234567.89")),
+        (Decimal, 0.1, Decimal("0.1")),
+        (Decimal, 10**20, Decimal(10**20)),
+        (int, 5.0, 5),
+        (float, 0.1 + 0.2, 0.1 + 0.2),
+    ],
+)
+def test_a_value_with_one_meaning_arrives(kind: Any, value: Any, expected: Any) -> None:
+    """ISO forms, numbers that a float holds, and what another alternative of the type takes as it stands."""
+    ran: list[Any] = []
+
+    def take(value: Any) -> None:
+        ran.append(value)
+
+    take.__annotations__["value"] = kind
+    run_calls(make_executor(make_tool(take)), make_call("take", {"value": value}))
+    assert ran == [expected]
 
 
 @pytest.mark.parametrize("kind", [Rows, RowsModel, RowsDict, RowsDict | None, RowsModel | Rows])

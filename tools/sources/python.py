@@ -7,6 +7,7 @@ import re
 import typing
 import warnings
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from toolchart.states.errors import SpecError
@@ -15,6 +16,7 @@ from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, T
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.schemas.checks import close_schema
+from toolchart.tools.schemas.forms import find_form_problem, find_inexact_number
 from toolchart.tools.tool_context import is_tool_context
 from toolchart.tools.whole_definition import describe_function
 
@@ -211,6 +213,12 @@ class PythonRunner:
         self.context_parameter = _find_context_parameter(hints, name)
         """Name of the parameter that gets the `ToolContext`, if there is one."""
         self._model, self._names = _build_argument_model(function, name, hints, self.context_parameter)
+        self._decimal_names = frozenset(
+            self._names[field]
+            for field, info in self._model.model_fields.items()
+            if _names_decimal(info.annotation)
+        )
+        self._schema: dict[str, Any] = {}
         self._plain_types, self._required_names = _list_plain_types(self._model, self._names)
         self._tool = name
 
@@ -225,7 +233,8 @@ class PythonRunner:
         """Convert arguments to the types of the signature; missing ones are left to its defaults.
 
         Raises:
-            ToolFailure: a value fits the JSON Schema but not the type.
+            ToolFailure: a value fits the JSON Schema but not the type, or would become another time or
+                number.
         """
         # Where every argument has exactly the plain type of its parameter, and none is missing, the model
         # would return the same values. Asking it takes several times as long.
@@ -240,6 +249,13 @@ class PythonRunner:
     def _convert_by_model(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from pydantic import ValidationError
 
+        problem = find_form_problem(arguments, self._schema)
+        if problem is not None:
+            raise ToolFailure(problem)
+        for name in self._decimal_names & arguments.keys():
+            number = find_inexact_number(arguments[name])
+            if number is not None:
+                raise ToolFailure(f"parameter {name!r}: {number!r} may have lost digits: write it as a text")
         try:
             values = self._model.model_validate(dict(arguments))
         except ValidationError as error:
@@ -277,7 +293,12 @@ class PythonRunner:
             entry.pop("title", None)
             if name in docs and "description" not in entry:
                 entry["description"] = docs[name]
+        self._schema = schema
         return schema
+
+
+def _names_decimal(annotation: Any) -> bool:
+    return annotation is Decimal or any(map(_names_decimal, typing.get_args(annotation)))
 
 
 def _find_context_parameter(hints: Mapping[str, Any], name: str) -> str | None:
