@@ -246,3 +246,31 @@ def test_prune_deletes_what_an_owner_has(run_cli: RunCli, tmp_path: Path) -> Non
     archived = run_cli("runs", "--json", "--log", f"{tmp_path}/anna.jsonl").out.splitlines()
     assert sorted(json.loads(line)["conversation"] for line in archived) == sorted(listed)
     assert run_cli("prune", "--owner", "anna", "--log", log).out == ""
+
+
+UNSTOPPABLE = """
+llms: {model: {provider: scripted, model: m, replies: [hello]}}
+responses: [{llm: model}]
+chart:
+  name: unstoppable
+  states:
+    asking: {initial: true, enter: ask, transitions: [{event: answered, target: finished}]}
+    finished: {final: true, enter: say}
+  effects:
+    ask: {ask_person: {question: "Go on?", form: {type: object, properties: {go: {type: boolean}}}}}
+    say: {answer: "done"}
+"""
+
+
+def test_cancel_says_that_a_turn_is_still_open(run_cli: RunCli, work_dir: Path) -> None:
+    """Where no row of the chart takes `cancelled`, `cancel` says that the turn is open and how it goes on;
+    when it has ended, `prune --owner` deletes it."""
+    (work_dir / "agent.yaml").write_text(UNSTOPPABLE, "utf-8")
+    run_cli("run", "agent.yaml", "hi", "--conversation", "c", "--owner", "anna")
+    suspended = run_cli("cancel", "c")
+    assert (suspended.code, suspended.out) == (0, "c: asking\n")
+    assert "suspended and still open" in suspended.err
+    assert "toolchart resume c" in suspended.err
+    assert run_cli("prune", "--owner", "anna").code == 2
+    assert run_cli("resume", "c", "--spec", "agent.yaml", "--answer", '{"go": true}').out == "done\n"
+    assert run_cli("prune", "--owner", "anna").out == "c\n"

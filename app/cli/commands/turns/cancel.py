@@ -9,7 +9,7 @@ import click
 from toolchart.app.cli.exit_codes import SUCCESS
 from toolchart.app.cli.handing_over import find_owner
 from toolchart.app.cli.log_access import find_conversation, open_log
-from toolchart.app.cli.parameters.options import durability_option, fleet_options, log_option
+from toolchart.app.cli.parameters.options import durability_option, fleet_options, format_command, log_option
 from toolchart.app.cli.stored_agent import spec_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root
@@ -62,6 +62,11 @@ def command(
         print_notice("the worker that runs the turn is told to stop it")
     else:
         print_text(f"{result.conversation}: {result.state}")
+        if not result.is_over:
+            print_notice(
+                "the turn is suspended and still open: its chart has no row for `cancelled` in this state\n"
+                f"  go on with it:  {format_command('resume', root_name)}"
+            )
     return SUCCESS
 
 
