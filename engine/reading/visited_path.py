@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from toolchart.engine.log.read_records import ReadRecord, read_conversation
+from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
 from toolchart.engine.log.record import TakenRow
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
@@ -39,6 +39,9 @@ _QUIET_EVENTS = (
     CallSubmitted.TYPE,
 )
 """Events that enter no state."""
+
+_CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
+"""What stands in the records that hold a chart."""
 
 _BETWEEN_TURNS = (TurnStarted.TYPE, *CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE)
 """Events before which the time of no state runs."""
@@ -92,6 +95,25 @@ def _parse_chart(text: str, effects: str) -> Chart:
         return parse_recorded_chart(text, json.loads(effects))
     except SpecError as error:
         raise LogDamaged(f"its chart cannot be read: {error}") from None
+
+
+def read_chart(store: Store, conversation: str) -> Chart:
+    """The newest chart of a conversation. Only the records that hold charts are parsed.
+
+    Raises:
+        LogDamaged: it cannot be read.
+    """
+    lines = enumerate(store.read_lines(conversation))
+    records = [
+        parse_line(line, seq, conversation)
+        for seq, line in lines
+        if not seq or any(mark in line for mark in _CHART_MARKS)
+    ]
+    if records and records[0].event_type == Forked.TYPE:
+        return load_recorded_chart(
+            find_configuration(read_conversation(store, conversation, include_shared=True))
+        )
+    return load_recorded_chart(find_configuration(records))
 
 
 def find_active_states(chart: Chart, labels: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ that is known after a restart, and it is enough: a record is durable before a qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -181,9 +181,18 @@ def needs_person(store: Store, conversation: str) -> bool:
 class OpenQuestion(msgspec.Struct, frozen=True):
     """An open question of the chart."""
 
+    id: int
     effect: str
     state: str
     arguments: Mapping[str, Any]
+
+
+class OpenTimer(msgspec.Struct, frozen=True):
+    """An open timer whose end is known."""
+
+    name: str
+    state: str
+    due: str
 
 
 class OpenTurn:
@@ -199,10 +208,10 @@ class OpenTurn:
         """The effects that run calls without an outcome, by id of the call."""
         self.idempotent: set[str] = set()
         """The calls that begin as soon as they are asked for; any other begins with `calls_started`."""
-        self.approvers: dict[str, tuple[str, ...]] = {}
+        self.asked: dict[str, tuple[tuple[str, ...], str]] = {}
+        """Who was asked about a call last, and in which state, by id of the call."""
         self.questions: dict[int, OpenQuestion] = {}
-        self.timers: dict[int, tuple[str, str]] = {}
-        """State and end of each open timer."""
+        self.timers: dict[int, OpenTimer] = {}
         self.cancelled: set[int] = set()
         self.answered: set[tuple[int, int]] = set()
         """Effect and item of the children that have answered."""
@@ -275,17 +284,17 @@ class OpenTurn:
     def _add_ask(
         self, effect: int, name: str, data: Mapping[str, Any], begun_before: Mapping[str, int]
     ) -> None:
-        arguments = data.get("arguments") or {}
+        arguments, state = data.get("arguments") or {}, str(data.get("state", ""))
         for call_id in data.get("calls") or ():
             if call_id in self.undecided:
-                self.approvers[call_id] = tuple(arguments.get("to") or ())
+                self.asked[call_id] = tuple(arguments.get("to") or ()), state
             # A fork asks again for calls that may have begun under the effect of its parent.
             elif call_id in self.idempotent or call_id in begun_before:
                 self.begun[call_id] = effect
         if self._kinds.get(name) == "ask_person":
-            self.questions[effect] = OpenQuestion(name, str(data.get("state", "")), arguments)
+            self.questions[effect] = OpenQuestion(effect, name, state, arguments)
         if data.get("due"):
-            self.timers[effect] = (str(data.get("state", "")), str(data["due"]))
+            self.timers[effect] = OpenTimer(name, state, str(data["due"]))
 
     def has_dropped(self, link: Mapping[str, Any]) -> bool:
         """Whether a child has answered, or what asked for it was cancelled.
@@ -296,6 +305,15 @@ class OpenTurn:
         effect = link.get("effect")
         return effect in self.cancelled or (effect, link.get("item", 0)) in self.answered
 
+    def find_first_timer(self, states: Collection[str]) -> OpenTimer | None:
+        """The timer of these states that runs out first."""
+        ends = [
+            (datetime.fromisoformat(timer.due), id_)
+            for id_, timer in self.timers.items()
+            if timer.state in states
+        ]
+        return self.timers[min(ends)[1]] if ends else None
+
     def build(self, conversation: str) -> Waiting:
         """What the turn waits for, without its children."""
         return Waiting(
@@ -304,7 +322,7 @@ class OpenTurn:
                     call_id,
                     *self.arguments.get(call_id, ("", None)),
                     conversation,
-                    self.approvers.get(call_id, ()),
+                    self.asked.get(call_id, ((), ""))[0],
                     verdict.get("definition"),
                     verdict.get("reason"),
                 )
@@ -316,7 +334,7 @@ class OpenTurn:
                     question.state,
                     question.arguments.get("question", ""),
                     question.arguments.get("form", {}),
-                    self.timers.values(),
+                    [(timer.state, timer.due) for timer in self.timers.values()],
                     conversation,
                 )
                 for question in self.questions.values()
@@ -326,7 +344,7 @@ class OpenTurn:
                 for id_, (tool, arguments) in self.arguments.items()
                 if id_ in self.begun
             ),
-            due=_find_earliest(due for _, due in self.timers.values()),
+            due=_find_earliest(timer.due for timer in self.timers.values()),
         )
 
 

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer
-from toolchart.app.server.conversations import waiting_calls
-from toolchart.app.server.conversations.waiting_calls import RowCache
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import Site, get_site
+from toolchart.engine.reading import approvals
+from toolchart.engine.reading.approvals import RowCache
 
 ROUTES = RouteGroup()
 
@@ -21,7 +21,7 @@ async def list_approvals(request: Request) -> Response:
     """List the calls and questions that wait for a person, in all conversations."""
     site = get_site(request)
     cache = _find_cache(site, "waiting calls")
-    return JsonAnswer(await asyncio.to_thread(waiting_calls.list_waiting_calls, site.engine.store, cache))
+    return JsonAnswer(await asyncio.to_thread(approvals.list_waiting, site.engine.store, cache))
 
 
 @ROUTES.endpoint("GET", "/api/approvals/decisions", "read")
@@ -29,7 +29,7 @@ async def list_decisions(request: Request) -> Response:
     """List what was decided and answered lately, the newest first."""
     site = get_site(request)
     cache = _find_cache(site, "decisions")
-    rows = await asyncio.to_thread(waiting_calls.list_decisions, site.engine.store, cache)
+    rows = await asyncio.to_thread(approvals.list_decisions, site.engine.store, cache)
     return JsonAnswer({"decisions": rows})
 
 

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.conversations import reading
-from toolchart.app.server.conversations.waiting_calls import MAX_DECIDED_IN, MAX_LOOKED_AT
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_site
 from toolchart.app.studio.pages.layout import show_page
+from toolchart.engine.reading.approvals import MAX_DECIDED_IN, MAX_LOOKED_AT
 
 ROUTES = RouteGroup()
 

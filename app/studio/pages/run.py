@@ -22,27 +22,16 @@ from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.fork import SETTABLE_NAMES
-from toolchart.engine.log.read_records import parse_line, read_conversation
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.listing import summarize_conversation
-from toolchart.engine.reading.visited_path import (
-    draw_conversation_path,
-    find_active_states,
-    find_configuration,
-    load_recorded_chart,
-)
-from toolchart.states.chart.document import Chart
+from toolchart.engine.reading.visited_path import draw_conversation_path, find_active_states, read_chart
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import CallModel, compute_effect_digest
 from toolchart.states.errors import LogDamaged, ToolchartError
-from toolchart.states.events import CONFIGURATION_TYPES, Forked
 from toolchart.states.messages import Request as ModelRequest
 from toolchart.states.ports import Store
 
 ROUTES = RouteGroup()
-
-_CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
-"""What stands in the records that hold a chart."""
 
 
 @ROUTES.page("/conversations/{conversation}")
@@ -69,7 +58,7 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
         summary: Any = summarize_conversation(store, conversation)
     except ToolchartError:
         summary = {"conversation": conversation, "state": "?", "parent": ""}
-    drawing = draw_for_page(lambda: load_chart(store, conversation))
+    drawing = draw_for_page(lambda: read_chart(store, conversation))
     return {"summary": summary, **drawing}
 
 
@@ -87,7 +76,7 @@ def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[An
     steps = list(_read_until_damage(store, conversation, start))
     labels = {step.target for step in steps}
     try:
-        active = find_active_states(load_chart(store, conversation), labels)
+        active = find_active_states(read_chart(store, conversation), labels)
     except LogDamaged:
         active = {label: tuple(label.split("+")) for label in labels}
     return {
@@ -232,22 +221,3 @@ def _encode_request(request: ModelRequest) -> dict[str, Any]:
     lists = {"messages": tuple(request.messages), "tools": tuple(request.tools)}
     data: dict[str, Any] = encode(replace(request, options=dict(request.options), **lists))
     return data
-
-
-def load_chart(store: Store, conversation: str) -> Chart:
-    """The newest chart of a conversation. Only the records that hold charts are parsed.
-
-    Raises:
-        LogDamaged: it cannot be read.
-    """
-    lines = enumerate(store.read_lines(conversation))
-    records = [
-        parse_line(line, seq, conversation)
-        for seq, line in lines
-        if not seq or any(mark in line for mark in _CHART_MARKS)
-    ]
-    if records and records[0].event_type == Forked.TYPE:
-        return load_recorded_chart(
-            find_configuration(read_conversation(store, conversation, include_shared=True))
-        )
-    return load_recorded_chart(find_configuration(records))

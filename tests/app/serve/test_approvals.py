@@ -15,9 +15,9 @@ from agents import make_engine, reply_with_calls
 from child_agents import make_parent_chart
 from served import make_site, open_client
 
-from toolchart.app.server.conversations import waiting_calls
 from toolchart.engine import Engine
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading import approvals
 from toolchart.states.events import Decided
 from toolchart.testing.clock import TurnableClock
 
@@ -59,9 +59,7 @@ async def open_waiting(
     """An engine whose conversation waits for a decision, and the row that the list has of it."""
     engine = make_engine(replies or [ask_for("a"), "done"], log=store, **{**APPROVAL, **changes})
     await engine.arun(f"hi from {name}", conversation=name)
-    (row,) = [
-        row for row in waiting_calls.list_waiting_calls(store)["waiting"] if row["conversation"] == name
-    ]
+    (row,) = [row for row in approvals.list_waiting(store)["waiting"] if row["conversation"] == name]
     return engine, row
 
 
@@ -96,14 +94,14 @@ async def test_deadline_and_escalation_are_those_of_the_chart() -> None:
     assert datetime.fromisoformat(row["due"]) == begin + timedelta(minutes=10)
     clock.advance("11m")
     await engine.aresume("c")
-    (row,) = waiting_calls.list_waiting_calls(store)["waiting"]
+    (row,) = approvals.list_waiting(store)["waiting"]
     assert (row["approvers"], row["then"], row["state"]) == (["manager", "deputy"], "executing", "escalated")
     assert [item["to"] for item in row["asked"]] == [["clerk"], ["manager", "deputy"]]
     assert datetime.fromisoformat(row["since"]) == begin
     assert datetime.fromisoformat(row["asked"][1]["at"]) > begin
     clock.advance("25h")
     await engine.aresume("c")
-    assert waiting_calls.list_waiting_calls(store)["waiting"] == []
+    assert approvals.list_waiting(store)["waiting"] == []
 
 
 async def test_the_earliest_deadline_comes_first() -> None:
@@ -111,7 +109,7 @@ async def test_the_earliest_deadline_comes_first() -> None:
     store = MemoryStore()
     await open_waiting(store, "calm")
     await open_waiting(store, "urgent", **ESCALATING)
-    rows = waiting_calls.list_waiting_calls(store)["waiting"]
+    rows = approvals.list_waiting(store)["waiting"]
     assert [row["conversation"] for row in rows] == ["urgent", "calm"]
 
 
@@ -172,7 +170,7 @@ async def test_a_fork_waits_since_it_was_made() -> None:
     engine, row = await open_waiting(store, "c", clock=clock)
     clock.advance("1h")
     await engine.afork("c", name="copy")
-    rows = {row["conversation"]: row for row in waiting_calls.list_waiting_calls(store)["waiting"]}
+    rows = {row["conversation"]: row for row in approvals.list_waiting(store)["waiting"]}
     assert set(rows) == {"c", "copy"}
     assert rows["c"] == row
     waited = datetime.fromisoformat(rows["copy"]["since"]) - datetime.fromisoformat(row["since"])
@@ -200,8 +198,8 @@ async def test_the_list_says_when_it_has_not_looked_at_everything(monkeypatch: p
     store = MemoryStore()
     await open_waiting(store, "old")
     await open_waiting(store, "new")
-    monkeypatch.setattr(waiting_calls, "MAX_LOOKED_AT", 1)
-    answer = waiting_calls.list_waiting_calls(store)
+    monkeypatch.setattr(approvals, "MAX_LOOKED_AT", 1)
+    answer = approvals.list_waiting(store)
     assert [row["conversation"] for row in answer["waiting"]] == ["new"]
     assert answer["is_complete"] is False
 
@@ -273,7 +271,7 @@ async def test_a_fork_asks_its_question_since_it_was_made() -> None:
     await engine.arun("hi", conversation="c")
     clock.advance("1h")
     await engine.afork("c", name="copy")
-    rows = {row["conversation"]: row for row in waiting_calls.list_waiting_calls(store)["waiting"]}
+    rows = {row["conversation"]: row for row in approvals.list_waiting(store)["waiting"]}
     waited = datetime.fromisoformat(rows["copy"]["since"]) - datetime.fromisoformat(rows["c"]["since"])
     assert (set(rows), waited) == ({"c", "copy"}, timedelta(hours=1))
     assert rows["copy"]["questions"][0]["question"] == "Who are you?"
@@ -284,7 +282,7 @@ async def test_long_messages_are_cut() -> None:
     store = MemoryStore()
     engine = make_engine([ask_for("a")], log=store, **APPROVAL)
     await engine.arun("x" * 5000, conversation="c")
-    (row,) = waiting_calls.list_waiting_calls(store)["waiting"]
+    (row,) = approvals.list_waiting(store)["waiting"]
     assert [(len(item["content"]), item["is_cut"]) for item in row["messages"]] == [(1000, True), (0, False)]
 
 
@@ -323,21 +321,21 @@ async def test_a_list_reads_what_is_new() -> None:
     engines: dict[str, Engine] = {}
     for count in range(6):
         engines[f"c{count}"], _ = await open_waiting(store, f"c{count}")
-    one = count_reads(store, lambda: waiting_calls.list_waiting_calls(store)) / 6
-    cache = waiting_calls.RowCache()
+    one = count_reads(store, lambda: approvals.list_waiting(store)) / 6
+    cache = approvals.RowCache()
     with ThreadPoolExecutor(20) as pool:
         first = count_reads(
-            store, lambda: list(pool.map(lambda _: waiting_calls.list_waiting_calls(store, cache), range(20)))
+            store, lambda: list(pool.map(lambda _: approvals.list_waiting(store, cache), range(20)))
         )
-    again = count_reads(store, lambda: waiting_calls.list_waiting_calls(store, cache))
+    again = count_reads(store, lambda: approvals.list_waiting(store, cache))
     assert (first, again) == (6 * one, 0)
     await engines["c2"].aresume("c2", Decided(call_id="call_1_0_0", approved=True))
     await engines["c3"].afork("c3", name="copy")
     store.delete("c4")
     store.reads.clear()
-    listed = waiting_calls.list_waiting_calls(store, cache)
+    listed = approvals.list_waiting(store, cache)
     assert set(store.reads) <= {"c2", "copy", "c3"}  # a fork is derived from its parent
-    assert listed == waiting_calls.list_waiting_calls(store)
+    assert listed == approvals.list_waiting(store)
     assert {row["conversation"] for row in listed["waiting"]} == {"c0", "c1", "c3", "c5", "copy"}
 
 
@@ -348,11 +346,11 @@ async def test_decisions_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store = CountingStore()
     engine, _ = await open_waiting(store, "c", [ask_for("a", "b"), "done"])
     await engine.aresume("c", Decided(call_id="call_1_0_0", approved=True, by="anna"))
-    cache = waiting_calls.RowCache()
-    first = waiting_calls.list_decisions(store, cache)
-    assert count_reads(store, lambda: waiting_calls.list_decisions(store, cache)) == 0
+    cache = approvals.RowCache()
+    first = approvals.list_decisions(store, cache)
+    assert count_reads(store, lambda: approvals.list_decisions(store, cache)) == 0
     await engine.aresume("c", Decided(call_id="call_1_0_1", approved=False, by="bob"))
-    second = waiting_calls.list_decisions(store, cache)
+    second = approvals.list_decisions(store, cache)
     assert [[row["by"] for row in rows] for rows in (first, second)] == [["anna"], ["bob", "anna"]]
 
 

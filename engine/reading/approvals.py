@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.read_records import ReadRecord, parse_line
-from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.runtime.waiting import list_questions, list_timers, list_undecided_calls
+from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
+from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.visited_path import read_chart
+from toolchart.engine.reading.waiting import NOTHING_WAITS, OpenTurn, PendingApproval, read_open_turn
 from toolchart.states.chart.document import Chart, walk_states
-from toolchart.states.effects import AskApproval, AskPerson
 from toolchart.states.errors import LogUnavailable, ToolchartError
 from toolchart.states.events import Answered, Decided
 from toolchart.states.messages import Message
 from toolchart.states.ports import Store
-from toolchart.states.snapshot import OpenCall, Snapshot
-from toolchart.states.visible_text import make_visible_line
-from toolchart.tools.whole_definition import describe_run
 
 MAX_LOOKED_AT = 2000
 """The newest conversations, among which waiting calls are looked for."""
@@ -78,7 +75,7 @@ class RowCache:
         return row
 
 
-def list_waiting_calls(store: Store, cache: RowCache | None = None) -> dict[str, Any]:
+def list_waiting(store: Store, cache: RowCache | None = None) -> dict[str, Any]:
     """Every call that waits for a decision, and every question of a chart, by conversation: the earliest
     deadline first, then the oldest.
 
@@ -114,51 +111,48 @@ def _read_time(text: str) -> float:
 
 def _read_waiting(store: Store, name: str, newest: tuple[int, bytes]) -> dict[str, Any] | None:
     """What waits in one conversation; None where nothing does."""
-    if parse_line(newest[1], newest[0], name).ends_turn:
+    turn = read_open_turn(store, name)
+    waiting = turn.build(name) if turn is not None else NOTHING_WAITS
+    if turn is None or not waiting.needs_person:
         return None
-    loaded_conversation = load_conversation(store, name)
-    if loaded_conversation is None:
-        return None
-    snapshot = loaded_conversation.snapshot
-    calls, questions = list_undecided_calls(snapshot), list_questions(snapshot)
-    if not calls and not questions:
-        return None
-    askings = _list_askings(store, name, calls[0].call.id) if calls else []
-    askings = askings or [_find_asking(store, name, questions[0])]
+    calls, questions = waiting.approvals, list(turn.questions.values())
+    asked_in = {turn.asked[call.id][1] for call in calls if call.id in turn.asked}
+    askings = _list_askings(store, name, calls[0].id) if calls else []
+    askings = askings or [_find_asking(store, name, questions[0].id)]
+    messages = collect_transcript(read_conversation(store, name, include_shared=True)).messages
     return {
         "conversation": name,
         "root": find_root(store, name),
-        "state": snapshot.state,
+        "state": parse_line(newest[1], newest[0], name).target,
         "since": askings[0]["at"],
         "asked": askings,
-        "approvers": _find_approvers(snapshot),
-        **_describe_deadline(loaded_conversation, _find_asking_states(snapshot)),
-        "messages": [_describe_message(message) for message in snapshot.messages[-_MAX_MESSAGES:]],
+        "approvers": list(calls[0].approvers) if calls else [],
+        **_describe_deadline(store, name, turn, {*asked_in, *(question.state for question in questions)}),
+        "messages": [_describe_message(message) for message in messages[-_MAX_MESSAGES:]],
         "calls": [_describe_call(call) for call in calls],
-        "questions": [_describe_question(loaded_conversation, question) for question in questions],
+        # `id` tells two askings by the same effect apart.
+        "questions": [
+            {
+                "id": question.id,
+                "effect": question.effect,
+                "question": row["question"],
+                "form": row["form"],
+                **_describe_deadline(store, name, turn, {question.state}),
+            }
+            for question, row in zip(questions, waiting.questions, strict=True)
+        ],
     }
 
 
-def _describe_call(call: OpenCall) -> dict[str, Any]:
+def _describe_call(call: PendingApproval) -> dict[str, Any]:
     """A call with what running it does, and the definition of its tool that people are asked about."""
     return {
-        "id": call.call.id,
-        "tool": call.call.name,
-        "arguments": call.call.arguments,
-        "runs": describe_run(call.definition or {}, call.call.arguments),
-        "reason": make_visible_line(call.reason or ""),
+        "id": call.id,
+        "tool": call.tool,
+        "arguments": call.params,
+        "runs": call.runs,
+        "reason": call.reason,
         "definition": call.definition,
-    }
-
-
-def _describe_question(loaded_conversation: ReplayedConversation, question: AskPerson) -> dict[str, Any]:
-    """A question with its form; `id` tells two askings by the same effect apart."""
-    return {
-        "id": question.id,
-        "effect": question.name,
-        "question": question.question,
-        "form": question.form,
-        **_describe_deadline(loaded_conversation, {question.state}),
     }
 
 
@@ -173,23 +167,12 @@ def _describe_message(message: Message) -> dict[str, Any]:
     }
 
 
-def _find_approvers(snapshot: Snapshot) -> list[str]:
-    """Who may decide now; empty for anybody."""
-    questions = [effect for effect in snapshot.open_effects if isinstance(effect, AskApproval)]
-    return list(questions[0].to) if questions else []
-
-
-def _find_asking_states(snapshot: Snapshot) -> set[str]:
-    return {e.state for e in snapshot.open_effects if isinstance(e, (AskApproval, AskPerson))}
-
-
-def _describe_deadline(loaded_conversation: ReplayedConversation, states: set[str]) -> dict[str, Any]:
+def _describe_deadline(store: Store, name: str, turn: OpenTurn, states: Collection[str]) -> dict[str, Any]:
     """When the first timer of these states runs out (`due`), and the state to which it leads (`then`)."""
-    timers = list_timers(loaded_conversation.snapshot)
-    timer = next((timer for timer in timers if timer.state in states), None)
+    timer = turn.find_first_timer(states)
     if timer is None:
         return {"due": None, "then": None}
-    return {"due": timer.due, "then": _find_timer_target(loaded_conversation.machine.chart, timer.name)}
+    return {"due": timer.due, "then": _find_timer_target(read_chart(store, name), timer.name)}
 
 
 def _find_timer_target(chart: Chart, timer: str) -> str | None:
@@ -199,9 +182,9 @@ def _find_timer_target(chart: Chart, timer: str) -> str | None:
     return target if isinstance(target, str) else None
 
 
-def _find_asking(store: Store, name: str, question: AskPerson) -> dict[str, Any]:
+def _find_asking(store: Store, name: str, question: int) -> dict[str, Any]:
     """When the question was asked. A fork asks anew, since its own first record."""
-    record = _find_ask_record(store, name, question.id)
+    record = _find_ask_record(store, name, question)
     if record is None:
         record = parse_line(next(iter(store.read_lines(name))), 0, name)
     return {"at": record.at, "state": record.target, "to": []}
@@ -253,7 +236,7 @@ def list_decisions(store: Store, cache: RowCache | None = None) -> list[dict[str
     """The newest decisions of the newest conversations, the newest first; unreadable ones are left out.
 
     Args:
-        cache: as for `list_waiting_calls`; one of its own.
+        cache: as for `list_waiting`; one of its own.
     """
     rows: list[dict[str, Any]] = []
     names = islice(store.iterate_newest_first(), MAX_DECIDED_IN)
