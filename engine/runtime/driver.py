@@ -188,12 +188,28 @@ class Driver:
                     await self.commit()
                     if self.snapshot is not snapshot or self._is_suspended or self._is_draining:
                         continue  # something came meanwhile, a cancellation perhaps: look again
-                if only_effect is not None:
-                    await self._perform_inline(only_effect)
-                else:
+                if only_effect is None:
                     for effect in effects:
                         self._start_task(effect)
                     await self._wait_for_progress()
+                    continue
+                # To stop work in this task, the driver cancels the task. `asyncio` counts requests to cancel
+                # one: `uncancel` takes this request back and says how many others there are. Any other came
+                # from outside, from a timeout around the turn for instance, and must not be swallowed.
+                self._inline_effect = only_effect.id
+                try:
+                    await self._perform(only_effect)
+                except EffectRefused:
+                    await self.commit()  # what led to it was done and paid for
+                    raise
+                except asyncio.CancelledError:
+                    if not self._interrupts_inline:
+                        raise
+                finally:
+                    self._inline_effect = 0
+                    is_interrupted, self._interrupts_inline = self._interrupts_inline, False
+                if is_interrupted and self._loop_task is not None and self._loop_task.uncancel() > 0:
+                    raise asyncio.CancelledError
         except asyncio.CancelledError:
             await self._stop_from_outside()
             raise
@@ -242,28 +258,6 @@ class Driver:
         self._waiting.add(effect.id)
 
     # -- performing ------------------------------------------------------------------------------
-
-    async def _perform_inline(self, effect: Effect) -> None:
-        """Perform one effect in the driver's own task.
-
-        To stop such work, the driver cancels its own task. `asyncio` counts requests to cancel a task:
-        `uncancel` takes this one back and says how many others there are. Any other came from outside, from a
-        timeout around the turn for instance, and must not be swallowed.
-        """
-        self._inline_effect = effect.id
-        try:
-            await self._perform(effect)
-        except EffectRefused:
-            await self.commit()  # what led to it was done and paid for
-            raise
-        except asyncio.CancelledError:
-            if not self._interrupts_inline:
-                raise
-        finally:
-            self._inline_effect = 0
-            is_interrupted, self._interrupts_inline = self._interrupts_inline, False
-        if is_interrupted and self._loop_task is not None and self._loop_task.uncancel() > 0:
-            raise asyncio.CancelledError
 
     def _start_task(self, effect: Effect) -> None:
         """Perform an effect in a task of its own; its record must be committed. A refusal ends the turn."""

@@ -346,7 +346,8 @@ class EffectPerformer:
                     verdict = await asyncio.to_thread(executor.review, call, effect.allowed)
                 verdicts.append(verdict)
             driver.apply_event(Reviewed(effect=effect.id, verdicts=tuple(verdicts)))
-        if driver.is_open(effect):
+        # A review that leaves nothing to decide has closed its effect.
+        if driver.snapshot.calls.undecided and driver.is_open(effect):
             await self._request_decisions(effect)
 
     def _is_reviewed(self, effect: ReviewCalls) -> bool:

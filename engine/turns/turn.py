@@ -18,9 +18,10 @@ until the chart rests.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -45,7 +46,16 @@ from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent
 from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
-from toolchart.states.events import Answering, Cancelled, Decided, Replied, Resumed, TurnStarted, UserSaid
+from toolchart.states.events import (
+    Answered,
+    Answering,
+    Cancelled,
+    Decided,
+    Replied,
+    Resumed,
+    TurnStarted,
+    UserSaid,
+)
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
@@ -125,7 +135,7 @@ class Turns:
                 await self.agent.say_to_children(driver, event.message)
         return step
 
-    async def take(self, root: str, item: Item, hold: Hold) -> TurnResult:
+    def take(self, root: str, item: Item, hold: Hold) -> Coroutine[Any, Any, TurnResult]:
         """Take an item into a conversation at rest, and run what follows.
 
         Args:
@@ -136,7 +146,13 @@ class Turns:
         """
         event = item.event
         if isinstance(event, UserSaid):
-            return await self._take_message(root, item, event, hold)
+            return self._take_message(root, item, event, hold)
+        return self._take_event(root, item, event, hold)
+
+    async def _take_event(
+        self, root: str, item: Item, event: Cancelled | Replied | Decided | Answered, hold: Hold
+    ) -> TurnResult:
+        """Take a decision, an answer, a late reply or a cancellation."""
         target = self.load(item.conversation)
         match event:
             case Cancelled():
