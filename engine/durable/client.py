@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,6 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.turns.items import build_user_said
-from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError, TurnChanged
 from toolchart.states.events import Cancelled, Decided
 
@@ -89,7 +87,7 @@ class DurableClient:
             )
         stretch = Stretch(
             conversation=name,
-            key=f"turn/{_digest_submission(key, message, options or {})}",
+            key=f"turn/{key or generate_conversation_id()}",
             version=compute_version(self._engine.build_configured_event(name).chart),
             message=message,
             options=options or {},
@@ -170,14 +168,6 @@ class DurableClient:
         """The token of the newest lease of a conversation; 0 where it never had one."""
         lease = self._engine.store.find_lease(conversation)
         return lease.token if lease is not None else 0
-
-
-def _digest_submission(key: str | None, message: str, options: Mapping[str, Any]) -> str:
-    """The key of the stretch of a message. Another message under the same key has another one: the host does
-    not drop it, and the worker says that another turn came first."""
-    if key is None:
-        return generate_conversation_id()
-    return f"{key}/{hashlib.sha256(encode_canonical([message, dict(options)])).hexdigest()[:12]}"
 
 
 def check_address(address: str) -> None:

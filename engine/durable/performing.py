@@ -153,11 +153,15 @@ class LocalHost:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._tasks: dict[str, asyncio.Task[Rest]] = {}
+        self._started: dict[str, Stretch] = {}
 
     async def start(self, stretch: Stretch) -> None:
         """See `DurableHost.start`."""
-        if stretch.id not in self._tasks:
-            self._tasks[stretch.id] = asyncio.create_task(self._perform_when_due(stretch))
+        if stretch.id in self._tasks:
+            stretch.require_same_input(self._started[stretch.id])
+            return
+        self._started[stretch.id] = stretch
+        self._tasks[stretch.id] = asyncio.create_task(self._perform_when_due(stretch))
 
     async def _perform_when_due(self, stretch: Stretch) -> Rest:
         clock = self._engine.clock

@@ -24,7 +24,9 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.core.step import SEMANTICS
+from toolchart.states.errors import TurnChanged
 
 LONGEST_WAIT_S = 30.0
 """Seconds that a worker waits for a timer itself; a longer wait is left to the host."""
@@ -67,6 +69,23 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The id under which a host performs it once."""
         name = f"{self.conversation}/{self.key}"
         return f"{name}/{self.attempt}" if self.attempt else name
+
+    def digest_input(self) -> str:
+        """A digest of what the user said, with its options."""
+        return hashlib.sha256(encode_canonical([self.message, dict(self.options)])).hexdigest()[:32]
+
+    def require_same_input(self, other: Stretch) -> None:
+        """Check that a stretch which a host has under the id of this one is for the same message.
+
+        Raises:
+            TurnChanged: it is for another one. Nothing was started.
+        """
+        if self.digest_input() != other.digest_input():
+            raise TurnChanged(
+                f"the key {self.key.partition('/')[2]!r} was used",
+                f"another message or other options: {other.message!r} then, {self.message!r} now",
+                "submit another message under another key",
+            )
 
     def compute_delay_s(self, now: str) -> float:
         """Seconds from now until it begins.
@@ -115,6 +134,7 @@ class DurableHost(Protocol):
         after it.
 
         Raises:
+            TurnChanged: the one that was started is for another message.
             DurableHostUnavailable: the host cannot be reached; the stretch was not started.
         """
         ...

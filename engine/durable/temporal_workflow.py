@@ -59,8 +59,9 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     stretches: tuple[Stretch, ...] = ()
     """Those that have not been performed."""
-    known: tuple[str, ...] = ()
-    """Digests of the ids of the stretches that were started, the oldest first: an id may be long."""
+    known: tuple[tuple[str, str], ...] = ()
+    """Digests of the id (it may be long) and of the input of the stretches that were started, the oldest
+    first."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -70,7 +71,7 @@ class ConversationWorkflow:
     @workflow.init
     def __init__(self, carried: dict[str, Any] | None = None) -> None:
         self._carried = msgspec.convert(carried or {}, Carried)
-        self._known = dict.fromkeys(self._carried.known)
+        self._known = dict(self._carried.known)
         self._open: dict[str, Stretch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -92,14 +93,21 @@ class ConversationWorkflow:
 
     @workflow.signal(name=SIGNAL)
     def start(self, stretch: dict[str, Any]) -> None:
-        """Start a stretch, unless one of its id was started already."""
+        """Start a stretch, unless one of its id was started already.
+
+        A signal has no answer. So another message under a known key is left out, and the log of the worker
+        says so.
+        """
         try:
             decoded = msgspec.convert(stretch, Stretch)
         except msgspec.ValidationError as error:  # raised, it would stop the workflow for ever
             workflow.logger.error("a signal that is no stretch is left out: %s", error)
             return
-        if _shorten_id(decoded.id) not in self._known:
+        known_input = self._known.get(_shorten_id(decoded.id))
+        if known_input is None:
             self._begin(decoded)
+        elif known_input != decoded.digest_input():
+            workflow.logger.error("%r was used with another message, so this one is left out", decoded.id)
 
     async def _is_wanted(self) -> bool:
         """Whether a stretch is open, or comes in time."""
@@ -123,12 +131,12 @@ class ConversationWorkflow:
         return len(msgspec.json.encode(self._carry())) <= _LARGEST_CARRIED
 
     def _carry(self) -> Carried:
-        return Carried(stretches=tuple(self._open.values()), known=tuple(self._known))
+        return Carried(stretches=tuple(self._open.values()), known=tuple(self._known.items()))
 
     def _begin(self, stretch: Stretch) -> None:
         if stretch.id in self._open:  # a second look at a timer that is open
             return
-        self._known[_shorten_id(stretch.id)] = None
+        self._known[_shorten_id(stretch.id)] = stretch.digest_input()
         while len(self._known) > _KEPT_IDS:
             del self._known[next(iter(self._known))]
         self._open[stretch.id] = stretch

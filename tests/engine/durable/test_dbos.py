@@ -43,7 +43,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.runtime.migration import migrate_conversation
-from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
+from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError, TurnChanged
 from toolchart.states.events import Decided
 
 pytest.importorskip("dbos", reason="needs the extra `durable`")
@@ -99,6 +99,10 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
             client = DurableClient(outside, queue)
             for name in ("a", "a", "b", "c"):
                 await client.submit(f"bill {name}", key=name, priority=2)
+            for conversation in (None, "e"):  # the queue drops a second stretch of a key without a word
+                await client.submit("bill d", conversation=conversation, key="d")
+                with pytest.raises(TurnChanged, match="'bill d' then, 'bill e' now"):
+                    await client.submit("bill e", conversation=conversation, key="d")
             for name in "abc":
                 await wait_for_state(engine, name, "awaiting_approval")
             assert payments == []
@@ -113,7 +117,7 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
             await wait_until(lambda: queue.count_waiting() == 0)
             queue.close()
         assert sorted(payments) == ["bill a", "bill c"]
-    check_log(address, 3)
+    check_log(address, 5)
 
 
 PAUSING: dict[str, Any] = {

@@ -219,19 +219,24 @@ async def test_the_host_in_process_runs_a_conversation_to_its_end() -> None:
             await client.submit("stop", key="k")
 
 
-async def test_another_message_in_the_queue_under_one_key_is_not_dropped() -> None:
-    """Two messages that are submitted under one key before a worker has begun either: one of them is run, and
-    the stretch of the other one fails and says why."""
+@pytest.mark.parametrize("conversation", [None, "c"])
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_another_message_under_a_known_key_is_refused(
+    conversation: str | None, has_ended: bool
+) -> None:
+    """The same message under one key is run once, before a worker has begun and after its turn. Another one
+    is refused at once, in a conversation of the key's own and in a named one; it begins no turn."""
     async with make_pausing_engine(MemoryStore(), TurnableClock(skips=True)) as engine:
         host = LocalHost(engine)
         client = DurableClient(engine, host)
-        for message in ("go", "stop", "go"):
-            await client.submit(message, key="k")
-        rests = await host.join()
-        errors = [rest.error for rest in rests.values() if rest.outcome == "failed"]
-        assert list_types(engine, "k").count("turn_started") == 1
-        assert len(errors) == 1
-        assert "another turn of conversation 'k' came first" in str(errors[0])
+        await client.submit("go", conversation=conversation, key="k")
+        if has_ended:
+            await host.join()
+        with pytest.raises(TurnChanged, match=r"key 'k' was used with .*'go' then, 'stop' now"):
+            await client.submit("stop", conversation=conversation, key="k")
+        await client.submit("go", conversation=conversation, key="k")
+        await host.join()
+        assert list_types(engine, conversation or "k").count("turn_started") == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

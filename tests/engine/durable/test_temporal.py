@@ -213,7 +213,8 @@ async def test_a_cancelled_workflow_cancels_its_turn(server: str) -> None:
 
 async def test_a_workflow_that_begins_again_knows_what_it_has_done(renewing_server: str) -> None:
     """Where Temporal asks for a new run, the workflow carries over what is open and what it has had: a timer
-    still fires, a key that was used before runs no turn, and what is no stretch is left out."""
+    still fires, a key that was used before runs no turn, also of another message (the log says so), and what
+    is no stretch is left out."""
     script = next(script for script in list_scripts({}) if script.name == "timer")
     store = MemoryStore()
     async with script.make_engine(store) as engine, work(engine, renewing_server) as client:
@@ -223,7 +224,8 @@ async def test_a_workflow_that_begins_again_knows_what_it_has_done(renewing_serv
             await client.submit(key, conversation="again", key=key)
             await wait_until(lambda messages=messages: read_ended_turns(engine, "again") == messages)  # type: ignore[misc]
             await workflow.signal(SIGNAL, {"conversation": 5})
-            await client.submit("once more", conversation="again", key="1")
+            for message in ("1", "once more"):
+                await client.submit(message, conversation="again", key="1")
         assert len(await fetch_runs(temporal, workflow.id)) > 2
     assert read_ended_turns(engine, "again") == ["1", "2", "3"]
     check_log(store)
