@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import TEXT_BLOCK, collect_block, decode_usage
+from toolchart.providers.anthropic.wire import FINISH_WORDS, TEXT_BLOCK, collect_block, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     PartCollector,
+    choose_finish_word,
     join_pieces,
     merge_counts,
     read_blocks,
@@ -117,9 +118,12 @@ class AnthropicAccumulator:
                 return self._parts.take_deltas()
             case "message_delta":
                 if isinstance(event.get("delta"), Mapping):
+                    word = self._message.get("stop_reason")
                     self._message |= {
                         key: value for key, value in event["delta"].items() if value is not None
                     }
+                    later = event["delta"].get("stop_reason")
+                    self._message["stop_reason"] = choose_finish_word(word, later, FINISH_WORDS)
                 self._usage = merge_counts(self._usage, event.get("usage"))
             case "message_stop":
                 self._is_stopped = True

@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.bedrock.wire import classify_stream_error, collect_block, decode_usage
+from toolchart.providers.bedrock.wire import FINISH_WORDS, classify_stream_error, collect_block, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     PartCollector,
+    choose_finish_word,
     join_pieces,
     merge_counts,
     read_blocks,
@@ -183,8 +184,9 @@ class ConverseAccumulator:
                         collect_block(self._parts, built)
                 return self._parts.take_deltas()
             case "messageStop" | "metadata":
+                word = choose_finish_word(self._body.get("stopReason"), value.get("stopReason"), FINISH_WORDS)
                 self._is_stopped = self._is_stopped or name == "messageStop"
-                self._body = merge_counts(self._body, value)
+                self._body = {**merge_counts(self._body, value), "stopReason": word}
             case _:
                 pass
         return []

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolchart.providers.gemini.wire import (
+    FINISH_WORDS,
     collect_notes,
     collect_part,
     decode_usage,
@@ -21,6 +22,7 @@ from toolchart.providers.shared.choices import select_deltas
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     PartCollector,
+    choose_finish_word,
     merge_counts,
     read_blocks,
     read_index,
@@ -51,8 +53,9 @@ class _CandidateBuilder:
     def add_candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
         values = _drop_nulls(candidate)
-        if "finishReason" in values and read_finish_word(values["finishReason"]) is None:
-            del values["finishReason"]
+        later = read_finish_word(values.pop("finishReason", None))
+        if later is not None:
+            values["finishReason"] = choose_finish_word(self.values.get("finishReason"), later, FINISH_WORDS)
         self.values |= values
         content = candidate.get("content")
         self._content |= _drop_nulls(content) if isinstance(content, Mapping) else {}

@@ -19,6 +19,7 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     PartCollector,
     add_extra_body,
+    choose_finish_word,
     find_missing_word,
     is_finish_word,
     join_text,
@@ -309,9 +310,11 @@ FINISH_WORDS: FinishWords = MappingProxyType(
             "error",
         ),
         "CONTINUATION": "paused",
+        **{"1": "stop", "2": "length", "3": "content_filter", "4": "content_filter", "5": "error"},
     }
 )
-"""Finish words and their meaning. Source: google-genai 3.4.0, `types.FinishReason`."""
+"""Finish words and their meaning; Vertex may send a number instead of the name (recorded).
+Sources: google-genai 3.4.0, `types.FinishReason`; Vertex's `content.proto`."""
 
 FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 """Sent with a call whose thought signature belongs to another model, or that another host's model made:
@@ -518,10 +521,7 @@ def decode_reply(body: Any) -> Reply:
     word = read_finish_word(candidate.get("finishReason"))
     content, content_parts = _join_texts(parts, is_thought=False), decode_parts(parts, candidate)
     reason = resolve_finish_reason(
-        _VERTEX_NUMBERS.get(word or "", word),
-        FINISH_WORDS,
-        call_count=len(calls),
-        has_answer=bool(content or content_parts),
+        word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or content_parts)
     )
     return Reply(
         content=content,
@@ -568,9 +568,10 @@ def _join_candidates(candidates: list[Any]) -> tuple[list[Any], tuple[str, ...]]
     lists = [read_blocks(list_parts(_read_mapping(candidate)), {})[0] for candidate in candidates]
     if not is_one_reply(list(map(describe_kind, lists))):
         return candidates, (f"the host sent {count} candidates; the first is the reply",)
-    word = next(
-        filter(None, (read_finish_word(_read_mapping(c).get("finishReason")) for c in candidates)), None
-    )
+    word = None
+    for candidate in candidates:
+        later = read_finish_word(_read_mapping(candidate).get("finishReason"))
+        word = choose_finish_word(word, later, FINISH_WORDS)
     parts = [part for parts in lists for part in parts]
     joined = {
         **_read_mapping(candidates[0]),
@@ -606,11 +607,6 @@ def _collect_warnings(candidates: list[Any]) -> tuple[str, ...]:
     """The message of the first candidate."""
     message = candidates[0].get("finishMessage") if isinstance(candidates[0], Mapping) else None
     return (str(message),) if message else ()
-
-
-_VERTEX_NUMBERS = {"1": "STOP", "2": "MAX_TOKENS", "3": "SAFETY", "4": "RECITATION", "5": "OTHER"}
-"""Finish words by number: Vertex may send the number instead of the name (recorded).
-Source: Vertex's `content.proto`."""
 
 
 _NO_WORD = "FINISH_REASON_UNSPECIFIED"

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolchart.providers.ollama.wire import decode_pictures, decode_usage
+from toolchart.providers.ollama.wire import FINISH_WORDS, decode_pictures, decode_usage
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
+    choose_finish_word,
     join_pieces,
     list_call_entries,
     merge_counts,
@@ -51,10 +52,13 @@ class OllamaAccumulator:
             ProviderError: the line is an error, or no object.
         """
         check_object(line, "the stream has a line that is not an object")
+        word = self._body.get("done_reason")
         if self._body.keys() & _COUNTS:
             self._body = merge_counts(self._body, line)
         else:
             self._body |= line
+        if word is not None:
+            self._body["done_reason"] = choose_finish_word(word, line.get("done_reason"), FINISH_WORDS)
         message = line.get("message")
         return list(self._iterate_deltas(message)) if isinstance(message, Mapping) else []
 

@@ -88,6 +88,7 @@ Item = Mapping[str, Any]
 FINISH_WORDS: FinishWords = {
     "completed": "stop",
     "max_output_tokens": "length",
+    "incomplete": "length",  # without a reason
     "content_filter": "content_filter",
     "cancelled": "error",
     **dict.fromkeys(("max_messages", "steered"), "paused"),
@@ -1054,9 +1055,14 @@ class ResponsesAccumulator:
                 for kind, text in item.end_parts():
                     yield from _build_text_deltas(kind, text)
         items = [item for *_, item in sorted(built, key=lambda entry: entry[:2])]
+        earlier = self._response or {}
+        if earlier.get("status") not in (None, "completed"):
+            status = earlier["status"]  # a later event does not make it whole
+        elif response.get("status") not in _UNFINISHED:
+            status = response["status"]
         self._response = {
-            **response,
-            "status": status if response.get("status") in _UNFINISHED else response["status"],
+            **_fill(earlier, response),
+            "status": status,
             "output": [item.build() if isinstance(item, _Item) else item for item in items],
             "usage": self._usage or None,
         }

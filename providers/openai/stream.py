@@ -13,6 +13,7 @@ from typing import Any
 
 from toolchart.providers.openai.wire import (
     CALL_KEYS,
+    FINISH_WORDS,
     decode_citation,
     decode_content_piece,
     decode_executed_tool,
@@ -26,7 +27,7 @@ from toolchart.providers.openai.wire import (
 from toolchart.providers.shared.choices import select_deltas
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
-    is_finish_word,
+    choose_finish_word,
     join_text,
     list_call_entries,
     merge_counts,
@@ -203,9 +204,9 @@ class _ChoiceBuilder:
     def add_choice(self, choice: Mapping[str, Any]) -> Iterator[Delta]:
         """Add a piece; yields its deltas."""
         word = choice.get("finish_reason")
-        if word and is_finish_word(word):
-            self.finish_word = word
-            self.usage = choice.get("usage")
+        if word:
+            self.finish_word = choose_finish_word(self.finish_word, word, FINISH_WORDS)
+            self.usage = choice.get("usage") or self.usage
         for key, value in _read_mapping(choice.get("logprobs")).items():
             self._log_probabilities.add_value(key, value)
         delta = choice.get("delta")

@@ -20,10 +20,10 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
     add_separate_reasoning,
+    choose_finish_word,
     find_finish_reason,
     find_missing_word,
     find_odd_texts,
-    is_finish_word,
     list_call_entries,
     read_call_input,
     read_first_count,
@@ -697,8 +697,9 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise build_bad_response_error("the answer has no choices")
-    choices, warnings = _join_choices(choices) if len(choices) > 1 else (choices, ())
-    return _decode_choice(body, choices, {**FINISH_WORDS, **(finish_words or {})}, warnings)
+    words = {**FINISH_WORDS, **(finish_words or {})}
+    choices, warnings = _join_choices(choices, words) if len(choices) > 1 else (choices, ())
+    return _decode_choice(body, choices, words, warnings)
 
 
 def keep_thoughts(reply: Reply, text: str) -> Reply:
@@ -792,7 +793,7 @@ def _is_plain_part(part: Any) -> bool:
     return not isinstance(part, Mapping) or part.get("type") in kinds
 
 
-def _join_choices(choices: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
+def _join_choices(choices: list[Any], finish_words: FinishWords) -> tuple[list[Any], tuple[str, ...]]:
     """The choices, of which the first is the reply, and a warning if there are several (`choices.py`)."""
     count = len(choices)
     messages = [read_message(choice) for choice in choices]
@@ -805,8 +806,8 @@ def _join_choices(choices: list[Any]) -> tuple[list[Any], tuple[str, ...]]:
     for choice, message in zip(choices, messages, strict=True):
         joined |= {key: value for key, value in message.items() if value or key not in joined}
         entries += list_call_entries(message.get("tool_calls"))
-        new_word = choice.get("finish_reason") if isinstance(choice, Mapping) else None
-        word = new_word if is_finish_word(new_word) else word
+        if isinstance(choice, Mapping):
+            word = choose_finish_word(word, choice.get("finish_reason"), finish_words)
     if entries:
         joined["tool_calls"] = entries
     whole = {**choices[0], "message": joined, "finish_reason": word}

@@ -271,7 +271,8 @@ def read_call_input(arguments: Any) -> dict[str, Any]:
 # -- finish reasons --------------------------------------------------------------------------------
 # Each host has its own table, `FINISH_WORDS` in the `wire.py` of its folder. Words alone do not decide: a
 # reply with tool calls has the reason `tool_calls` whatever its word is, unless it was cut or filtered. The
-# reply keeps the word itself as `native_reason`.
+# reply keeps the word itself as `native_reason`. A stream or a reply in parts may end more than once: see
+# `choose_finish_word`.
 
 
 FinishWords = Mapping[str, FinishReason]
@@ -287,6 +288,27 @@ _NO_WORDS = ("", "null", "none")
 def is_finish_word(value: Any) -> bool:
     """Whether a host says why the reply ended: null, an empty text and the text `null` say nothing."""
     return bool(value) and not (isinstance(value, str) and value.strip().lower() in _NO_WORDS)
+
+
+def choose_finish_word(word: Any, later: Any, finish_words: FinishWords) -> Any:
+    """The finish word that counts of two: what is no word says nothing, an overriding reason stays beside
+    others, and of two of these the first in their order; else the later word.
+
+    >>> choose_finish_word("length", "stop", {"length": "length"}), choose_finish_word("stop", None, {})
+    ('length', 'stop')
+    """
+    if not is_finish_word(later):
+        return word
+    if word is None:
+        return later
+    return word if _rank_word(word, finish_words) < _rank_word(later, finish_words) else later
+
+
+def _rank_word(word: Any, finish_words: FinishWords) -> int:
+    reason = find_finish_reason(word, finish_words)
+    if reason is None or reason not in _OVERRIDING_REASONS:
+        return len(_OVERRIDING_REASONS)
+    return _OVERRIDING_REASONS.index(reason)
 
 
 def find_missing_word(word: Any, reason: FinishReason) -> tuple[str, ...]:

@@ -412,6 +412,31 @@ def list_word_rows(wire: str, calls: Sequence[Call]) -> Iterator[Row]:
         )
 
 
+CUT_WORDS = {
+    "chat": ("length", "content_filter", "error"),
+    "responses": ("incomplete",),
+    "messages": ("max_tokens", "refusal"),
+    "gemini": ("MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL", 2),
+    "converse": ("max_tokens", "guardrail_intervened"),
+    "ollama": ("length",),
+}
+"""Finish words of replies whose calls must not run: they are cut, filtered or broken."""
+
+
+def list_end_rows(wire: str) -> Iterator[Row]:
+    """The rows of streams that end twice: a word that says that the reply is not whole stays."""
+    calls = [("c1", "delete_rows", TEXT)]
+    for usual in dict.fromkeys(_WORDS[wire]):
+        for cut in CUT_WORDS[wire]:
+            for words in ((cut, usual), (usual, cut), (cut, usual, None)):
+                for form, pieces, asked in (("text", ["Half"], []), ("call", [], calls)):
+                    first, *later = (build_frames(wire, pieces, asked, word) for word in words)
+                    ends = [frames[-2 if wire == "messages" else -1] for frames in later]
+                    place = len(first) - (wire == "messages")
+                    frames = [*first[:place], *ends, *first[place:]]
+                    yield make_stream(wire, f"finish words of a {form}: {words}", frames, fails=True)
+
+
 CONTENT_PLACES: dict[str, list[tuple[Any, ...]]] = {
     "chat": [],
     "responses": [("output", 0, "content"), ("output", 0), ("output",)],
@@ -1162,6 +1187,16 @@ def list_other_rows() -> Iterator[Row]:
         text="I look.",
         **once,
     )
+    yield make_whole(
+        "chat",
+        "a cut text in one choice, the call in another",
+        {"choices": [{**choices[0], "finish_reason": "length"}, choices[1]]},
+        fails=True,
+    )
+    cut = {**split["candidates"][0], "finishReason": "STOP"}, {**split["candidates"][1], "finishReason": 2}
+    yield make_whole(
+        "gemini", "a text in one candidate, a cut call in another", {"candidates": cut}, fails=True
+    )
     empty = {"index": 0, "message": {"content": ""}, "finish_reason": "stop"}
     answer = {"index": 1, "message": {"content": "Done it."}, "finish_reason": "stop"}
     yield make_whole(
@@ -1190,7 +1225,14 @@ def list_rows() -> list[Row]:
     rows = [
         row
         for wire in WIRES
-        for rows in (list_call_rows, list_key_rows, list_content_rows, list_usage_rows, list_encoding_rows)
+        for rows in (
+            list_call_rows,
+            list_key_rows,
+            list_content_rows,
+            list_end_rows,
+            list_usage_rows,
+            list_encoding_rows,
+        )
         for row in rows(wire)
     ]
     rows += [
