@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.descriptor import StreamAccumulator
-from toolchart.providers.shared.failures import convert_exceptions, raise_for_status
+from toolchart.providers.shared.failures import check_object, convert_exceptions, raise_for_status
 from toolchart.providers.shared.replies import iterate_deltas
 from toolchart.providers.transport import stream_frames
 from toolchart.providers.transport.encoded_bodies import encode_body
@@ -306,14 +306,9 @@ class HttpAdapter(WireAdapter):
             request = self._request_type("POST", url, headers=headers, content=data)
             if client.cookies:
                 client.cookies.set_cookie_header(request)
-        return await self.send(request, stream=stream)
+        return await self._send(request, stream=stream)
 
-    def build_request(self, method: str, path: str, **options: Any) -> httpx2.Request:
-        """A request beside model calls, with the options of httpx2."""
-        return self._client.build_request(method, path, **options)
-
-    async def send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
-        """The answer to a request, as that of `post`."""
+    async def _send(self, request: httpx2.Request, *, stream: bool = False) -> httpx2.Response:
         if self.find_headers is not None:
             request.headers.update(await self.find_headers())
         response = await self._client.send(request, stream=stream)
@@ -329,6 +324,29 @@ class HttpAdapter(WireAdapter):
     async def stream_bytes(self, body: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """Send this body; the bytes of the streamed answer."""
         response = await self.post(self.get_path(body, stream=True), self.encode_content(body), stream=True)
+        try:
+            async for piece in response.aiter_bytes():
+                yield piece
+        finally:
+            await response.aclose()
+
+    async def fetch_object(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
+        """The JSON object that answers a request beside model calls.
+
+        Args:
+            options: of the request, as httpx2 has them.
+
+        Raises:
+            ProviderError: the request failed, or the answer is no object.
+        """
+        with convert_exceptions(ValueError):
+            response = await self._send(self._client.build_request(method, path, **options))
+            answer = json.loads(response.content)
+        return check_object(answer, "the answer is no object")
+
+    async def stream_path(self, path: str) -> AsyncGenerator[bytes, None]:
+        """The bytes of a file of the host. Every exception becomes a failed call."""
+        response = await self._send(self._client.build_request("GET", path), stream=True)
         try:
             async for piece in response.aiter_bytes():
                 yield piece

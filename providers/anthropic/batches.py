@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions, raise_for_status
+from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions
 from toolchart.providers.transport.batches import (
     MAX_RESULT_BYTES,
     BatchAnswer,
@@ -23,9 +24,7 @@ from toolchart.providers.transport.batches import (
     iterate_lines,
 )
 from toolchart.providers.transport.reply_guard import allow_reply_bytes
-
-if TYPE_CHECKING:
-    import httpx2
+from toolchart.providers.wire_adapter import HttpAdapter
 
 _PATH = "/v1/messages/batches"
 
@@ -66,14 +65,14 @@ _line_decoder = msgspec.json.Decoder(_Line)
 
 
 class AnthropicBatches:
-    """The `BatchApi` of an HTTP client of Anthropic."""
+    """The `BatchApi` of an adapter of Anthropic."""
 
     max_calls = 100_000
     max_bytes = 256 * 10**6
 
-    def __init__(self, client: httpx2.AsyncClient, gather_s: float, poll_s: float) -> None:
-        self._client = client
-        self.host = client.base_url.netloc.decode()
+    def __init__(self, adapter: HttpAdapter, gather_s: float, poll_s: float) -> None:
+        self._adapter = adapter
+        self.host = adapter.host
         self.gather_s, self.poll_s = gather_s, poll_s
 
     async def create_job(self, key: str, calls: Sequence[BatchCall]) -> BatchJob:
@@ -81,9 +80,7 @@ class AnthropicBatches:
         lines = (b'{"custom_id":"%s","params":%s}' % (call.custom_id.encode(), call.body) for call in calls)
         data = b'{"requests":[' + b",".join(lines) + b"]}"
         with convert_exceptions(ValueError):
-            headers = {"content-type": "application/json"}
-            response = await self._client.post(_PATH, content=data, headers=headers)
-            raise_for_status(response)
+            response = await self._adapter.post(_PATH, data)
             return _read_batch(json.loads(response.content))
 
     async def find_job(self, key: str, calls: int, since: str, others: frozenset[str]) -> BatchJob | None:
@@ -95,7 +92,7 @@ class AnthropicBatches:
         earliest = datetime.fromisoformat(since) - _CLOCK_GAP
         matching_job, after = None, ""
         while True:
-            page = await self._fetch_object(f"{_PATH}?limit=100{after}")
+            page = await self._adapter.fetch_object("GET", f"{_PATH}?limit=100{after}")
             rows = page.get("data") or ()
             for row in rows:
                 with convert_exceptions(ValueError, KeyError, TypeError, AttributeError):
@@ -109,7 +106,7 @@ class AnthropicBatches:
 
     async def read_job(self, job: str) -> BatchJob:
         """The job with this id. Raises ProviderError."""
-        return _read_batch(await self._fetch_object(f"{_PATH}/{job}"))
+        return _read_batch(await self._adapter.fetch_object("GET", f"{_PATH}/{job}"))
 
     async def read_answers(self, job: BatchJob) -> AsyncIterator[BatchAnswer]:
         """The results. Raises ProviderError.
@@ -118,21 +115,9 @@ class AnthropicBatches:
         else.
         """
         with convert_exceptions(msgspec.DecodeError), allow_reply_bytes(MAX_RESULT_BYTES):
-            async with self._client.stream("GET", f"{_PATH}/{job.id}/results") as response:
-                if response.is_error:
-                    await response.aread()
-                raise_for_status(response)
-                async for line in iterate_lines(response.aiter_bytes()):
+            async with aclosing(self._adapter.stream_path(f"{_PATH}/{job.id}/results")) as pieces:
+                async for line in iterate_lines(pieces):
                     yield _read_result_line(_line_decoder.decode(line))
-
-    async def _fetch_object(self, path: str) -> Mapping[str, Any]:
-        with convert_exceptions(ValueError):
-            response = await self._client.get(path)
-            raise_for_status(response)
-            answer = json.loads(response.content)
-        if not isinstance(answer, Mapping):
-            raise build_bad_response_error("the answer is no object")
-        return answer
 
 
 def _read_result_line(line: _Line) -> BatchAnswer:

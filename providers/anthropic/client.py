@@ -30,7 +30,7 @@ from toolchart.providers.shared.requests import (
     read_tool_choice,
 )
 from toolchart.providers.shared.sent_messages import fit_messages
-from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
@@ -87,8 +87,6 @@ class AnthropicProvider(HttpAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
-        import httpx2
-
         settings = read_adapter_settings(AnthropicSettings, config)
         key = find_api_key(config, resolve)
         if not key:
@@ -98,10 +96,12 @@ class AnthropicProvider(HttpAdapter):
                 hint="export ANTHROPIC_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             )
         headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
-        client = httpx2.AsyncClient(
-            base_url=resolve_address(config, resolve) or "",
+        client = create_client(
+            config,
+            resolve,
+            hooks,
+            address=resolve_address(config, resolve) or "",
             headers={**find_host(config.provider).build_headers(key), **headers},
-            **build_client_options(config, resolve, hooks),
         )
         return cls(client, settings)
 
@@ -142,7 +142,7 @@ class AnthropicProvider(HttpAdapter):
     def find_batch_api(self, body: Mapping[str, Any]) -> AnthropicBatches:
         """Message Batches."""
         if self._batches is None:
-            self._batches = AnthropicBatches(self._client, self.batch_gather_s, self.batch_poll_s)
+            self._batches = AnthropicBatches(self, self.batch_gather_s, self.batch_poll_s)
         return self._batches
 
     async def count_body(self, body: dict[str, Any]) -> int:

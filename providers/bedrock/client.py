@@ -38,7 +38,7 @@ from toolchart.providers.shared.requests import (
     read_tool_choice,
 )
 from toolchart.providers.shared.sent_messages import fit_messages
-from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
@@ -91,16 +91,16 @@ class BedrockProvider(HttpAdapter):
             SpecError: there is no region, botocore is missing, or the entry has an unknown key or a wrong
                 value.
         """
-        import httpx2
-
         settings = read_adapter_settings(BedrockSettings, config)
         key = find_api_key(config, resolve)
         headers = {name: resolve(value) for name, value in (settings.headers or {}).items()}
-        client = httpx2.AsyncClient(
-            base_url=find_address(config, resolve),
+        client = create_client(
+            config,
+            resolve,
+            hooks,
+            address=find_address(config, resolve),
             headers={**find_host(config.provider).build_headers(key), **headers},
             auth=build_auth(config, resolve),
-            **build_client_options(config, resolve, hooks),
         )
         return cls(client, settings)
 

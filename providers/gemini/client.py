@@ -31,7 +31,7 @@ from toolchart.providers.shared.requests import (
     find_unsupported_options,
 )
 from toolchart.providers.shared.sent_messages import fit_messages
-from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
@@ -139,8 +139,6 @@ class GeminiProvider(HttpAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
-        import httpx2
-
         settings = read_adapter_settings(GeminiSettings, config)
         vertex, address = settings.vertex, resolve_address(config, resolve) or ""
         key = None if vertex is not None else find_api_key(config, resolve)
@@ -152,11 +150,9 @@ class GeminiProvider(HttpAdapter):
                 path="llms.*.api_key",
                 hint="export GEMINI_API_KEY=..., or give `api_key: ${VARIABLE}` in the llms entry",
             )
-        client = httpx2.AsyncClient(
-            base_url=address,
-            headers=find_host(config.provider).build_headers(key),
-            follow_redirects=True,
-            **build_client_options(config, resolve, hooks),
+        headers = find_host(config.provider).build_headers(key)
+        client = create_client(
+            config, resolve, hooks, address=address, headers=headers, follows_redirects=True
         )
         if vertex is None:
             return cls(client, settings, f"/{settings.api_version or GEMINI_VERSION}")

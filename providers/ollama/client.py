@@ -20,7 +20,7 @@ from toolchart.providers.ollama.wire import (
 )
 from toolchart.providers.shared.host_rows import ThoughtForm, find_message_form, find_thought_form
 from toolchart.providers.shared.sent_messages import fit_messages
-from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.transport.stream_frames import LineFrameReader
 from toolchart.providers.wire_adapter import HttpAdapter
@@ -69,14 +69,14 @@ class OllamaProvider(HttpAdapter):
         Raises:
             SpecError: the entry has an unknown key or a wrong value.
         """
-        import httpx2
-
         settings = read_adapter_settings(OllamaSettings, config)
-        client = httpx2.AsyncClient(
-            base_url=resolve_address(config, resolve) or "",
+        client = create_client(
+            config,
+            resolve,
+            hooks,
+            address=resolve_address(config, resolve) or "",
             headers=find_host(config.provider).build_headers(find_api_key(config, resolve)),
-            follow_redirects=True,
-            **build_client_options(config, resolve, hooks),
+            follows_redirects=True,
         )
         return cls(client, settings)
 

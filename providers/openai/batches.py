@@ -7,16 +7,15 @@ in a second file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
 
-from toolchart.providers.shared.failures import build_bad_response_error, check_object, convert_exceptions
+from toolchart.providers.shared.failures import build_bad_response_error, convert_exceptions
 from toolchart.providers.transport.batches import (
     MAX_RESULT_BYTES,
     BatchAnswer,
@@ -83,21 +82,21 @@ class OpenAIBatches:
             for call in calls
         )
         files = {"file": (f"{key}.jsonl", lines)}
-        file = await self._fetch_object("POST", "/files", data={"purpose": "batch"}, files=files)
+        file = await self._adapter.fetch_object("POST", "/files", data={"purpose": "batch"}, files=files)
         job = {
             "completion_window": "24h",
             "endpoint": self._endpoint,
             "input_file_id": file.get("id"),
             "metadata": {_KEY: key},
         }
-        return _read_job(await self._fetch_object("POST", "/batches", json=job))
+        return _read_job(await self._adapter.fetch_object("POST", "/batches", json=job))
 
     async def find_job(self, key: str, calls: int, since: str, others: frozenset[str]) -> BatchJob | None:
         """The newest job with our key. Raises ProviderError."""
         earliest = datetime.fromisoformat(since).timestamp() - _CLOCK_GAP_S
         after: dict[str, str] = {}
         while True:
-            page = await self._fetch_object("GET", "/batches", params={"limit": "100", **after})
+            page = await self._adapter.fetch_object("GET", "/batches", params={"limit": "100", **after})
             rows = page.get("data") or ()
             with convert_exceptions(KeyError, TypeError, AttributeError):
                 for row in rows:
@@ -111,25 +110,16 @@ class OpenAIBatches:
 
     async def read_job(self, job: str) -> BatchJob:
         """The job with this id. Raises ProviderError."""
-        return _read_job(await self._fetch_object("GET", f"/batches/{quote(job, safe='')}"))
+        return _read_job(await self._adapter.fetch_object("GET", f"/batches/{quote(job, safe='')}"))
 
     async def read_answers(self, job: BatchJob) -> AsyncIterator[BatchAnswer]:
         """The answers of both files. Raises ProviderError."""
         for file in job.files:
-            request = self._adapter.build_request("GET", f"/files/{quote(file, safe='')}/content")
+            path = f"/files/{quote(file, safe='')}/content"
             with convert_exceptions(msgspec.DecodeError), allow_reply_bytes(MAX_RESULT_BYTES):
-                response = await self._adapter.send(request, stream=True)
-                try:
-                    async for line in iterate_lines(response.aiter_bytes()):
+                async with aclosing(self._adapter.stream_path(path)) as pieces:
+                    async for line in iterate_lines(pieces):
                         yield _read_line(_line_decoder.decode(line))
-                finally:
-                    await response.aclose()
-
-    async def _fetch_object(self, method: str, path: str, **options: Any) -> Mapping[str, Any]:
-        with convert_exceptions(ValueError):
-            response = await self._adapter.send(self._adapter.build_request(method, path, **options))
-            answer = json.loads(response.content)
-        return check_object(answer, "the answer is no object")
 
 
 def _read_line(line: _Line) -> BatchAnswer:

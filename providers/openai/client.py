@@ -49,7 +49,7 @@ from toolchart.providers.shared.host_rows import (
 from toolchart.providers.shared.requests import find_foreign_data, find_unsupported_options
 from toolchart.providers.shared.sent_messages import fit_messages
 from toolchart.providers.transport.batches import build_no_batch_error
-from toolchart.providers.transport.connections import HttpHooks, build_client_options
+from toolchart.providers.transport.connections import HttpHooks, create_client
 from toolchart.providers.transport.encoded_bodies import encode_body
 from toolchart.providers.transport.raw_answers import note_adaptations
 from toolchart.providers.wire_adapter import HttpAdapter
@@ -298,8 +298,6 @@ class OpenAIProvider(HttpAdapter):
         Raises:
             SpecError: there is no key, or the entry has an unknown key or a wrong value.
         """
-        import httpx2
-
         address = resolve_address(config, resolve) or ""
         rules_host = check_profile_name(config) or urlsplit(address).netloc
         settings = read_adapter_settings(OpenAISettings, config, find_profile(rules_host))
@@ -325,11 +323,8 @@ class OpenAIProvider(HttpAdapter):
         # promises count (aiohttp 3.14.5 below openai 3.54.0, tried with all tests of this adapter): a host
         # that refuses the connection or breaks off is a timeout and no `connection`; so is a SOCKS proxy,
         # which it lacks; an address with a password cannot be asked beside an `authorization` header.
-        client = httpx2.AsyncClient(
-            base_url=address,
-            headers=headers,
-            follow_redirects=True,
-            **build_client_options(config, resolve, hooks),
+        client = create_client(
+            config, resolve, hooks, address=address, headers=headers, follows_redirects=True
         )
         chat = cls(client, settings)
         is_chosen = "api" in config.extra_options()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.request import getproxies
 
 from toolchart.providers.transport.reply_guard import ask_for_known_encodings, guard_response
 from toolchart.specs.models import LLMConfig
 from toolchart.states.errors import SpecError
+
+if TYPE_CHECKING:
+    import httpx2
 
 HttpHooks = dict[str, list[Callable[[Any], Awaitable[None]]]]
 """Event hooks of an HTTP client: functions that it calls with each `request` and each `response`."""
@@ -24,6 +27,38 @@ _MAX_KEPT_CONNECTIONS = 100
 def get_silence_timeout_s(config: LLMConfig) -> float:
     """Seconds after which a host that sends nothing is given up. The whole call has a deadline besides."""
     return min(config.idle_timeout_s or config.timeout_s, config.timeout_s)
+
+
+def create_client(
+    config: LLMConfig,
+    resolve: Callable[[str], str],
+    hooks: HttpHooks | None,
+    *,
+    address: str,
+    headers: Mapping[str, str],
+    auth: Any = None,
+    follows_redirects: bool = False,
+) -> httpx2.AsyncClient:
+    """The client through which the adapter of an entry calls its host.
+
+    Args:
+        address: what the paths are added to.
+        headers: of every request.
+        auth: what signs the requests.
+        follows_redirects: whether redirects within the host are followed, as its SDK does.
+
+    Raises:
+        SpecError: as `build_client_options`.
+    """
+    import httpx2
+
+    return httpx2.AsyncClient(
+        base_url=address,
+        headers=headers,
+        auth=auth,
+        follow_redirects=follows_redirects,
+        **build_client_options(config, resolve, hooks),
+    )
 
 
 def build_client_options(
