@@ -72,6 +72,11 @@ class Leases:
     async def find_running(self, conversation: str) -> list[Driver]:
         """The drivers of a turn of this engine, children included, when the turn has begun; none where the
         engine does not work on the conversation, or no longer."""
+        held = self._held.get(conversation)
+        if held is not None and held.loop.is_closed():
+            # The event loop died before the conversation was given back: nothing would ever wake who waits.
+            self._log.leases.abandon(held.lease.conversation)
+            self._claimed.discard(held.lease.conversation)
 
         def has_begun_or_ended() -> bool:
             return bool(self._agent.list_running_drivers(conversation)) or not self.is_claimed(conversation)

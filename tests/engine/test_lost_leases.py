@@ -94,6 +94,32 @@ async def test_a_lease_that_cannot_be_given_back_is_not_kept() -> None:
     await engine.aclose()
 
 
+def test_a_conversation_goes_on_after_its_event_loop_died_while_it_was_given_back() -> None:
+    """A program may close its event loop in the middle of anything. The engine takes the conversation up
+    again on the next one, and nobody waits for the dead one."""
+    engine = make_engine(open_store("memory"), pay)
+    leases: Any = engine._log.leases
+    release, has_begun, never = leases.release, asyncio.Event(), asyncio.Event()
+
+    async def hang(*_: Any, **__: Any) -> bool:
+        has_begun.set()
+        await never.wait()
+        return True
+
+    leases.release = hang
+    loop = asyncio.new_event_loop()
+    turn = loop.create_task(engine.arun("go", conversation="c"))
+    loop.run_until_complete(has_begun.wait())
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(turn)
+    loop.close()
+    leases.release = release
+    assert leases.find("c") is not None
+    assert engine.run("again", conversation="c").is_over
+    engine.close()
+
+
 async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
     """A decision for a conversation that another worker holds is left in its inbox also where a turn of this
     very engine begins in between: the caller hears that somebody else goes on, and gets no error."""
