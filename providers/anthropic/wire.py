@@ -389,7 +389,7 @@ def _encode_message(message: Message, origin: Origin, cites_documents: bool) -> 
 def _encode_reply(message: Message, origin: Origin) -> list[dict[str, Any]]:
     content = origin.get_data(message).get("content")
     own_blocks = restore_own_parts(content, message.tool_calls, _encode_own_block, _is_call)
-    if own_blocks and own_blocks[-1].get("type") in _THINKING:
+    if own_blocks and own_blocks[-1].get("type") in _PROOFS:
         own_blocks.append(encode_text(None))  # the API refuses a message that ends with thinking
     return encode_reply_blocks(message, own_blocks, encode_text=encode_text, encode_call=_encode_tool_call)
 
@@ -398,7 +398,8 @@ def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": read_sent_arguments(call)}
 
 
-_THINKING = ("thinking", "redacted_thinking")
+_PROOFS = {"thinking": "signature", "redacted_thinking": "data"}
+"""By the type of a block of thinking: the key without which the API refuses it."""
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:
@@ -407,11 +408,13 @@ def _is_call(block: Mapping[str, Any]) -> bool:
 
 def _encode_own_block(block: dict[str, Any], call: ToolCall | None) -> dict[str, Any] | None:
     """A block of an earlier reply, with what goes out of its call; None for what the API refuses: a text
-    without words, thinking whose signature did not come."""
+    without words, thinking whose signature or data did not come."""
     if call is None:
-        is_blank = block.get("type") == "text" and not str(block.get("text") or "").strip()
-        is_unsigned = block.get("type") == "thinking" and not block.get("signature")
-        return None if is_blank or is_unsigned else block
+        kind = block.get("type")
+        is_blank = kind == "text" and not str(block.get("text") or "").strip()
+        if is_blank or (kind in _PROOFS and not block.get(_PROOFS[kind])):
+            return None
+        return {**block, "thinking": ""} if kind == "thinking" and "thinking" not in block else block
     return {**restore_arguments(block, "input", call), "id": call.id, "name": call.name}
 
 

@@ -384,11 +384,18 @@ def _is_call(block: Mapping[str, Any]) -> bool:
 
 
 def _encode_own_block(block: dict[str, Any], call: ToolCall | None) -> dict[str, Any] | None:
-    """A block of an earlier reply, with what goes out of its call; None for a text without words, which the
-    API refuses."""
+    """A block of an earlier reply, with what goes out of its call; None for what the API refuses: a text
+    without words, a block of nothing."""
     if call is None:
-        text = block.get("text")
-        return None if "text" in block and not str(text or "").strip() else block
+        if not any(block.values()) or ("text" in block and not str(block["text"]).strip()):
+            return None
+        own = block.get("reasoningContent")
+        if not isinstance(own, Mapping) or own.get("redactedContent"):
+            return block
+        text = own.get("reasoningText")
+        if not text or "text" in text:
+            return block if text else None
+        return {"reasoningContent": {"reasoningText": {"text": "", **text}}}
     use = restore_arguments(block["toolUse"], "input", call)
     return {**block, "toolUse": {**use, "toolUseId": call.id, "name": call.name}}
 

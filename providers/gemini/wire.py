@@ -462,12 +462,17 @@ def _is_call(part: Mapping[str, Any]) -> bool:
     return isinstance(part.get("functionCall"), Mapping)
 
 
+_BESIDE_DATA = {"thoughtSignature", "thought", "videoMetadata", "mediaResolution", "partMetadata"}
+"""Keys of a part beside the one with its data, without which the API refuses it."""
+
+
 def _encode_own_call(part: dict[str, Any], call: ToolCall | None) -> dict[str, Any] | None:
     """A part of an earlier reply, with what goes out of its call; None for an empty part, which the API
     refuses."""
     if call is None:
         is_empty = not any(value or key != "text" for key, value in part.items())
-        return None if is_empty else part
+        # A signature has no place of its own: it stands beside a text, which may be empty.
+        return None if is_empty else part if part.keys() - _BESIDE_DATA else {**part, "text": ""}
     own: Mapping[str, Any] = part["functionCall"]
     if ARGUMENT_KEYS & own.keys():
         own = restore_arguments(own, "args", call)

@@ -238,10 +238,11 @@ def _restore_own_items(message: Message, origin: Origin) -> list[dict[str, Any]]
     return restore_own_parts(items, message.tool_calls, _encode_own_item, _is_own_call) or []
 
 
-def _encode_own_item(item: Item, call: ToolCall | None) -> dict[str, Any]:
+def _encode_own_item(item: dict[str, Any], call: ToolCall | None) -> dict[str, Any]:
     """An item of an earlier reply, with what goes out of its call."""
     if call is None:
-        return dict(item)
+        lacks_summary = item.get("type") == "reasoning" and "summary" not in item
+        return {**item, "summary": []} if lacks_summary else item
     own = {"call_id": call.id, "name": call.name}
     key = "arguments" if item.get("type") == "function_call" else "input"
     if key == "arguments" or not isinstance(item.get(key), str):

@@ -42,6 +42,7 @@ from toolchart.providers.shared.requests import (
     SentPart,
     ToolChoice,
     describe_reply,
+    leave_out_nulls,
     list_media,
     list_sent_parts,
     read_tool_choice,
@@ -300,7 +301,7 @@ def merge_thinking_blocks(blocks: Any) -> Any:
             text = f"{last.get('thinking') or ''}{block.get('thinking') or ''}"
             merged[-1] = {**last, **block, "thinking": text}
         else:
-            merged.append(dict(block))
+            merged.append(leave_out_nulls(dict(block)))
     return merged
 
 

@@ -184,7 +184,8 @@ def restore_own_parts(
 ) -> list[Block] | None:
     """What a host itself sent of a reply, as it goes back to it: verbatim, because hosts refuse thinking that
     is left out or does not fit its signature; but its calls are those of the message, in their order, which
-    have the ids, names and arguments that go out. None where the calls are not as many.
+    have the ids, names and arguments that go out, and texts and lists that are null are left out: hosts send
+    them so, and refuse them when they come back. None where the calls are not as many.
 
     Args:
         own_parts: blocks, parts or items of the reply; None or empty where there are none.
@@ -195,8 +196,36 @@ def restore_own_parts(
     if not parts or sum(map(is_call, parts)) != len(calls):
         return None
     left = iter(calls)
-    restored = (encode_own_part(part, next(left) if is_call(part) else None) for part in parts)
+    restored = (
+        encode_own_part(leave_out_nulls(part), next(left) if is_call(part) else None) for part in parts
+    )
     return [part for part in restored if part is not None]
+
+
+_NEVER_NULL = ("id", "name", "text", "thinking", "signature", "data", "annotations", "logprobs", "status")
+_HOLDERS = ("summary", "content", "reasoningContent", "reasoningText", "redactedContent")
+"""Keys of texts and lists that hosts refuse where they are null, and those of them that hold further ones."""
+
+
+def leave_out_nulls(part: Block) -> Block:
+    """A part without the texts and lists that are null, also in its own parts.
+
+    Everything else stays as it came: hosts take `null` back in their own calls and in schemas.
+
+    >>> leave_out_nulls({"id": None, "summary": [{"text": None}], "input": {"text": None}, "call_id": None})
+    {'summary': [{}], 'input': {'text': None}, 'call_id': None}
+    """
+    return {
+        key: _leave_out_nulls(value) if key in _HOLDERS else value
+        for key, value in part.items()
+        if value is not None or key not in (*_NEVER_NULL, *_HOLDERS)
+    }
+
+
+def _leave_out_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return leave_out_nulls(value)
+    return list(map(_leave_out_nulls, value)) if isinstance(value, list) else value
 
 
 def encode_reply_blocks(

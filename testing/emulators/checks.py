@@ -358,11 +358,34 @@ def _check_form(view: RequestView) -> Iterator[Refusal]:
             yield refuse(_OBJECT_ARGUMENTS[wire], key)
         if wire in ("chat", "responses") and not all(isinstance(one, str) for one in entry.arguments):
             yield refuse(f"Invalid type for {key!r}: expected a string of arguments", key)
+        for name in _list_nulls(entry.wire, _NEVER_NULL.get(wire, ())):
+            yield refuse(f"{key}: {name}: Input should be a valid value, got null", key)
         is_answer = wire == "chat" and entry.role == "assistant" and not entry.calls
         if is_answer and not isinstance(entry.wire.get("content"), str | list):
             yield refuse("Invalid value for 'content': expected a string, got null.", key)
         if wire in ("messages", "converse") and not entry.wire.get("content"):
             yield refuse(f"{key}: all messages must have non-empty content", key)
+
+
+_NEVER_NULL: Mapping[Wire, tuple[str, ...]] = {
+    "messages": ("text", "thinking", "signature", "data"),
+    "converse": ("text", "signature", "redactedContent", "reasoningText"),
+    "responses": ("id", "text", "summary", "annotations", "name"),
+}
+"""Keys of messages and items that are refused where they are null: texts and lists of the API's schema."""
+
+
+def _list_nulls(value: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """The names that are null in a value, outside of the arguments of calls and their results."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _list_nulls(item, names)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if item is None and key in names:
+                yield key
+            elif key not in ("input", "arguments", "output", "json"):
+                yield from _list_nulls(item, names)
 
 
 _OBJECT_ARGUMENTS: Mapping[Wire, str] = {
@@ -380,10 +403,16 @@ def _check_contents(view: RequestView, refuse: Callable[[str, str], Refusal]) ->
         parts = entry.wire.get("parts")
         if not parts:
             yield refuse("contents.parts must not be empty.", "contents")
-        if any(not part for part in _list_mappings(parts)):
+        # null is the same as a key that is not there: the JSON form of Protocol Buffers
+        if any(not _names_data(part) for part in _list_mappings(parts)):
             yield refuse("required oneof field 'data' must have one initialized field", "contents")
         if any(not name or name == "None" for name in entry.results):
             yield refuse("function_response.name: Name cannot be empty.", "contents")
+
+
+def _names_data(part: Body) -> bool:
+    """Whether a part of Gemini has its data."""
+    return bool({key for key, value in part.items() if value is not None} - {"thoughtSignature", "thought"})
 
 
 def _check_items(view: RequestView, refuse: Callable[[str, str], Refusal]) -> Iterator[Refusal]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from operator import is_
 from typing import Any
 
@@ -257,52 +258,55 @@ def test_an_empty_reply_keeps_its_place_where_it_is_refused() -> None:
         assert "empty reply" in change
 
 
+OWN_DATA: dict[str, dict[str, Any]] = {
+    "responses": {
+        "provider": "openai",
+        "output": [
+            {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x"},
+            {"type": "function_call", "call_id": "c1", "name": "a b", "arguments": "Brno"},
+        ],
+    },
+    "messages": {
+        "provider": "anthropic",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+            {"type": "text", "text": " "},
+            {"type": "tool_use", "id": "c1", "name": "a b", "input": "Brno"},
+        ],
+    },
+    "gemini": {
+        "provider": "gemini",
+        "content": {
+            "role": "model",
+            "parts": [
+                {"text": ""},
+                {"functionCall": {"name": "a b", "args": "Brno"}, "thoughtSignature": "s"},
+            ],
+        },
+    },
+    "converse": {
+        "provider": "bedrock",
+        "content": [
+            {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "s"}}},
+            {"text": ""},
+            {"toolUse": {"toolUseId": "c1", "name": "a b", "input": "Brno"}},
+        ],
+    },
+}
+"""What hosts sent of a reply, with a call."""
+
+
 def test_what_a_host_itself_sent_goes_back_valid() -> None:
     """Blocks, parts and items that go back as the host sent them have the names, arguments and ids
     that go out; what the host would refuse of them is left out."""
     call = make_call("c1", "a b", raw="Brno", problem="no JSON")
-    own: dict[str, dict[str, Any]] = {
-        "responses": {
-            "provider": "openai",
-            "output": [
-                {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "x"},
-                {"type": "function_call", "call_id": "c1", "name": "a b", "arguments": "Brno"},
-            ],
-        },
-        "messages": {
-            "provider": "anthropic",
-            "content": [
-                {"type": "thinking", "thinking": "Hm.", "signature": "s"},
-                {"type": "text", "text": " "},
-                {"type": "tool_use", "id": "c1", "name": "a b", "input": "Brno"},
-            ],
-        },
-        "gemini": {
-            "provider": "gemini",
-            "content": {
-                "role": "model",
-                "parts": [
-                    {"text": ""},
-                    {"functionCall": {"name": "a b", "args": "Brno"}, "thoughtSignature": "s"},
-                ],
-            },
-        },
-        "converse": {
-            "provider": "bedrock",
-            "content": [
-                {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "s"}}},
-                {"text": ""},
-                {"toolUse": {"toolUseId": "c1", "name": "a b", "input": "Brno"}},
-            ],
-        },
-    }
     kept = {
         "responses": "encrypted_content",
         "messages": "signature",
         "gemini": '"s"',
         "converse": "signature",
     }
-    for host, data in own.items():
+    for host, data in OWN_DATA.items():
         reply = make_reply(call, provider_data=data)
         body, changes = build_body(host, [QUESTION, reply, make_result(name="a b"), NEXT])
         assert find_refusals(host, body) == [], host
@@ -311,3 +315,48 @@ def test_what_a_host_itself_sent_goes_back_valid() -> None:
         empty = {key: [{"type": "reasoning", "id": "rs", "summary": []}] for key in ("output", "content")}
         body, _ = build_body(host, [QUESTION, make_reply(provider_data={**data, **empty}), NEXT])
         assert find_refusals(host, body) == [], host
+
+
+def put_nulls(value: Any) -> Iterator[Any]:
+    """The value with null in the place of one of its texts and lists, once for each."""
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, item in entries:
+        if key in ("type", "provider", "role", "call_id") or (
+            isinstance(value, list) and not isinstance(item, dict)
+        ):
+            continue
+        for changed in (*([None] if isinstance(value, dict) else []), *put_nulls(item)):
+            copy: Any = list(value) if isinstance(value, list) else dict(value)
+            copy[key] = changed
+            yield copy
+
+
+def test_null_never_goes_back() -> None:
+    """Hosts send null in the place of a text or a list that is not there, and refuse it when it comes back:
+    it is left out, or an empty text, so that a conversation goes on."""
+    call = make_call("c1", "a b", arguments={"city": None})
+    count = 0
+    for host, data in OWN_DATA.items():
+        more = {
+            "responses": {
+                "type": "reasoning",
+                "id": "r2",
+                "summary": [{"type": "summary_text", "text": "Hm."}],
+            },
+            "messages": {"type": "redacted_thinking", "data": "x"},
+            "gemini": {"text": "Hm.", "thoughtSignature": "s"},
+            "converse": {"reasoningContent": {"redactedContent": "x"}},
+        }[host]
+        kept = json.loads(json.dumps(data))
+        blocks = kept.get("output") or kept["content"]
+        (blocks if isinstance(blocks, list) else blocks["parts"]).insert(0, more)
+        for nulls in put_nulls(kept):
+            reply = make_reply(call, provider_data=nulls)
+            body, _ = build_body(host, [QUESTION, reply, make_result(name="a b"), NEXT])
+            assert find_refusals(host, body) == [], (host, nulls)
+            has_arguments = '"args": null' not in json.dumps(nulls)
+            assert not has_arguments or "city" in json.dumps(body), (host, nulls)
+            count += 1
+    assert count > 20
