@@ -10,6 +10,7 @@ from agents import make_engine, make_function_tool, make_spec, reply_with_calls
 from msgspec.structs import replace
 from tool_calls import NOTHING
 
+from toolchart import Decided, tool
 from toolchart.states.messages import Reply, Request, ToolCall
 
 
@@ -136,3 +137,36 @@ def test_a_reply_within_the_budget_of_calls_runs() -> None:
     two_calls = reply_with_calls(("look", {}), ("poll", {}))
     result, runs = run_repetitions("full", [two_calls, "never asked"], limits={"max_tool_calls": 2})
     assert (result.state, result.limit_reached, len(runs)) == ("out_of_budget", "max_tool_calls", 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "decided", "shown"),
+    [
+        ({"table": "old", "limit": 1}, None, None),
+        ({"table": "old", "limit": "1"}, None, None),
+        ({"table": "old", "limit": 1}, {"table": "new", "limit": 9}, {"table": "new", "limit": 9}),
+        ({"table": "old", "limit": 1}, {"table": "new"}, {"table": "new", "limit": 1000}),
+        ({"table": "old", "limit": 1}, {"table": "new", "limit": "many"}, {"table": "new", "limit": "many"}),
+    ],
+)
+def test_the_model_reads_which_arguments_a_decision_gave(asked: Any, decided: Any, shown: Any) -> None:
+    """A call that ran, or was refused, with arguments of a decision says so, with the default of what it left
+    out. One that was repaired, and approved as it was, says nothing."""
+    results: list[Any] = []
+
+    @tool(requires_approval=True)
+    def delete_rows(table: str, limit: int = 1000) -> str:
+        """Delete rows."""
+        return f"{limit} rows of {table}"
+
+    async def approve(call: ToolCall) -> Decided:
+        return Decided(call_id=call.id, approved=True, by="ann", arguments=decided)
+
+    def finish(request: Request) -> Reply:
+        results.append(parse_latest_result(request))
+        return Reply(content="done", finish_reason="stop")
+
+    replies = [reply_with_calls(("delete_rows", asked)), finish]
+    make_engine(replies, functions=[delete_rows], approver=approve).run("go")
+    assert results[0].get("arguments") == shown
+    assert ("notice" in results[0]) == (shown is not None)

@@ -39,6 +39,7 @@ from toolchart.tools.execution.context import (
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.execution.results import (
     OutputLimits,
+    add_arguments,
     add_notice,
     build_tool_finished,
     compute_least_characters,
@@ -321,8 +322,10 @@ class ToolExecutor:
         if judgement is None:
             judgement = await asyncio.to_thread(self.judge_call, call, allowed_tools)
         tool, arguments, notes = judgement.tool, judgement.arguments, judgement.notes
+        changed_call = _find_changed_call(call, context) if context.is_decided else None
         if judgement.outcome is not None or tool is None:
-            return self.refuse(call, judgement.outcome or "failed", judgement.reason)
+            refusal = self.refuse(call, judgement.outcome or "failed", judgement.reason)
+            return refusal if changed_call is None else add_arguments(refusal, CHANGED, call.arguments or {})
         use_grant = context.use_grant
         if use_grant is not None and (context.is_decided or judgement.ruling != "run"):
             denial = _find_denial(judgement, tool, use_grant)
@@ -342,9 +345,16 @@ class ToolExecutor:
             _log_run(tool, arguments, event)
         notice = _find_repetition_notice(tool, context) if context.repeat_count > 1 else None
         # What fits whatever the turn has used of its limits needs no look at them.
-        if size <= self._checks[call.name].least_characters:
-            return event if notice is None else add_notice(event, notice)
-        return self._limit_text(event, tool, allowed_tools, context, notice)
+        if size > self._checks[call.name].least_characters:
+            event = self._limit_text(event, tool, allowed_tools, context, notice)
+        elif notice is not None:
+            event = add_notice(event, notice)
+        if changed_call is None:
+            return event
+        asked_arguments = (await asyncio.to_thread(_examine, self._checks[call.name].examiner, changed_call))[
+            0
+        ]
+        return _tell_change(event, tool, asked_arguments, arguments)
 
     async def resolve(
         self,
@@ -543,6 +553,32 @@ async def _run_call(
     ms = round((time.perf_counter() - start) * 1000, 3)
     event = build_tool_finished(call, tool.name, outcome, value, ms, notes, parts, digest)
     return (replace(event, raised=True) if is_raised else event), size
+
+
+CHANGED = "The arguments were changed when this call was decided: `arguments` has the new ones."
+"""The model's message still has its own, and it would go on as if they had run."""
+
+
+def _find_changed_call(call: ToolCall, context: CallContext) -> ToolCall | None:
+    """A call as the model wrote it, where it has other arguments now: repaired, or changed by a decision."""
+    messages = reversed(context.messages)
+    asked_calls = next((message.tool_calls for message in messages if message.tool_calls), ())
+    return next(
+        (asked for asked in asked_calls if asked.id == call.id and asked.arguments != call.arguments), None
+    )
+
+
+def _tell_change(
+    event: ToolFinished, tool: Tool, asked: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> ToolFinished:
+    """The event with the arguments that ran, where an approval changed them. A parameter that it left out is
+    there with its default."""
+    if asked == arguments:
+        return event
+    properties = tool.definition.parameters.get("properties", {})
+    schemas = {name: properties.get(name) for name in asked if name not in arguments}
+    defaults = {name: schema["default"] for name, schema in schemas.items() if schema and "default" in schema}
+    return add_arguments(event, CHANGED, {**defaults, **arguments})
 
 
 def _log_run(tool: Tool, arguments: Mapping[str, Any], event: ToolFinished) -> None:

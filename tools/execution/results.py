@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -298,6 +298,15 @@ def limit_model_text(
 def add_notice(event: ToolFinished, notice: str) -> ToolFinished:
     """The event with a text for the model: the whole result, and a notice."""
     return replace(event, shown=encode_canonical_text({**event.result, "notice": notice}))
+
+
+def add_arguments(event: ToolFinished, notice: str, arguments: Mapping[str, Any]) -> ToolFinished:
+    """The event whose text for the model has a further notice, and arguments."""
+    shown = event.result if event.shown is None else orjson.loads(event.shown)
+    notice = f"{shown['notice']} {notice}" if "notice" in shown else notice
+    return replace(
+        event, shown=encode_canonical_text({**shown, "notice": notice, "arguments": dict(arguments)})
+    )
 
 
 def _format_cut_notice(visible_count: int, hidden_count: int, advice: str, limit: str) -> str:
