@@ -27,12 +27,14 @@ import msgspec
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import TurnOptions
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_canonical, encode_escaped_json
 from toolchart.states.core.encoding import read_json
 from toolchart.states.errors import LogConflict, SpecError, ToolchartError, TurnChanged
 from toolchart.states.events import Event
 from toolchart.states.messages import Usage
+from toolchart.tools.schemas.repair import is_misspelling
 
 log = logging.getLogger("toolchart.engine")
 
@@ -58,6 +60,8 @@ class BatchReport(msgspec.Struct, kw_only=True):
     """Inputs whose turn waits for a person or a timer."""
     earlier: int = 0
     """Inputs that an earlier run had finished: nothing was done for them now."""
+    warnings: dict[str, int] = msgspec.field(default_factory=dict)
+    """Warnings of turns, and how many results have each."""
     failures: dict[str, str] = msgspec.field(default_factory=dict)
     """Why inputs failed, by key: the first `MAX_FAILURES`. The results file has all of them."""
     usage: Usage = msgspec.field(default_factory=Usage)
@@ -70,6 +74,8 @@ class BatchReport(msgspec.Struct, kw_only=True):
 
     def add_result(self, result: dict[str, Any]) -> None:
         """Count a result."""
+        for text in result.get("warnings") or ():
+            self.warnings[text] = self.warnings.get(text, 0) + 1
         if result.get("ok"):
             self.answered += 1
         elif result.get("is_waiting"):
@@ -362,6 +368,10 @@ KEY_FIELDS = ("key", "id", "custom_id")
 """Fields that may hold the key of an input, the first that is there."""
 
 
+_FIELDS = (*MESSAGE_FIELDS, *KEY_FIELDS, "handler", "variables")
+"""Fields of an input that are no variables of their own."""
+
+
 class BatchInput(msgspec.Struct, frozen=True, kw_only=True):
     """One input of a batch."""
 
@@ -373,23 +383,30 @@ class BatchInput(msgspec.Struct, frozen=True, kw_only=True):
     handler: str | None = None
     problem: str = ""
     """Why it cannot be run; empty where it can."""
+    line: int = 0
+    """Where it stands in the inputs."""
+    fields: tuple[str, ...] = ()
+    """The variables that are fields of their own beside `message`, and not in `variables`."""
 
 
-def read_inputs(text: str, *, source: str = "stdin", is_csv: bool = False) -> list[BatchInput]:
+def read_inputs(text: str, *, source: str = "stdin", delimiter: str = "") -> list[BatchInput]:
     """The inputs in a text.
 
     A line of JSON Lines is a text, or an object with `message` and, if wanted, `key`, `variables` and
-    `handler`. A CSV file has a line of column names; columns with other names than these are variables.
-    A text that is neither is one message a line. A key with half of a surrogate pair, which no id can hold,
-    is the problem of its own input.
+    `handler`; its other fields are variables too. A table has a line of column names, which mean the same. A
+    second field that may hold the message, or the key, is a variable. A text that is neither is one message a
+    line. A key with half of a surrogate pair, which no id can hold, is the problem of its own input.
+
+    Args:
+        delimiter: what separates the columns of a table; empty where the text is none.
 
     Raises:
-        SpecError: a line cannot be used, two inputs have one key, or there is none; names the line.
+        SpecError: a line cannot be used, a name or a key stands twice, or there is no input; names the line.
     """
     if "\0" in text:
         hint = "JSON Lines, CSV, or one message a line; save a table as CSV"
         raise SpecError("this is no text: it has a byte 0", file=source, hint=hint)
-    rows = _read_csv(text, source) if is_csv else _read_lines(text, source)
+    rows = _read_csv(text, source, delimiter) if delimiter else _read_lines(text, source)
     inputs: list[BatchInput] = []
     lines: dict[str, int] = {}
     for number, row in rows:
@@ -418,9 +435,27 @@ def _read_lines(text: str, source: str) -> Iterator[tuple[int, Any]]:
             yield number, line.strip()
             continue
         try:
-            yield number, json.loads(line)
+            yield number, json.loads(line, object_pairs_hook=_build_object)
         except ValueError as error:
             raise SpecError(f"not JSON: {error}", file=source, line=number) from None
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, whose second value of one name would replace the first.
+
+    Raises:
+        ValueError: a name stands twice.
+    """
+    _refuse_repeated([name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    repeated_names = (
+        [] if len(set(names)) == len(names) else [name for name in names if names.count(name) > 1]
+    )
+    if repeated_names:
+        raise ValueError(f"the name {repeated_names[0]!r} stands twice")
 
 
 def _is_json(text: str) -> bool:
@@ -431,10 +466,14 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _read_csv(text: str, source: str) -> Iterator[tuple[int, Any]]:
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+def _read_csv(text: str, source: str, delimiter: str) -> Iterator[tuple[int, Any]]:
+    reader = csv.DictReader(io.StringIO(text), strict=True, delimiter=delimiter)
     try:
-        columns = reader.fieldnames or ()
+        columns = list(reader.fieldnames or ())
+        if columns.count("") > 1:
+            columns = [name or f"column {number}" for number, name in enumerate(columns, 1)]
+            reader.fieldnames = columns
+        _refuse_repeated(columns)
         if columns and not any(name in columns for name in MESSAGE_FIELDS):
             names = ", ".join(map(repr, columns))
             hint = f"the message stands in a column {' or '.join(MESSAGE_FIELDS)}; commas separate columns"
@@ -445,6 +484,8 @@ def _read_csv(text: str, source: str) -> Iterator[tuple[int, Any]]:
             yield reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}
     except csv.Error as error:
         raise SpecError(f"not CSV: {error}", file=source, line=reader.line_num) from None
+    except ValueError as error:
+        raise SpecError(str(error), file=source, line=1) from None
 
 
 def _make_input(row: Any, source: str, number: int, key_counts: Mapping[str, int]) -> BatchInput:
@@ -468,19 +509,49 @@ def _make_input(row: Any, source: str, number: int, key_counts: Mapping[str, int
     if not key.isprintable() or "/" in key or re.search(r"~\d+$", key):
         raise SpecError(f"{key!r} cannot be a key", file=source, line=number, hint="use letters and digits")
     variables = row.get("variables")
-    if variables is None:
-        others = (*MESSAGE_FIELDS, *KEY_FIELDS, "handler")
-        variables = {name: value for name, value in row.items() if name not in others}
-    if not isinstance(variables, Mapping):
+    if not isinstance(variables, Mapping | None):
         raise SpecError("`variables` is an object", file=source, line=number)
+    used = {next((name for name in names if name in row), "") for names in (MESSAGE_FIELDS, KEY_FIELDS)}
+    used |= {"handler", "variables"}
+    fields = {name: value for name, value in row.items() if name not in used}
+    variables = variables or {}
+    repeated_name = next((name for name in fields if name in variables), None)
+    if repeated_name is not None:
+        problem = f"{repeated_name!r} stands in `variables` and beside it"
+        raise SpecError(problem, file=source, line=number, hint="keep one of them")
     handler = row.get("handler")
     return BatchInput(
         key=key,
         message=message,
-        variables=dict(variables),
+        variables={**fields, **variables},
         handler=str(handler) if handler else None,
         problem=problem,
+        line=number,
+        fields=tuple(fields),
     )
+
+
+def refuse_misspelt_fields(
+    inputs: Sequence[BatchInput], read_spec: Callable[[], AgentSpec], source: str
+) -> None:
+    """Refuse a field that is nearly `handler` or the like, and that no handler of the agent names:
+    the default handler would answer.
+
+    Args:
+        read_spec: reads the agent; called where there is such a field.
+
+    Raises:
+        SpecError: there is one; names the line.
+    """
+    lines = {name: entry.line for entry in reversed(inputs) for name in entry.fields}
+    for name, line in lines.items():
+        similar_name = next((known for known in _FIELDS if is_misspelling(name, known)), None)
+        if similar_name is None or name in _FIELDS:
+            continue
+        handlers = " ".join(handler.model_dump_json() for handler in read_spec().responses)
+        if re.search(rf"\b{re.escape(name)}\b", handlers) is None:
+            hint = f"did you mean {similar_name!r}? a variable of this name goes into `variables`"
+            raise SpecError(f"unknown field {name!r}", file=source, line=line, hint=hint)
 
 
 def _is_unicode(text: str) -> bool:

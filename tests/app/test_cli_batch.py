@@ -99,6 +99,14 @@ def test_a_cut_line_is_written_again(run_cli: RunCli, work_dir: Path) -> None:
         (b'[{"message": "x"}]', "JSON array"),
         (b'{"Message": "x"}', "no message: it has 'Message'"),
         (b'{"message": "x", "key": "a~2"}', "cannot be a key"),
+        (b'"a"\n{"message": "a", "message": "b"}', ":2: not JSON: the name 'message' stands twice"),
+        (b'{"message": "a", "variables": {"c": 1, "c": 2}}', "the name 'c' stands twice"),
+        (
+            b'{"message": "a", "city": 1, "variables": {"city": 2}}',
+            "'city' stands in `variables` and beside it",
+        ),
+        (b'"a"\n{"message": "a", "handlr": "short"}', ":2: unknown field 'handlr'"),
+        (b'{"message": "a", "varaibles": {}}', "did you mean 'variables'?"),
     ],
 )
 def test_mistakes_in_inputs_are_wrong_usage(run_cli: RunCli, work_dir: Path, text: bytes, words: str) -> None:
@@ -108,6 +116,56 @@ def test_mistakes_in_inputs_are_wrong_usage(run_cli: RunCli, work_dir: Path, tex
     assert done.code == 2
     assert words in done.err
     assert not (work_dir / "r.jsonl").exists()
+
+
+NAMED = "prompt: 'a={{prompt}} b={{question}} c={{city}} d={{town}} e={{keys}}'"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.jsonl", '{"key": "k", "message": "m", "prompt": "P", "question": "Q"}', "a=P b=Q"),
+        ("a.jsonl", '{"key": "k", "message": "m", "city": "X", "variables": {"town": "Y"}}', "c=X d=Y"),
+        ("a.jsonl", '{"key": "k", "message": "m", "keys": "K"}', "e=K"),
+        ("a.csv", "key,message,prompt,city,,\nk,m,P,X,,\n", "a=P b= c=X"),
+        ("a.tsv", "key\tmessage\tcity\nk\tm, n\tX\n", "c=X"),
+    ],
+)
+def test_every_field_of_an_input_arrives(
+    run_cli: RunCli, work_dir: Path, name: str, text: str, words: str
+) -> None:
+    """Fields beside `message` are variables: of objects and tables, beside `variables`, and where they could
+    hold the message but another one does."""
+    (work_dir / "agent.yaml").write_text(AGENT.replace("prompt: p", NAMED), "utf-8")
+    (work_dir / name).write_text(text, "utf-8")
+    assert run_cli("batch", "agent.yaml", name).code == 0
+    assert words in run_cli("export", "a:k").out
+
+
+def test_a_column_that_stands_twice_is_named(run_cli: RunCli, work_dir: Path) -> None:
+    """The second column would replace the first: exit 2, and nothing runs."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    (work_dir / "a.csv").write_text("message,city,city\na,X,Y\n", "utf-8")
+    done = run_cli("batch", "agent.yaml", "a.csv")
+    assert (done.code, "a.csv:1: the name 'city' stands twice" in done.err) == (2, True)
+
+
+def test_warnings_of_turns_are_told_and_counted(run_cli: RunCli, work_dir: Path) -> None:
+    """A warning that `run` prints is a line of the report, with the number of results that have it."""
+    (work_dir / "agent.yaml").write_text(AGENT.replace("prompt: p", "prompt: 'City {{city}}'"), "utf-8")
+    rows = b'{"message": "a"}\n{"message": "b"}\n{"message": "c", "city": "X"}\n'
+    done = run_cli("batch", "agent.yaml", "-", "-o", "r.jsonl", stdin=rows)
+    assert (done.code, "warning of 2 of them: " in done.err, "city" in done.err) == (0, True, True)
+    report = json.loads(run_cli("batch", "agent.yaml", "-", "-o", "r.jsonl", "--json", stdin=rows).out)
+    assert list(report["warnings"].values()) == [2]
+
+
+def test_results_never_stand_in_the_log(run_cli: RunCli, work_dir: Path) -> None:
+    """A results file that is the log is refused, and no model is asked."""
+    (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
+    done = run_cli("batch", "agent.yaml", "-", "-o", "same.db", "--log", "./same.db", stdin=b"x\n")
+    assert (done.code, "cannot stand in the log" in done.err) == (2, True)
+    assert not (work_dir / "same.db").exists()
 
 
 @pytest.mark.parametrize("text", ["city,key\nRome,1\n", "message;key\na;1\n"])

@@ -16,7 +16,8 @@ from toolchart.app.cli.log_access import print_json
 from toolchart.app.cli.parameters.options import durability_option, log_option
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.text import is_terminal, print_notice
-from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs
+from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs, refuse_misspelt_fields
+from toolchart.engine.log.stores import DEFAULT_LOG
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError, suggest_name
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 
 _SHOWN_FAILURES = 3
+
+_SHOWN_WARNINGS = 10
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+"""By the ending of a file that is a table: what separates its columns."""
 
 
 @click.command(short_help="Run an agent over many inputs, each once.")
@@ -98,11 +104,15 @@ def command(
 
     configure_logging(verbose=False)
     rows = _read_rows(inputs)
+    refuse_misspelt_fields(rows, lambda: _load_agent(spec), _name_source(inputs))
     place = Path("batch" if inputs == "-" else inputs)
     path = Path(output) if output else place.with_suffix(".results.jsonl")
     if inputs != "-" and path.exists() and path.samefile(inputs):
         hint = "name another file: --output FILE"
         raise SpecError("the results cannot stand in the file of the inputs", file=str(path), hint=hint)
+    if path.resolve() == Path(log or DEFAULT_LOG).resolve():
+        hint = "name another file: --output FILE"
+        raise SpecError("the results cannot stand in the log", file=str(path), hint=hint)
     progress = _Progress() if is_terminal(sys.stderr) and not quiet else None
     results = ResultsFile(path)
 
@@ -141,15 +151,24 @@ def _read_rows(inputs: str) -> list[BatchInput]:
     except UnicodeDecodeError as error:
         problem = f"not UTF-8 text ({error.reason} at byte {error.start})"
         raise SpecError(problem, file=inputs, hint="save it as UTF-8") from None
-    source = "standard input" if inputs == "-" else inputs
-    return read_inputs(text, source=source, is_csv=inputs.lower().endswith(".csv"))
+    return read_inputs(
+        text, source=_name_source(inputs), delimiter=_DELIMITERS.get(Path(inputs).suffix.lower(), "")
+    )
+
+
+def _name_source(inputs: str) -> str:
+    return "standard input" if inputs == "-" else inputs
+
+
+def _load_agent(spec: str) -> AgentSpec:
+    from toolchart.specs.loader import load_spec
+
+    return load_spec(spec)
 
 
 def _make_economic(spec: str) -> AgentSpec:
     """The agent, whose handlers let their calls wait in batch jobs."""
-    from toolchart.specs.loader import load_spec
-
-    agent = load_spec(spec)
+    agent = _load_agent(spec)
     handlers = [handler.model_copy(update={"batch": True}) for handler in agent.responses]
     return agent.model_copy(update={"responses": handlers})
 
@@ -201,6 +220,7 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
         "waiting": report.waiting,
         "left": remaining_count,
         "earlier": report.earlier,
+        "warnings": report.warnings,
         "failures": report.failures,
         "usage": encode(report.usage),
         "results": str(path),
@@ -216,6 +236,10 @@ def _report(report: BatchReport, path: Path, is_stopped: bool, *, as_json: bool,
             f"{report.waiting} waiting, {remaining_count} left, {report.earlier} from earlier"
             f"{tokens}{cost}; results: {path}"
         )
+        for text, count in [*report.warnings.items()][:_SHOWN_WARNINGS]:
+            print_notice(f"  warning of {count} of them: {text}")
+        if len(report.warnings) > _SHOWN_WARNINGS:
+            print_notice(f"  and {len(report.warnings) - _SHOWN_WARNINGS} more warnings: see {path}")
         for key, failure in [*report.failures.items()][:_SHOWN_FAILURES]:
             print_notice(f"  {key}: {failure}")
         if report.failed > _SHOWN_FAILURES:
