@@ -404,7 +404,7 @@ MAX_MACHINES = 128
 """Machines that are kept though nobody uses them. One has about 100 kB and takes milliseconds to make."""
 
 _machines: WeakValueDictionary[str, Machine] = WeakValueDictionary()
-"""All that are kept or used, by the digests of their charts."""
+"""All that are kept or used, by the digests of their charts and the effects as these are written."""
 
 _kept_machines: OrderedDict[str, Machine] = OrderedDict()
 """The one that was asked for last is the last."""
@@ -417,14 +417,17 @@ def get_machine(chart: Chart) -> Machine:
 
     The newest `MAX_MACHINES` are kept. A server that accepts charts may see any number of them.
     """
+    # The digest takes effects in any order for the same; what a turn records of them has an order. So a chart
+    # that was read from a log must not lend its own order to the one of a spec.
+    key = f"{chart.digest} {chart.effects!r}" if chart.effects else chart.digest
     with _machines_lock:
-        machine = _machines.get(chart.digest)
+        machine = _machines.get(key)
     if machine is None:
         machine = Machine(chart)
     with _machines_lock:
-        machine = _machines.setdefault(chart.digest, machine)
-        _kept_machines[chart.digest] = machine
-        _kept_machines.move_to_end(chart.digest)
+        machine = _machines.setdefault(key, machine)
+        _kept_machines[key] = machine
+        _kept_machines.move_to_end(key)
         while len(_kept_machines) > MAX_MACHINES:
             _kept_machines.popitem(last=False)
     return machine
