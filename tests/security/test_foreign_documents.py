@@ -23,6 +23,7 @@ from toolchart.states.effects import ReviewCalls
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Verdict
 from toolchart.states.messages import ToolCall
+from toolchart.states.snapshot import Snapshot
 from toolchart.tools.execution.executor import ToolExecutor
 from toolchart.tools.manager import ToolManager
 from toolchart.tools.registry import Registry
@@ -210,6 +211,7 @@ async def test_a_slow_review_does_not_hold_up_the_event_loop() -> None:
     driver: Any = SimpleNamespace(
         dependencies=Dependencies(provider=NoModel(), executor=executor),
         apply_event=lambda event: None,
+        snapshot=Snapshot(),
         is_open=lambda effect: False,
     )
     await EffectPerformer(driver).perform(effect)

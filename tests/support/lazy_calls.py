@@ -122,6 +122,8 @@ class LazyCalls:
                 if isinstance(scope.node, Function):
                     (self._methods if scope.is_method else kinds)[scope.node.name].add(scope.is_lazy)
             self._functions[module] = {name: lazy == {True} for name, lazy in kinds.items()}
+        for name in _list_blocking_forms(trees):
+            self._methods[name].add(False)
 
     def list_lazy(self, module: str) -> set[str]:
         """The names of the lazy functions of a file, methods aside."""
@@ -189,6 +191,18 @@ def _list_scopes(tree: ast.Module) -> list[Scope]:
                 waiting += ast.iter_child_nodes(node)
         scopes.append(Scope(node=scope, is_method=is_method, nodes=nodes))
     return scopes
+
+
+def _list_blocking_forms(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """The methods that classes make of their coroutines: `run = blocking(arun)`."""
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            for part in node.body if isinstance(node, ast.ClassDef) else ():
+                match part:
+                    case ast.Assign(
+                        targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="blocking"))
+                    ):
+                        yield name
 
 
 def load_trees(root: Path) -> dict[str, ast.Module]:
