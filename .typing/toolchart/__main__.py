@@ -1,8 +1,1 @@
-"""`python -m toolchart` is the command line."""
-
-from __future__ import annotations
-
-from toolchart.app.cli import main
-
-if __name__ == "__main__":
-    main()
+../../__main__.py
