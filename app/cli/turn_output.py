@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from toolchart.app.cli.exit_codes import CANCELLED, find_result_code
 from toolchart.app.cli.parameters.options import format_command
-from toolchart.app.cli.stored_agent import AgentChoice, choose_agent
 from toolchart.app.cli.terminal.log_messages import configure_logging
 from toolchart.app.cli.terminal.output import echo, get_output
 from toolchart.app.cli.terminal.people import find_people
@@ -28,6 +27,7 @@ from toolchart.states.events import Decided, Event, Replied
 from toolchart.states.messages import Delta, TextDelta, TextWithdrawn
 
 if TYPE_CHECKING:
+    from toolchart.app.cli.stored_agent import AgentChoice
     from toolchart.app.cli.terminal.live_steps import StepDisplay
     from toolchart.engine.durable.client import DurableClient
     from toolchart.engine.durable.stretches import Stretch
@@ -248,6 +248,8 @@ def continue_turn(
     root_name = find_root(store, conversation)
     root = load_conversation(store, root_name) or replayed
     owner = find_owner(root_name, log=choice.log, dsn=choice.dsn, run_here=choice.run_here)
+    from toolchart.app.cli.stored_agent import choose_agent
+
     agent = choose_agent(choice.spec, root.configured, trust_log=choice.trust_log)
     observer = build_observer(is_silent=choice.as_json)
     approver, asker = find_people()

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from toolchart.engine.runtime.streaming import StepTaken
     from toolchart.engine.runtime.turn_identity import TurnDifference
     from toolchart.engine.telemetry.live import Telemetry
+    from toolchart.engine.turns.once import SingleRuns
     from toolchart.engine.turns.recovery import RecoveredTurn
     from toolchart.specs.models import AgentSpec
     from toolchart.tools.approvers import Signer
@@ -167,7 +168,6 @@ class Engine:
     def _use_agent(self, agent: Agent) -> None:
         from toolchart.engine.turns.inbox import Inbox
         from toolchart.engine.turns.lease import Leases
-        from toolchart.engine.turns.once import SingleRuns
         from toolchart.engine.turns.recovery import Recovery
         from toolchart.engine.turns.turn import Turns
 
@@ -180,8 +180,14 @@ class Engine:
         self._turns = Turns(agent, self.store, self._log)
         self._leases = Leases(self.store, self._log, self._turns)
         self._inbox = Inbox(self.store, self._leases, self._turns)
-        self._once = SingleRuns(self.store, self._inbox, self._leases, self._turns)
         self._recovery = Recovery(self.store, self._log, self._leases, self._turns, self._park_after)
+
+    @property
+    def _once(self) -> SingleRuns:
+        """Runs turns once; loaded where somebody does."""
+        from toolchart.engine.turns.once import SingleRuns
+
+        return SingleRuns(self.store, self._inbox, self._leases, self._turns)
 
     @property
     def park_after(self) -> int:

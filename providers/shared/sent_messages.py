@@ -36,7 +36,6 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from toolchart.providers.shared.streamed_calls import drop_other_arguments
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import Media, TextPart, add_text
 from toolchart.states.events import Adaptation
@@ -167,6 +166,8 @@ def encode_sent_arguments(call: ToolCall) -> str:
 def restore_arguments(wire: Mapping[str, Any], key: str, call: ToolCall) -> dict[str, Any]:
     """The object of an earlier call as it came, where its arguments stand as an object under the host's own
     key; else with those that go out, under that key alone."""
+    from toolchart.providers.shared.streamed_calls import drop_other_arguments
+
     own = drop_other_arguments(wire, key)
     if len(own) < len(wire) or not isinstance(own.get(key), Mapping):
         own[key] = read_sent_arguments(call)

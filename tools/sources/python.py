@@ -16,7 +16,6 @@ from toolchart.tools.definition import ExecutionMode, Risk, Tool, ToolFailure, T
 from toolchart.tools.execution.context import NO_CONVERSATION, CallContext
 from toolchart.tools.option_marks import OptionMark
 from toolchart.tools.schemas.checks import close_schema
-from toolchart.tools.schemas.forms import find_form_problem, find_inexact_number
 from toolchart.tools.tool_context import is_tool_context
 from toolchart.tools.whole_definition import describe_function
 
@@ -248,6 +247,8 @@ class PythonRunner:
 
     def _convert_by_model(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         from pydantic import ValidationError
+
+        from toolchart.tools.schemas.forms import find_form_problem, find_inexact_number
 
         problem = find_form_problem(arguments, self._schema)
         if problem is not None:
