@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -476,7 +476,8 @@ def _encode_own_call(part: dict[str, Any], call: ToolCall | None) -> dict[str, A
     own: Mapping[str, Any] = part["functionCall"]
     if ARGUMENT_KEYS & own.keys():
         own = restore_arguments(own, "args", call)
-    return {**part, "functionCall": {**own, "name": call.name}}
+    ids = {"id": call.native_id} if own.get("id") and call.native_id else {}
+    return {**part, "functionCall": {**own, **ids, "name": call.name}}
 
 
 def _encode_tool_call(call: ToolCall) -> dict[str, Any]:
@@ -522,7 +523,7 @@ def decode_reply(body: Any) -> Reply:
     candidates, join_warnings = _join_candidates(candidates)
     candidate = _read_mapping(candidates[0])
     parts, text_warnings = read_blocks(list_parts(candidate), {})
-    calls = tuple(_decode_tool_call(part["functionCall"]) for part in parts if part.get("functionCall"))
+    calls = _decode_tool_calls(part["functionCall"] for part in parts if part.get("functionCall"))
     word = read_finish_word(candidate.get("finishReason"))
     content, content_parts = _join_texts(parts, is_thought=False), decode_parts(parts, candidate)
     reason = resolve_finish_reason(
@@ -648,6 +649,16 @@ def _join_texts(parts: Sequence[Mapping[str, Any]], *, is_thought: bool) -> str 
         if isinstance(part.get("text"), str) and bool(part.get("thought")) is is_thought
     ]
     return join_text(texts) or None
+
+
+def _decode_tool_calls(wires: Iterable[Any]) -> tuple[ToolCall, ...]:
+    """The calls. Each has an id of its own, also where the host gave one to several."""
+    calls: dict[str, ToolCall] = {}
+    for number, call in enumerate(map(_decode_tool_call, wires)):
+        if call.native_id in calls:
+            call = replace(call, native_id=f"{call.native_id}-{number}")
+        calls[call.native_id or f"{number} without an id"] = call
+    return tuple(calls.values())
 
 
 def _decode_tool_call(wire: Any) -> ToolCall:

@@ -878,10 +878,12 @@ class ResponsesAccumulator:
         kind, name = read_string(form.get("type")), read_string(form.get("name"))
         for key in (read_string(form.get("id")), read_string(form.get("call_id"))):
             item = self._known.get((key, kind)) if key else None
-            if item is not None and id(item) not in taken:
+            if item is not None and id(item) not in taken and not _is_other_call(item, form):
                 return item
         item = self._known.get((position, kind))  # without an index the newest
         if item is None or id(item) in taken or (item.call and name not in (None, item.call.name or name)):
+            return None
+        if _is_other_call(item, form):
             return None
         return item
 
@@ -934,7 +936,7 @@ class ResponsesAccumulator:
                 index=item.position, call_id=call_id, name=name, is_start=True
             )
             yield from deltas
-        elif name and not item.call.name:
+        elif name.strip() and name != item.call.name:
             item.call.name = name
             yield CallStarted(index=item.call.index, name=name)
         if is_end or arguments not in ("{}", {}):  # a call may begin with an empty place
@@ -965,10 +967,12 @@ class ResponsesAccumulator:
     def _find_call_item(self, event: Mapping[str, Any], kind: str) -> _Item:
         """The item of the call that a piece belongs to: by id, by index, or else the newest open one."""
         item_id, position = read_string(event.get("item_id")), read_index(event.get("output_index"))
-        for name in (item_id, position):
-            item = self._known.get((name, kind)) if name is not None else None
-            if item is not None:
-                return item
+        at_place = self._known.get((position, kind)) if position is not None else None
+        if at_place is not None and item_id in (None, at_place.data.get("id")):
+            return at_place
+        found = (self._known.get((item_id, kind)) if item_id else None) or at_place
+        if found is not None:
+            return found
         calls = [
             item for item in self._items[:-65:-1] if item.call is not None and item.data.get("type") == kind
         ]
@@ -1084,6 +1088,12 @@ class ResponsesAccumulator:
         if self._response is None:
             raise build_bad_response_error("the stream ended before the response did")
         return self._response
+
+
+def _is_other_call(item: _Item, form: Mapping[str, Any]) -> bool:
+    """Whether a form repeats the id of an item, and is of another call."""
+    call_id, other = read_string(item.data.get("call_id")), read_string(form.get("call_id"))
+    return bool(call_id and other) and call_id != other and item.data.get("id") == form.get("id")
 
 
 def _read_texts(form: Mapping[str, Any]) -> list[str]:

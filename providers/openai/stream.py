@@ -266,16 +266,16 @@ class _ChoiceBuilder:
         if self._sound:
             message["audio"] = self._sound.build_audio()
         calls = self._calls.build_calls() if self._calls else []
-        if calls:
-            message["tool_calls"] = calls
         functions = [
             {"name": call.name, "arguments": call.build_arguments()}
             for call in (self._function_call.calls if self._function_call else ())
         ]
         if len(functions) == 1:
             message["function_call"] = functions[0]
-        elif functions and not calls:
-            message["tool_calls"] = [{"type": "function", "function": function} for function in functions]
+        else:
+            calls += [{"type": "function", "function": function} for function in functions]
+        if calls:
+            message["tool_calls"] = calls
         log_probabilities = self._log_probabilities.build_mapping() or None
         choice = {"message": message, "logprobs": log_probabilities, "finish_reason": self.finish_word}
         return {**choice, "usage": self.usage} if self.usage else choice

@@ -698,7 +698,7 @@ def decode_reply(body: Any, finish_words: FinishWords | None = None) -> Reply:
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         raise build_bad_response_error("the answer has no choices")
-    words = {**FINISH_WORDS, **(finish_words or {})}
+    words: FinishWords = {**FINISH_WORDS, **(finish_words or {})}
     choices, warnings = _join_choices(choices, words) if len(choices) > 1 else (choices, ())
     return _decode_choice(body, choices, words, warnings)
 
@@ -838,8 +838,8 @@ def _build_provider_data(
     own_keys: dict[str, Any], message: Mapping[str, Any], calls: tuple[ToolCall, ...]
 ) -> dict[str, Any] | None:
     """What the host wants back: keys of the message, and keys of its calls."""
-    wire_calls = message.get("tool_calls")
-    wire_calls = wire_calls if isinstance(wire_calls, list) and len(wire_calls) == len(calls) else []
+    wire_calls = list_call_entries(message.get("tool_calls"))
+    wire_calls = wire_calls if len(wire_calls) == len(calls) else []
     call_keys = [
         {key: wire[key] for key in CALL_KEYS if isinstance(wire, Mapping) and wire.get(key)}
         for wire in wire_calls
@@ -851,13 +851,26 @@ def _build_provider_data(
 
 def _decode_tool_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     entries = message.get("tool_calls")
-    calls = list(map(_decode_tool_call, list_call_entries(entries))) if entries else []
     # Some hosts send an empty call beside a plain answer (recorded from Snowflake); it is dropped.
-    calls = [call for call in calls if call.name or call.id or call.raw or call.arguments]
+    calls = (
+        [_decode_tool_call(entry) for entry in list_call_entries(entries) if not _is_blank(entry)]
+        if entries
+        else []
+    )
     function_call = message.get("function_call")
-    if not calls and isinstance(function_call, Mapping) and any(function_call.values()):
-        calls.append(decode_call("", function_call.get("name"), find_arguments(function_call)))
+    if isinstance(function_call, Mapping) and any(function_call.values()):
+        # Beside `tool_calls` it says one of them again, or it is another call.
+        older = decode_call("", function_call.get("name"), find_arguments(function_call))
+        if (older.name, older.arguments) not in [(call.name, call.arguments) for call in calls]:
+            calls.append(older)
     return tuple(calls)
+
+
+def _is_blank(value: Any) -> bool:
+    """Whether an entry of `tool_calls` says nothing but its type and place."""
+    if isinstance(value, Mapping):
+        return all(key in ("type", "index") or _is_blank(item) for key, item in value.items())
+    return value is None or (isinstance(value, str) and value.strip() in ("", "{}", "null"))
 
 
 def _decode_tool_call(wire: Any) -> ToolCall:

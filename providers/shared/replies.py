@@ -246,9 +246,13 @@ def refuse_call(wire: Any) -> ToolCall:
 
 
 def list_call_entries(value: Any) -> list[Any]:
-    """The entries of `tool_calls`; a single one may stand without its list."""
+    """The entries of `tool_calls`; a single one may stand without its list, or they by their indexes."""
     if isinstance(value, list):
         return [entry for entry in value if entry is not None]
+    if isinstance(value, Mapping) and value and all(read_index(key) is not None for key in value):
+        return [
+            {"index": key, **entry} if isinstance(entry, Mapping) else entry for key, entry in value.items()
+        ]
     is_none = not value or (isinstance(value, str) and value.strip() in ("null", "[]", "{}"))
     return [] if is_none else [value]
 

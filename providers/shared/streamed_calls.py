@@ -8,17 +8,21 @@ by neither; some say it wrongly. The rule, in this order:
    ids and new indexes without a name are noise, and calls with ids alone may come in turns. Only where there
    is no call yet does it begin one, which stays without a name: such a call never runs, and the model reads
    that it was refused.
-2. **A piece with a name begins a call**, unless it repeats the head of the call that it belongs to (found by
-   id, or by index; where it has neither, the newest call):
+2. **A piece with a name begins a call**, unless it repeats or continues the head of the call that it belongs
+   to (found by id, or by index; where it has neither, the newest call). A name of blanks is none:
    - that call has no name yet: the piece names it;
-   - it has another name: the piece begins another call;
-   - it has the same name and the same id: the piece continues it;
+   - it has another name: the piece begins another call. Before the arguments have begun, on one index, it
+     continues the name (it is the name so far, or the next piece of it) where that call has an id and the
+     piece has the same or none. Without an id nobody can tell, so the call without arguments is refused;
+   - it has the same name and the same id: the piece continues it. With an index of its own, after arguments
+     that are whole, what it brings (or what follows on that index) is another call's if it says other things;
    - its arguments are whole: another call, unless one of the two lacks the id that the other has and the
      arguments are the same;
    - its arguments have begun: the piece continues it, unless it has another id and begins an object itself;
    - its arguments have not begun: the piece continues it if it brings arguments, or has no other id.
 3. **What the arguments are is decided when the stream has ended** (`choose_arguments`):
-   - the joined pieces, if they are an object;
+   - the joined pieces, if they are an object; a first or last piece that means none (`{}`, `null`) is left
+     out;
    - the last piece, if it is an object and what came before is the beginning of it, or says the same: hosts
      send the whole again at the end, or the text so far with each piece;
    - otherwise the joined pieces, which `decode_call` refuses with the problem. Two different objects are
@@ -48,7 +52,10 @@ _STRUCTURE = re.compile(r'["\\{}]')
 class StreamedCall:
     """One call as it grows."""
 
-    __slots__ = ("_depth", "_in_text", "_scanned", "_skips", "id", "index", "name", "pieces", "whole_forms")
+    __slots__ = (
+        *("_depth", "_in_text", "_scanned", "_skips"),
+        *("id", "index", "is_unclear", "name", "pieces", "whole_forms"),
+    )
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -59,6 +66,8 @@ class StreamedCall:
         """What events said of the whole arguments, in their order: text, or a value of JSON."""
         self._scanned = self._depth = 0
         self._in_text = self._skips = False
+        self.is_unclear = False
+        """Whether its name may be the beginning of one: another came in the place of its arguments."""
 
     def add_arguments(self, arguments: Any) -> str:
         """Add a piece of text, or a whole value; what a reader is shown of it."""
@@ -110,7 +119,20 @@ class StreamedCall:
 
     def build_arguments(self) -> Any:
         """The arguments of the whole call: text, or a value that came as such."""
+        if self.is_unclear and not self.has_begun():
+            return ["another name came before any arguments"]  # no object, so the call is refused
         return choose_arguments(self.pieces, self.whole_forms)
+
+    def has_begun(self) -> bool:
+        """Whether anything of the arguments came."""
+        return bool(self.pieces or self.whole_forms)
+
+    def add_name(self, name: str) -> bool:
+        """Add a piece of the name, or the name so far; whether it changed."""
+        if not name or name == self.name:
+            return False
+        self.name = name if name.startswith(self.name) else self.name + name
+        return True
 
 
 class StreamedCalls:
@@ -120,6 +142,8 @@ class StreamedCalls:
         self.calls: list[StreamedCall] = []
         self._by_index: dict[int, StreamedCall] = {}
         self._by_id: dict[str, StreamedCall] = {}
+        self._own_indexes: set[int] = set()
+        """Indexes that came with the head of a call that has another one."""
 
     def add_piece(
         self,
@@ -136,23 +160,39 @@ class StreamedCalls:
             index: what the host numbers the call with; None: nothing.
             arguments: a piece of their text; any other value is the whole; None: nothing of them.
             is_start: whether the wire itself says that a call begins: only one of the same id and name has
-                begun before.
+                begun before, at the same index or with arguments that say the same.
         """
+        if name and name.isspace():
+            name = ""
         if is_start:
-            call = self._by_id.get(call_id) if call_id else None
-            call = call if call is not None and call.name == name else None
+            call = self._find_begun(index, call_id, name, arguments)
         else:
             call = self._find_call(index, call_id, name, arguments)
+            if call is not None and index is not None:
+                if name and call_id and index not in self._by_index:
+                    self._own_indexes.add(index)
+                if arguments and index in self._own_indexes and call.is_whole() and _differs(call, arguments):
+                    self._own_indexes.discard(index)
+                    call_id, name, call = call.id, call.name, None
         if call is None:
             call = StreamedCall(len(self.calls))
             self.calls.append(call)
-        is_named = bool(name) and not call.name
-        call.name, call.id = call.name or name, call.id or call_id
+        is_named = call.add_name(name)
+        call.id = call.id or call_id
         if index is not None:
             self._by_index[index] = call
         if call_id:
             self._by_id[call_id] = call
         return call, _iterate_deltas(call, is_named, call.add_arguments(arguments))
+
+    def _find_begun(self, index: int | None, call_id: str, name: str, arguments: Any) -> StreamedCall | None:
+        """The call that begins again; None where another one begins."""
+        call = self._by_id.get(call_id) if call_id else None
+        if call is None or (index is not None and self._by_index.get(index) is not call):
+            return None
+        if call.name != name:
+            return call if index is not None and _continues_name(call, call_id) else None
+        return None if index is None and _differs(call, arguments) else call
 
     def _find_call(self, index: int | None, call_id: str, name: str, arguments: Any) -> StreamedCall | None:
         """The call that a piece belongs to; None where it begins one."""
@@ -168,6 +208,12 @@ class StreamedCalls:
             call = self._find_newest(is_open=not name)
         if call is None or not name or _continues(call, index, call_id, name, arguments):
             return call
+        if call.name == name or (index is not None and call is not of_index):
+            return None
+        if _continues_name(call, call_id):
+            return call
+        if call is of_index and not call.id:
+            call.is_unclear = True
         return None
 
     def _find_newest(self, *, is_open: bool) -> StreamedCall | None:
@@ -194,6 +240,17 @@ def _continues(call: StreamedCall, index: int | None, call_id: str, name: str, a
     return (index is not None or bool(call_id)) and (bool(arguments) or not has_other_id)
 
 
+def _continues_name(call: StreamedCall, call_id: str) -> bool:
+    """Whether a piece with another name continues the name of a call, as rule 2 says."""
+    return bool(call.id) and call_id in ("", call.id) and not call.has_begun()
+
+
+def _differs(call: StreamedCall, arguments: Any) -> bool:
+    """Whether a call has arguments, and a piece with others begins."""
+    known = call.build_arguments()
+    return not (_is_empty(known) or _is_empty(arguments) or known == arguments or is_same(arguments, known))
+
+
 def _iterate_deltas(call: StreamedCall, is_named: bool, text: str) -> Iterator[Delta]:
     if is_named:
         yield CallStarted(index=call.index, name=call.name)
@@ -211,6 +268,8 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
     '{"a":1}'
     >>> choose_arguments(["{", '{"a": 1}']), choose_arguments(['{"a"', '{"a":1}'])
     ('{"a": 1}', '{"a":1}')
+    >>> choose_arguments(["null", '{"a":', "1}"]), choose_arguments(['{"a":', "1}", "null"])
+    ('{"a":1}', '{"a":1}')
     >>> choose_arguments(['{"a":1}', '{"a":2}']), choose_arguments(['{"a":1}'], ["", '{"a":2}'])
     ('{"a":1}{"a":2}', '{"a":1}{"a":2}')
     >>> choose_arguments(['{"a":', '1,}'], ['{"a":1,}', '{"a":1,}'])
@@ -264,10 +323,16 @@ def build_input(arguments: Any) -> Any:
     return arguments if values is None else values
 
 
+_NOTHING = ("{}", "null", '"null"', '"{}"', '""')
+"""Pieces that mean no arguments, where the others are whole without them."""
+
+
 def _join_pieces(pieces: Sequence[str]) -> str:
     """The text of the pieces, or of the last one where it says what they say."""
-    if len(pieces) > 1 and pieces[0].strip() == "{}":  # it keeps the place for what follows
+    if len(pieces) > 1 and pieces[0].strip() in _NOTHING:  # it keeps the place for what follows
         pieces = pieces[1:]
+    if len(pieces) > 1 and pieces[-1].strip() in _NOTHING and _read(join_text(pieces[:-1])) is not None:
+        pieces = pieces[:-1]
     text = join_text(pieces)
     if len(pieces) < 2:
         return text

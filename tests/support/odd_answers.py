@@ -818,6 +818,89 @@ def list_chat_streams() -> Iterator[Row]:
             [head, chat_call(0, arguments=TEXT), chat_call(0, arguments=None)],
             once,
         ),
+        "a name in pieces": (
+            [
+                chat_call(0, "c1", "delete", ""),
+                chat_call(0, name="_rows", arguments=""),
+                chat_call(0, arguments=TEXT),
+            ],
+            once,
+        ),
+        "a name in pieces, with its id": (
+            [chat_call(0, "c1", "delete", ""), chat_call(0, "c1", "_rows", ""), chat_call(0, arguments=TEXT)],
+            once,
+        ),
+        "a name in pieces, without an id": (
+            [chat_call(0, name=name, arguments=""), chat_call(0, name="_all"), chat_call(0, arguments=TEXT)],
+            {"refused": 2},
+        ),
+        "the name so far in each piece": (
+            [chat_call(0, "c1", "delete", ""), chat_call(0, "c1", name, ""), chat_call(0, arguments=TEXT)],
+            once,
+        ),
+        "a name that begins with that of a tool": (
+            [head, chat_call(0, "c1", name + "_all", ""), chat_call(0, arguments=TEXT)],
+            {"refused": 1},
+        ),
+        "a blank name with the arguments": ([head, chat_call(0, name=" ", arguments=TEXT)], once),
+        "one id, own indexes": ([chat_call(0, "c1", name, TEXT), chat_call(1, "c1", name, OTHER)], both),
+        "one id, own indexes, in pieces": (
+            [
+                *(head, chat_call(0, arguments=HEAD), chat_call(0, arguments=TAIL)),
+                *(
+                    chat_call(1, "c1", name, ""),
+                    chat_call(1, arguments=OTHER[:9]),
+                    chat_call(1, arguments=OTHER[9:]),
+                ),
+            ],
+            both,
+        ),
+        "one id, own indexes, in turns": (
+            [
+                *(head, chat_call(1, "c1", name, "")),
+                *(chat_call(0, arguments=TEXT), chat_call(1, arguments=OTHER)),
+            ],
+            both,
+        ),
+        "the call again with another index": (
+            [head, chat_call(0, arguments=TEXT), chat_call(1, "c1", name, TEXT)],
+            once,
+        ),
+        "the head again with another index": (
+            [head, chat_call(0, arguments=TEXT), chat_call(1, "c1", name, "")],
+            once,
+        ),
+        "null, then the pieces": (
+            [chat_call(0, "c1", name, "null"), chat_call(0, arguments=HEAD), chat_call(0, arguments=TAIL)],
+            once,
+        ),
+        "the pieces, then the text null": (
+            [head, *(chat_call(0, arguments=text) for text in (HEAD, TAIL, "null"))],
+            once,
+        ),
+        "the pieces, then an empty object": (
+            [head, *(chat_call(0, arguments=text) for text in (HEAD, TAIL, "{}"))],
+            once,
+        ),
+        "an object of calls": (
+            [
+                chat_delta(tool_calls={"0": drop(id="c1", function={"name": name, "arguments": HEAD})}),
+                chat_delta(tool_calls={"1": drop(id="c2", function={"name": name, "arguments": OTHER})}),
+                chat_delta(tool_calls={"0": {"function": {"arguments": TAIL}}}),
+            ],
+            both,
+        ),
+        "the older form beside the newer": (
+            [
+                chat_delta(tool_calls=[call], function_call={"name": name, "arguments": HEAD}),
+                chat_delta(function_call={"arguments": TAIL}),
+            ],
+            once,
+        ),
+        "another call in the older form": (
+            [chat_delta(tool_calls=[call]), chat_delta(function_call={"name": name, "arguments": OTHER})],
+            both,
+        ),
         "two different objects": (
             [head, chat_call(0, arguments=TEXT), chat_call(0, arguments=OTHER)],
             {"refused": 1},
@@ -1004,6 +1087,22 @@ def list_response_streams() -> Iterator[Row]:
             ],
             both,
         ),
+        "one id of items, two calls": (
+            [
+                *(added(), delta(TEXT), done(TEXT)),
+                *(added(1, call_id="c2"), delta(OTHER, 1), done(OTHER, 1, call_id="c2")),
+                completed(item(TEXT), item(OTHER, call_id="c2")),
+            ],
+            both,
+        ),
+        "one id of items, two calls in turns": (
+            [
+                *(added(), added(1, call_id="c2"), delta(HEAD), delta(OTHER, 1), delta(TAIL)),
+                *(done(TEXT), done(OTHER, 1, call_id="c2"), empty),
+            ],
+            both,
+        ),
+        "the item ends with the whole name": ([added(name="delete"), delta(TEXT), done(TEXT), empty], once),
         "the end has the calls in another order": (
             [
                 *(added(), added(1, number=2), delta(TEXT), delta(OTHER, 1, "f2")),
@@ -1110,6 +1209,11 @@ def list_block_streams() -> Iterator[Row]:
         "another input at the beginning": ([begin(0, 1, NEW), grow(0, TEXT)], {"refused": 1}),
         "the text so far in each piece": ([begin(0), grow(0, HEAD), grow(0, TEXT)], once),
         "the beginning twice": ([begin(0), begin(0), grow(0, TEXT)], once),
+        "one id, two blocks": ([begin(0), grow(0, TEXT), stop(0), begin(1), grow(1, OTHER), stop(1)], both),
+        "one id, two blocks in turns": (
+            [begin(0), begin(1), grow(0, HEAD), grow(1, OTHER), grow(0, TAIL)],
+            both,
+        ),
         "no beginning": ([grow(0, TEXT)], {"refused": 1}),
         "no beginning of a text": ([say(0, "Done "), say(0, "it.")], {"text": "Done it."}),
         "an empty piece at the end": ([begin(0), grow(0, TEXT), grow(0, "")], once),
@@ -1133,9 +1237,7 @@ def list_other_rows() -> Iterator[Row]:
     end = {"candidates": [{"finishReason": "STOP"}]}
     yield make_stream("gemini", "a call again", [gemini_parts(call), gemini_parts(call), end], **once)
     changed = {"functionCall": {"id": "c1", "name": name, "args": NEW}}
-    yield make_stream(
-        "gemini", "a call again with other arguments", [gemini_parts(call, changed), end], refused=1
-    )
+    yield make_stream("gemini", "two calls with one id", [gemini_parts(call, changed), end], runs=[OLD, NEW])
     whole = {"candidates": [{"content": {"parts": call}, "finishReason": "STOP"}]}
     yield make_whole("gemini", "a part without its list", whole, **once)
     text = {"functionCall": f"{name}()"}
@@ -1208,6 +1310,16 @@ def list_other_rows() -> Iterator[Row]:
         {"choices": [{**answer, "message": {"content": ["Done ", "it."]}}]},
         text="Done it.",
     )
+    by_index = {"0": flat, "1": {**flat, "arguments": OTHER}}
+    for form, message, runs in (
+        ("calls by their indexes", {"tool_calls": by_index}, [OLD, NEW]),
+        ("the older form again", {"tool_calls": [flat], "function_call": flat}, [OLD]),
+        ("the older form too", {"tool_calls": [flat], "function_call": by_index["1"]}, [OLD, NEW]),
+    ):
+        body = {"choices": [{"message": {"content": "I look.", **message}, "finish_reason": "stop"}]}
+        yield make_whole("chat", form, body, text="I look.", runs=runs)
+    body = {"choices": [{"message": {"tool_calls": [{"odd": {"name": name}}]}, "finish_reason": "stop"}]}
+    yield make_whole("chat", "an entry that is no call", body, refused=1)
     one = {"choices": [{"message": {"tool_calls": flat}, "finish_reason": "tool_calls"}]}
     yield make_whole("chat", "a call without its list", one, **once)
     custom = {"id": "c1", "type": "custom", "custom": {"name": name, "input": {"a": 1}}}
