@@ -150,9 +150,9 @@ class Turns:
         return self._take_event(root, item, event, hold)
 
     async def _take_event(
-        self, root: str, item: Item, event: Cancelled | Replied | Decided | Answered, hold: Hold
+        self, root: str, item: Item, event: Cancelled | Replied | Resumed | Decided | Answered, hold: Hold
     ) -> TurnResult:
-        """Take a decision, an answer, a late reply or a cancellation."""
+        """Take a decision, an answer, a late reply or a cancellation; `resumed` goes on with what is open."""
         target = self.load(item.conversation)
         match event:
             case Cancelled():
