@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from toolchart.engine.log.stores import DEFAULT_LOG, STORES
+from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -80,6 +81,26 @@ class Moment(click.ParamType[datetime]):
                 self.fail(f"{value!r} is not a time; examples: 2026-11-01, 2026-11-01T12:30, 2h", param, ctx)
             return datetime.now(UTC) - Age().convert(value, param, ctx)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class JsonObject(click.ParamType[dict[str, Any]]):
+    """A JSON object, as the value of an option."""
+
+    name = "json"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, Any]:
+        """Return the object.
+
+        Raises:
+            SpecError: it is none.
+        """
+        if isinstance(value, dict):
+            return value
+        fields, problem = parse_arguments(value)
+        if fields is None:
+            hint = "write a JSON object, quoted for the shell"
+            raise SpecError(str(problem), path=param.opts[0], hint=hint)
+        return fields
 
 
 # -- owner and tags ------------------------------------------------------------------------------------

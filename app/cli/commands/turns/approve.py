@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.options import JsonObject
 from toolchart.app.cli.stored_agent import AgentChoice, agent_choice_options
 from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten
 from toolchart.app.cli.turn_output import continue_turn, format_run
 from toolchart.engine.reading.waiting import read_waiting
-from toolchart.states.call_arguments import parse_arguments
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
@@ -40,6 +40,7 @@ def _create_key(context: click.Context, parameter: click.Parameter, value: str |
 @click.option(
     "--args",
     "arguments",
+    type=JsonObject(),
     metavar="JSON",
     help="Run the call with these arguments instead. They must match the schema of the tool.",
 )
@@ -63,7 +64,7 @@ def command(
     call_id: str | None,
     deny: bool,
     reason: str | None,
-    arguments: str | None,
+    arguments: dict[str, Any] | None,
     definition: str | None,
     choice: AgentChoice,
 ) -> int:
@@ -90,14 +91,13 @@ def command(
         raise click.UsageError("--deny and --args cannot be used together.")
     if deny and definition is not None:
         raise click.UsageError("--deny and --definition cannot be used together.")
-    arguments_to_run = _parse_arguments(arguments)
     with open_log(choice.log) as store:
         name = find_conversation(store, conversation)
         decision = Decided(
             call_id=call_id or _find_only_call(store, name),
             approved=not deny,
             reason=reason,
-            arguments=arguments_to_run,
+            arguments=arguments,
             by=choice.approver_name or "command line",
             definition=name_by_digest(definition) if definition is not None else None,
         )
@@ -119,17 +119,3 @@ def _find_only_call(store: Store, conversation: str) -> str:
         raise SpecError(f"no call of conversation {conversation!r} waits for a decision")
     hint = "name one of them: " + ", ".join(f"{call.id} ({call.tool})" for call in calls)
     raise SpecError(f"{len(calls)} calls of conversation {conversation!r} wait for a decision", hint=hint)
-
-
-def _parse_arguments(arguments: str | None) -> dict[str, Any] | None:
-    """Return the arguments of `--args`, or None without the option.
-
-    Raises:
-        SpecError: they are not a JSON object.
-    """
-    if arguments is None:
-        return None
-    values, problem = parse_arguments(arguments)
-    if values is None:
-        raise SpecError(str(problem), path="--args", hint="write a JSON object, quoted for the shell")
-    return values

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from toolchart.app.cli.log_access import find_conversation, open_log
+from toolchart.app.cli.parameters.options import JsonObject
 from toolchart.app.cli.stored_agent import AgentChoice, agent_choice_options
 from toolchart.app.cli.turn_output import FormAnswer, continue_turn
-from toolchart.states.call_arguments import parse_arguments
-from toolchart.states.errors import SpecError
 
 
 @click.command(short_help="Continue an unfinished turn.")
 @click.argument("conversation")
 @click.option(
     "--answer",
+    type=JsonObject(),
     metavar="JSON",
     help="Answer the question that the chart asks a person: the fields of its form.",
 )
 @click.option("--question", metavar="NAME", help="Effect that asks, where several questions are open.")
 @agent_choice_options
-def command(conversation: str, answer: str | None, question: str | None, choice: AgentChoice) -> int:
+def command(
+    conversation: str, answer: dict[str, Any] | None, question: str | None, choice: AgentChoice
+) -> int:
     """Continue the unfinished turn of CONVERSATION from its log, for instance after a crash.
 
     Completed tool calls are not run again. A call that began, or was about to, is repeated only if its tool
@@ -37,24 +41,9 @@ def command(conversation: str, answer: str | None, question: str | None, choice:
     Example:  toolchart resume 5f0c --spec agent.yaml
               toolchart resume 5f0c --spec agent.yaml --answer '{"publish": true}'
     """
-    form_answer = _parse_answer(answer, question)
+    if answer is None and question is not None:
+        raise click.UsageError("--question names the question of an --answer.")
+    form_answer = FormAnswer(content=answer, question=question) if answer is not None else None
     with open_log(choice.log) as store:
         name = find_conversation(store, conversation)
         return continue_turn(store, name, choice, form_answer)
-
-
-def _parse_answer(answer: str | None, question: str | None) -> FormAnswer | None:
-    """Return the answer of `--answer`, or None without the option.
-
-    Raises:
-        UsageError: `--question` stands alone.
-        SpecError: it is no JSON object.
-    """
-    if answer is None:
-        if question is not None:
-            raise click.UsageError("--question names the question of an --answer.")
-        return None
-    content, problem = parse_arguments(answer)
-    if content is None:
-        raise SpecError(str(problem), path="--answer", hint="write a JSON object, quoted for the shell")
-    return FormAnswer(content=content, question=question)
