@@ -208,7 +208,7 @@ def test_the_machine_is_checked(run_cli: RunCli, work_dir: Path) -> None:
     result = run_cli("doctor", "--json")
     rows = {row["about"]: row for row in map(json.loads, result.out.splitlines())}
     assert result.code == 0
-    assert rows["python"]["ok"] is rows["openai"]["ok"] is rows["log"]["ok"] is True
+    assert rows["python"]["ok"] is rows["pydantic"]["ok"] is rows["log"]["ok"] is True
     assert rows["pydantic"]["said"][0].isdigit()
     (work_dir / "file").write_text("")
     result = run_cli("doctor", "--log", "file/log.db", "--json")
