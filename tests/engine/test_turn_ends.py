@@ -339,3 +339,21 @@ async def test_requests_and_replies_are_logged_with_their_numbers(caplog: pytest
     assert "iteration 0): 2 calls; tools: look, find" in replies[0]
     assert "iteration 1): 0 calls; tools: none; finish reason: stop" in replies[1]
     assert not [line for line in (*requests, *replies) if "s3" in line or "\n" in line]
+
+
+async def test_a_defect_of_an_adapter_ends_the_turn_and_is_told() -> None:
+    """An error that no adapter should raise is a failed model call of kind `bad_response`, in the log with
+    its words: the turn ends, and the next message can come."""
+
+    class Defective(ScriptedProvider):
+        async def complete(self, request: Request) -> Reply:
+            raise ZeroDivisionError("the adapter counted nothing")
+
+    engine = Engine(make_spec(), log="memory", providers={"model": Defective([])})
+    result = await engine.arun("1?", conversation="c")
+    assert result.state == "error"
+    assert list_types(engine) == ["configured", "turn_started", "failed"]
+    failed = json.loads(list(engine.store.read_lines("c"))[-1])["event"]
+    assert failed["kind"] == "bad_response"
+    assert "the adapter counted nothing" in failed["message"]
+    await engine.aclose()

@@ -284,14 +284,31 @@ def test_what_json_cannot_hold_is_replaced(value: Any, expected: Any, has_losses
 
 
 def test_a_structure_without_end_is_cut() -> None:
-    """A list that holds itself does not stop the log."""
+    """A list that holds itself does not stop the log: where it begins again stands a text that says so."""
     endless: list[Any] = []
     endless.append(endless)
     event = ToolFinished(at="now", call_id="c", outcome="succeeded", result={"result": endless})
     plain, data = make_plain_event(event)
     assert isinstance(plain, ToolFinished)
+    assert plain.result["result"] == ["(refers to itself)"]
     assert plain.notes == (CHANGE_WARNING,)
     assert decode_event(read_json(data), "now") == plain
+
+
+def test_what_is_nested_too_deeply_is_cut() -> None:
+    """Where a value cannot be written as it is and nests without measure, a text stands for its depths."""
+    deep: Any = float("nan")
+    for _ in range(1000):
+        deep = [deep]
+    event = ToolFinished(at="now", call_id="c", outcome="succeeded", result={"result": deep})
+    plain, data = make_plain_event(event)
+    assert isinstance(plain, ToolFinished)
+    assert plain.notes == (CHANGE_WARNING,)
+    assert decode_event(read_json(data), "now") == plain
+    inner, depth = plain.result["result"], 0
+    while isinstance(inner, list):
+        (inner,), depth = inner, depth + 1
+    assert (inner, depth) == ("(nested too deeply)", 198)  # the event and its result stand around it
 
 
 @pytest.mark.parametrize(
