@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -54,6 +54,9 @@ from toolchart.states.content import (
 )
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ROLES, Message, Role, ToolCall, encode_arguments
+
+EMPTY_MESSAGE = "the message is empty"
+"""Of a message that says nothing."""
 
 IMPORTED = "imported"
 """The mark of what an import keeps beside its messages: keys that no field of a message has."""
@@ -165,6 +168,19 @@ def read_history(
     places = places or [f"[{index}]" if source else f"history[{index}]" for index in range(len(entries))]
     reader = _MessageReader(source, is_recording=False)
     return History(reader.read_entries(entries, places), reader.mends.list_warnings(source))
+
+
+def require_words(message: str, attachments: Collection[Any] = (), place: str | None = None) -> None:
+    """Refuse a message from outside that says nothing: no host answers it, and some refuse the conversation.
+
+    Each door to which people and other programs send calls this. A program that calls the engine decides
+    itself.
+
+    Raises:
+        SpecError: it has neither words nor anything attached.
+    """
+    if not message.strip() and not attachments:
+        raise SpecError(EMPTY_MESSAGE, path=place, hint="a message has words, or something attached")
 
 
 class Recording(NamedTuple):

@@ -27,6 +27,7 @@ import msgspec
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import TurnOptions
 from toolchart.engine.runtime.result import TurnResult
+from toolchart.specs.chat_messages import EMPTY_MESSAGE
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_canonical, encode_escaped_json
@@ -494,11 +495,13 @@ def _make_input(row: Any, source: str, number: int, key_counts: Mapping[str, int
     if not isinstance(row, Mapping):
         raise SpecError("an input is a text or an object", file=source, line=number)
     message = _find_field(row, MESSAGE_FIELDS)
-    if not isinstance(message, str) or not message.strip():
+    if not isinstance(message, str):
         hint = f"the message is a text in one of: {', '.join(MESSAGE_FIELDS)}"
         fields = ", ".join(map(repr, row)) or "no field"
         problem = f"this input has no message: it has {fields}"
         raise SpecError(problem[:_SHOWN_FIELDS], file=source, line=number, hint=hint)
+    if not message.strip():
+        raise SpecError(EMPTY_MESSAGE, file=source, line=number)
     own_key = _find_field(row, KEY_FIELDS)
     key, problem = str(own_key), ""
     if own_key in (None, ""):

@@ -91,7 +91,7 @@ def test_a_cut_line_is_written_again(run_cli: RunCli, work_dir: Path) -> None:
     ("text", "words"),
     [
         (b"", "no input"),
-        (b'{"message": ""}', "no message"),
+        (b'{"message": ""}', ":1: the message is empty"),
         (b'{"key": "a", "message": "x"}\n{"key": "a", "message": "y"}', "stands in line 1 too"),
         (b'{"message": ', "not JSON"),
         (b"\xff", "not UTF-8"),
@@ -160,12 +160,23 @@ def test_warnings_of_turns_are_told_and_counted(run_cli: RunCli, work_dir: Path)
     assert list(report["warnings"].values()) == [2]
 
 
-def test_results_never_stand_in_the_log(run_cli: RunCli, work_dir: Path) -> None:
-    """A results file that is the log is refused, and no model is asked."""
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("name", ["./same.db", "folder/../same.db", "link.db", "hard.db"])
+def test_results_never_stand_in_the_log(run_cli: RunCli, work_dir: Path, name: str, exists: bool) -> None:
+    """A results file that is the log is refused, whatever its name and path, and no model is asked."""
     (work_dir / "agent.yaml").write_text(AGENT, "utf-8")
-    done = run_cli("batch", "agent.yaml", "-", "-o", "same.db", "--log", "./same.db", stdin=b"x\n")
+    (work_dir / "folder").mkdir()
+    (work_dir / "link.db").symlink_to("same.db")
+    if exists:
+        assert run_cli("run", "agent.yaml", "x", "--log", "same.db").code == 0
+        (work_dir / "hard.db").hardlink_to(work_dir / "same.db")
+    elif name == "hard.db":
+        return
+    before = (work_dir / "same.db").read_bytes() if exists else b""
+    done = run_cli("batch", "agent.yaml", "-", "-o", name, "--log", "same.db", stdin=b"x\n")
     assert (done.code, "cannot stand in the log" in done.err) == (2, True)
-    assert not (work_dir / "same.db").exists()
+    assert (work_dir / "same.db").exists() is exists
+    assert not exists or (work_dir / "same.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("text", ["city,key\nRome,1\n", "message;key\na;1\n"])

@@ -94,8 +94,8 @@ def test_wrong_usage(run_cli: RunCli, words: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "quickstart", ""], "The message is empty"),
-        (["run", "quickstart", " \n"], "The message is empty"),
+        (["run", "quickstart", ""], "the message is empty"),
+        (["run", "quickstart", " \n"], "the message is empty"),
         (["run", "quickstart", "x", "--conversation", ""], "cannot be the id"),
         (["run", "quickstart", "x", "--conversation", "a\nb"], "cannot be the id"),
         (["run", "quickstart", "x", "--conversation", "a\x1b[2J"], "cannot be the id"),

@@ -35,6 +35,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions, read_heading_options
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.recovery import RecoveredTurn
+from toolchart.specs.chat_messages import require_words
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Decided
 from toolchart.tools.whole_definition import name_by_digest
@@ -77,6 +78,7 @@ _ONE = "/api/conversations/{conversation}"
 async def start_conversation(request: Request) -> Response:
     """Begin a conversation with a message."""
     form, site = await read_form(request, NewConversation), get_site(request)
+    require_words(form.message, form.attachments)
     keyed = name_by_key(request) if form.conversation is None else None
     name = check_new_id(form.conversation) or keyed or generate_conversation_id()
     if keyed is not None and (begun := await _find_begun(site, name, form)) is not None:
@@ -110,6 +112,7 @@ async def _find_begun(site: Site, name: str, form: NewConversation) -> Response 
 async def send_message(request: Request) -> Response:
     """Send a message: a turn begins, or the open one gets it (202)."""
     form = await read_form(request, MessageForm)
+    require_words(form.message, form.attachments)
     site, name = get_site(request), find_named_conversation(request)
     if site.live_turns.is_running(name):
         await site.engine.asay(name, form.message, attachments=decode_attachments(form.attachments))

@@ -38,6 +38,7 @@ from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.specs.chat_messages import require_words
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import draw
 from toolchart.states.errors import LogUnavailable, ToolchartError
@@ -393,8 +394,9 @@ def _read_arguments(arguments: dict[str, Any]) -> tuple[str, str]:
         Refusal: they do not have the form.
     """
     message, conversation = arguments.get("message"), arguments.get("conversation")
-    if not isinstance(message, str) or not message:
-        raise Refusal(400, "`message` is a text that is not empty")
+    if not isinstance(message, str):
+        raise Refusal(400, "`message` is a text")
+    require_words(message)
     if conversation is not None and not isinstance(conversation, str):
         raise Refusal(400, "`conversation` is the id that an earlier result named")
     return message, conversation or generate_conversation_id()

@@ -11,7 +11,7 @@ from pydantic import WithJsonSchema
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.specs.chat_messages import History, read_content, read_history
+from toolchart.specs.chat_messages import History, read_content, read_history, require_words
 from toolchart.states.content import ContentPart, HostCallPart, Media, TextPart
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition, Usage
@@ -147,12 +147,11 @@ def read_user_message(entries: Sequence[PlacedEntry], *, has_history: bool) -> t
     earlier = entries[:-1] if has_history else []
     try:
         text, parts = read_content(newest.get("content"), None, place)
+        require_words(text or "", parts, place)
     except SpecError as error:
         raise read_spec_error(error) from None
     history = read_own_history([entry for _, entry in earlier], [place for place, _ in earlier])
     require_own_data(parts)
-    if not text and not parts:
-        raise Refusal(400, f"{place}: the last one is empty")
     return text or "", {"history": history, "attachments": parts}
 
 

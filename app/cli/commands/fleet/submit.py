@@ -12,6 +12,7 @@ from toolchart.app.cli.parameters.options import dsn_option, log_option, parse_v
 from toolchart.app.cli.terminal.text import print_text
 from toolchart.engine.durable.client import DurableClient, check_address
 from toolchart.engine.runtime.engine import Engine
+from toolchart.specs.chat_messages import require_words
 
 
 @click.command(short_help="Have a turn run by a worker.")
@@ -61,6 +62,7 @@ def command(
     Example:  toolchart submit agent.yaml "Check invoice 17." --dsn postgresql://bot@db/bot --key invoice-17
     """
     check_address(dsn)
+    require_words(message)
     options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model}
     options = {name: value for name, value in options.items() if value is not None}
     if variables:

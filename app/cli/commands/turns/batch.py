@@ -84,10 +84,10 @@ def command(
     durability: str | None,
     log: str | None,
 ) -> int:
-    """Run the agent SPEC over INPUTS: a JSON Lines file, a CSV file, or - for standard input.
+    """Run the agent SPEC over INPUTS: a JSON Lines file, a table (.csv, .tsv), or - for standard input.
 
     A line is a message, or an object with `message` and, if wanted, `key`, `variables` and `handler`. The
-    columns of a CSV file are the same, and every other column is a variable. Each input has a conversation of
+    columns of a table are the same, and every other column is a variable. Each input has a conversation of
     its own and one line in the results file. The same command goes on after a kill or Ctrl-C: answers are
     read, open turns go on, and failed ones are tried again. An input whose key had another message before, or
     another agent (prompt, model, tools, chart), is an error; --again runs it again. Exits with 1 if an input
@@ -107,10 +107,10 @@ def command(
     refuse_misspelt_fields(rows, lambda: _load_agent(spec), _name_source(inputs))
     place = Path("batch" if inputs == "-" else inputs)
     path = Path(output) if output else place.with_suffix(".results.jsonl")
-    if inputs != "-" and path.exists() and path.samefile(inputs):
+    if inputs != "-" and _is_same_file(path, Path(inputs)):
         hint = "name another file: --output FILE"
         raise SpecError("the results cannot stand in the file of the inputs", file=str(path), hint=hint)
-    if path.resolve() == Path(log or DEFAULT_LOG).resolve():
+    if _is_same_file(path, Path(log or DEFAULT_LOG)):
         hint = "name another file: --output FILE"
         raise SpecError("the results cannot stand in the log", file=str(path), hint=hint)
     progress = _Progress() if is_terminal(sys.stderr) and not quiet else None
@@ -140,6 +140,11 @@ def command(
     finally:
         results.close()
     return _report(report, path, is_stopped, as_json=as_json, quiet=quiet)
+
+
+def _is_same_file(path: Path, other: Path) -> bool:
+    """Whether two names lead to one file, also by links; either may be there later only."""
+    return path.resolve() == other.resolve() or (path.exists() and other.exists() and path.samefile(other))
 
 
 def _read_rows(inputs: str) -> list[BatchInput]:

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,7 @@ def command(
     from toolchart.engine.runtime.engine import Engine
     from toolchart.specs.chat_messages import load_history
 
-    text, files = add_inputs(_read_message(message), message, attachments)
+    text, files = add_inputs(_read_message(message, attachments), message, attachments)
     name = _choose_id(conversation, continues)
     options: dict[str, Any] = {"handler": handler, "llm": llm, "model": model, "attachments": files}
     options |= {"owner": owner, "tags": parse_tags(tags) or None}
@@ -172,15 +173,17 @@ def command(
     return report_result(result, observer, as_json=as_json, quiet=quiet)
 
 
-def _read_message(message: str | None) -> str:
+def _read_message(message: str | None, attachments: Sequence[str]) -> str:
     """Return the user's message, from the command line or from standard input.
 
     Raises:
-        click.UsageError: the message is missing, empty or not UTF-8.
+        click.UsageError: the message is missing or not UTF-8.
+        SpecError: it is empty.
     """
+    from toolchart.specs.chat_messages import require_words
+
     if message is not None and message != "-":
-        if not message.strip():
-            raise click.UsageError("The message is empty.")
+        require_words(message, attachments)
         return message
     if message is None and is_terminal(sys.stdin):
         raise click.UsageError('There is no message. Try: toolchart run SPEC "your question"')
@@ -239,7 +242,7 @@ def add_inputs(text: str, message: str | None, attachments: tuple[str, ...]) -> 
         click.UsageError: what is piped in or attached is not UTF-8 text.
         SpecError: an attached file cannot be read.
     """
-    parts, files = [text], []
+    parts, files = [text] if text.strip() else [], []
     for name in attachments:
         if name.lower().endswith(_MEDIA_TYPES):
             files.append(Path(name))
