@@ -87,6 +87,8 @@ class Conversations:
         self._versions = build_versions(tools.definitions(), sources, digests)
         self._resting = RestingConversations(store, self._build_driver, may_shrink=self._redactor is None)
         self._running_drivers: dict[str, Driver] = {}
+        self._waiting_outside: set[str] = set()
+        """Conversations that are held, and have come to rest on something outside."""
 
     def open_driver(
         self,
@@ -233,10 +235,24 @@ class Conversations:
         if name in self._running_drivers:
             raise build_running_turn_error(name)
         self._running_drivers[name] = driver
+        self._waiting_outside.discard(name)
         try:
-            return await driver.run_turn(*events)
+            snapshot = await driver.run_turn(*events)
         finally:
             del self._running_drivers[name]
+        if driver.waits_for_outside:
+            self._waiting_outside.add(name)
+        return snapshot
+
+    def waits_for_outside(self, name: str) -> bool:
+        """Whether the turn of a conversation that is held has just come to rest on something that only
+        somebody outside can bring. The log does not say so: after a crash the same calls are tried again."""
+        return name in self._waiting_outside
+
+    def forget_wait(self, name: str) -> None:
+        """Let whoever holds the conversation next go on with it, if it has work; called also when it is given
+        back."""
+        self._waiting_outside.discard(name)
 
     def find_running_driver(self, name: str) -> Driver | None:
         """The driver of a turn that runs now; None where none does."""

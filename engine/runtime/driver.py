@@ -257,6 +257,11 @@ class Driver:
         """Leave an effect open until an event from outside answers it."""
         self._waiting.add(effect.id)
 
+    @property
+    def waits_for_outside(self) -> bool:
+        """Whether the turn has come to rest on something that only somebody outside can bring."""
+        return bool(self._waiting) and not self._is_over
+
     # -- performing ------------------------------------------------------------------------------
 
     def _start_task(self, effect: Effect) -> None:

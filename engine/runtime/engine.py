@@ -804,7 +804,12 @@ class Engine:
     """The blocking form of `arecover`."""
 
     async def awatch_unfinished(
-        self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
+        self,
+        on_turn: Callable[[RecoveredTurn], None],
+        *,
+        every_s: float = 2.0,
+        at_once: int = 16,
+        find_engine: Callable[[str], Engine] | None = None,
     ) -> None:
         """Do as `arecover`, again and again, until the engine is stopped or this call is cancelled.
 
@@ -814,9 +819,12 @@ class Engine:
             on_turn: called in the event loop with what was done with a conversation.
             every_s: seconds between two looks into the log.
             at_once: how many turns run at the same time.
+            find_engine: the engine that goes on with a conversation, one of `with_tools` where it has tools
+                that this engine has not; None is this one for all.
         """
         refuse_async_function("on_turn", on_turn)
-        await self._recovery.watch(on_turn, every_s, at_once)
+        find = None if find_engine is None else lambda name: find_engine(name)._recovery
+        await self._recovery.watch(on_turn, every_s, at_once, find)
 
     watch_unfinished = blocking(awatch_unfinished)
     """The blocking form of `awatch_unfinished`."""

@@ -137,6 +137,7 @@ class Leases:
             await asyncio.shield(self._release(conversation, hold))
         finally:
             self._claimed.discard(conversation)
+            self._agent.conversations.forget_wait(conversation)
             if self._seen:
                 self._seen = {key for key in self._seen if key[0] != conversation}
             if self._watchers:

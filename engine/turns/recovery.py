@@ -66,13 +66,26 @@ class Recovery:
         turns = await asyncio.gather(*(self._recover_one(name, permits) for name in names))
         return [turn for turn in turns if turn is not None]
 
-    async def watch(self, on_turn: Callable[[RecoveredTurn], None], every_s: float, at_once: int) -> None:
-        """Look again and again, until the engine is stopped; a turn that takes long holds no other one up."""
+    async def watch(
+        self,
+        on_turn: Callable[[RecoveredTurn], None],
+        every_s: float,
+        at_once: int,
+        find: Callable[[str], Recovery] | None = None,
+    ) -> None:
+        """Look again and again, until the engine is stopped; a turn that takes long holds no other one up.
+
+        Args:
+            find: what goes on with a conversation; None is this for all.
+        """
         permits, busy = asyncio.Semaphore(at_once), set[str]()
 
         async def recover_found(name: str) -> None:
             try:
-                turn = await self._recover_one(name, permits)
+                recovery = self if find is None else find(name)
+                turn = await recovery._recover_one(name, permits)
+            except ToolchartError as error:  # its tools cannot be offered any more
+                turn = RecoveredTurn(conversation=name, error=str(error))
             finally:
                 busy.discard(name)
             if turn is not None:

@@ -269,6 +269,8 @@ class Turns:
         if is_taken and (wait is not None or not entry):
             snapshot = await conversations.run_driver(conversation, driver)
             return self.build_result(snapshot, conversation, hooks)
+        if is_taken:
+            conversations.forget_wait(conversation)
         if wait is not None and has_child_moved:
             return await self.go_on(conversation, self.load(conversation), None, hooks)
         if wait is not None:
@@ -388,7 +390,13 @@ class Turns:
         return self.agent.conversations.has_work(self.load(root).snapshot, root)
 
     def is_left_with_work(self, root: str) -> bool:
-        """Whether the next worker would go on with a conversation that is given back."""
+        """Whether the next worker would go on with a conversation that is given back.
+
+        Not where a call waits for somebody outside: a worker that has not the tools of a client, or not its
+        outcome, would close the call, or try it again and again.
+        """
+        if self.agent.conversations.waits_for_outside(root):
+            return False
         try:
             return self.has_work(root)
         except (LogDamaged, SpecError):  # nobody can go on with it, and it is given back all the same

@@ -210,7 +210,7 @@ async def _open_run(site: Site, access: Access, run: RunRequest, handler: str | 
             raise Refusal(400, "the answers belong to another thread")
         engine = site.client_tools.find_engine(run.conversation)
         return await continue_turn(site, engine, answers, access.name)
-    engine = site.client_tools.get_engine(run.tools)
+    engine = site.client_tools.choose_engine(run.conversation, run.tools)
     options: StreamOptions = {**run.options, "handler": handler, "conversation": run.conversation}
     return await start_turn(site, engine, run.message, **options)
 

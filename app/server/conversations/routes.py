@@ -50,7 +50,8 @@ RECOVERY_S = 5.0
 async def run_beside(site: Site) -> AsyncIterator[None]:
     """Look for records of other processes, and go on with turns that nobody goes on with."""
 
-    watch = site.engine.awatch_unfinished(_report_recovered, every_s=RECOVERY_S)
+    find_engine = site.client_tools.find_engine_or_own
+    watch = site.engine.awatch_unfinished(_report_recovered, every_s=RECOVERY_S, find_engine=find_engine)
     task = asyncio.create_task(watch)
     try:
         async with site.feeds.poll():
@@ -115,7 +116,9 @@ async def send_message(request: Request) -> Response:
     require_words(form.message, form.attachments)
     site, name = get_site(request), find_named_conversation(request)
     if site.live_turns.is_running(name):
-        await site.engine.asay(name, form.message, attachments=decode_attachments(form.attachments))
+        await site.client_tools.choose_engine(name).asay(
+            name, form.message, attachments=decode_attachments(form.attachments)
+        )
         return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
     return await _run_message(request, name, form, [])
 
@@ -129,7 +132,7 @@ async def _run_message(
 ) -> Response:
     options = _read_turn_options(form, history)
     options.update({**(heading or {}), "conversation": name})
-    engine = get_site(request).engine
+    engine = get_site(request).client_tools.choose_engine(name)
 
     async def run_turn(on_delta: DeltaObserver) -> TurnResult:
         options["on_delta"] = on_delta

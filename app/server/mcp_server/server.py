@@ -295,8 +295,9 @@ class _Calls:
                 return build_call_result(self._site.engine.describe_turn(conversation))
         else:
             message, conversation = _read_arguments(params.arguments or {})
+            engine = self._site.client_tools.choose_engine(conversation)
             pieces = await start_turn(
-                self._site, self._site.engine, message, handler=model.handler, conversation=conversation
+                self._site, engine, message, handler=model.handler, conversation=conversation
             )
         turn = _watch_turn(context, pieces)
         result = await self._turns.wait_for(conversation, turn, may_be_task=_knows_tasks(context))

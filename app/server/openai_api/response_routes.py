@@ -316,7 +316,7 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     options: StreamOptions = {**turn.options, "handler": model.handler, "conversation": conversation}
     if previous is not None:
         options.pop("history", None)
-    engine = site.client_tools.get_engine(turn.tools)
+    engine = site.client_tools.choose_engine(conversation, turn.tools)
     with _claim_next_turn(site, conversation) if is_new_turn else nullcontext():
         return _OpenResponse(name=name, pieces=await start_turn(site, engine, turn.message, **options))
 

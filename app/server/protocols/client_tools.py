@@ -87,6 +87,27 @@ class ClientTools:
             [tool for tool in loaded_conversation.configured.tools if tool.name not in own]
         )
 
+    def find_engine_or_own(self, conversation: str) -> Engine:
+        """As `find_engine`; the site's own where its tools can be offered no more, or it is not there."""
+        try:
+            return self.find_engine(conversation)
+        except Refusal:
+            return self._base
+
+    def choose_engine(self, conversation: str, definitions: Sequence[ToolDefinition] = ()) -> Engine:
+        """The engine for a message: one that offers these tools, where it begins a turn.
+
+        An open turn has the tools with which it began, whoever sends the message: with others, the calls that
+        wait for its client would be closed.
+
+        Raises:
+            Refusal: 400; as `get_engine`.
+            SpecError: as `get_engine`.
+        """
+        if self._base.has_open_turn(conversation):
+            return self.find_engine_or_own(conversation)
+        return self.get_engine(definitions)
+
     def is_client_tool(self, name: str) -> bool:
         """Whether a tool is none of the site's own."""
         return self._base.tools.registry.get(name) is None

@@ -198,7 +198,12 @@ class FleetEngine(Engine):
         return []
 
     async def awatch_unfinished(
-        self, on_turn: Callable[[RecoveredTurn], None], *, every_s: float = 2.0, at_once: int = 16
+        self,
+        on_turn: Callable[[RecoveredTurn], None],
+        *,
+        every_s: float = 2.0,
+        at_once: int = 16,
+        find_engine: Callable[[str], Engine] | None = None,
     ) -> None:
         """Wait until the engine is stopped: workers go on with what is left open."""
         while not self.is_stopping:
