@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.providers.anthropic.wire import FINISH_WORDS, TEXT_BLOCK, collect_block, decode_usage
+from toolchart.providers.anthropic.wire import (
+    CALL_KINDS,
+    FINISH_WORDS,
+    TEXT_BLOCK,
+    collect_block,
+    decode_usage,
+)
 from toolchart.providers.shared.failures import build_bad_response_error, check_object
 from toolchart.providers.shared.replies import (
     PartCollector,
@@ -40,8 +46,6 @@ _DELTA_KEYS = {
 }
 """By type of delta: the key that holds its text, the key of the block that the text extends, and the type of
 the block that it begins where there is none."""
-
-_CALL_KINDS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 class _Block:
@@ -177,13 +181,13 @@ class AnthropicAccumulator:
         text = delta.get(source)
         if text is None:
             return []
-        if key == "input" and (block is None or block.start.get("type") not in _CALL_KINDS[1:]):
+        if key == "input" and (block is None or block.start.get("type") not in CALL_KINDS[1:]):
             count = len(self._calls.calls)
             call, deltas = self._calls.add_piece(index=index, arguments=text)
             if call.index == count:
                 self._add_block(index, {"type": "tool_use"}, call)
             return [*deltas]
-        if block is None or (key != "input" and block.start.get("type") in _CALL_KINDS):
+        if block is None or (key != "input" and block.start.get("type") in CALL_KINDS):
             block = self._add_block(index, {"type": block_kind})
         block.pieces.setdefault(key, []).append(text)
         return _build_deltas(block, key, text)

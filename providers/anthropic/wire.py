@@ -16,7 +16,9 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     PartCollector,
     add_extra_body,
+    describe_waiting,
     find_missing_word,
+    is_call_kind,
     read_blocks,
     read_call_input,
     read_mappings,
@@ -462,11 +464,13 @@ def decode_reply(body: Any) -> Reply:
     reason = resolve_finish_reason(
         word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or parts)
     )
+    waiting = describe_waiting(kind for kind in map(_read_kind, blocks) if _is_unknown_call(kind))
     return Reply(
         content=content,
         parts=parts,
         tool_calls=calls,
-        finish_reason=reason,
+        finish_reason="malformed_call" if waiting else reason,
+        finish_message=waiting,
         native_reason=word,
         usage=decode_usage(body.get("usage")),
         reasoning=_join_texts(blocks, "thinking"),
@@ -477,6 +481,19 @@ def decode_reply(body: Any) -> Reply:
         or None,
         warnings=(*(() if word in FINISH_WORDS else find_missing_word(word, reason)), *warnings),
     )
+
+
+CALL_KINDS = ("tool_use", "server_tool_use", "mcp_tool_use")
+"""Types of blocks that are calls: ours, and those that the host runs itself."""
+
+
+def _read_kind(block: Mapping[str, Any]) -> str:
+    return str(block.get("type"))
+
+
+def _is_unknown_call(kind: str) -> bool:
+    """Whether a type of block asks for something that nobody here knows."""
+    return kind not in CALL_KINDS and is_call_kind(kind)
 
 
 TEXT_BLOCK: Mapping[str, Any] = {"type": "text"}

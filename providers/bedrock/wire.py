@@ -16,7 +16,9 @@ from toolchart.providers.shared.replies import (
     FinishWords,
     PartCollector,
     add_extra_body,
+    describe_waiting,
     find_missing_word,
+    is_call_kind,
     read_blocks,
     read_call_input,
     read_mappings,
@@ -468,11 +470,15 @@ def decode_reply(body: Any) -> Reply:
     word = read_string(body.get("stopReason"))
     text, parts = "".join(text for text in map(read_block_text, blocks) if text), decode_parts(blocks)
     reason = resolve_finish_reason(word, FINISH_WORDS, call_count=len(calls), has_answer=bool(text or parts))
+    waiting = describe_waiting(
+        key for block in blocks for key in block if key != "toolUse" and is_call_kind(key)
+    )
     return Reply(
         content=text or None,
         parts=parts,
         tool_calls=calls,
-        finish_reason=reason,
+        finish_reason="malformed_call" if waiting else reason,
+        finish_message=waiting,
         native_reason=word,
         usage=decode_usage(body.get("usage")),
         reasoning="".join(map(_read_reasoning, blocks)) or None,

@@ -20,7 +20,9 @@ from toolchart.providers.shared.replies import (
     PartCollector,
     add_extra_body,
     choose_finish_word,
+    describe_waiting,
     find_missing_word,
+    is_call_kind,
     is_finish_word,
     join_text,
     read_blocks,
@@ -529,13 +531,16 @@ def decode_reply(body: Any) -> Reply:
     reason = resolve_finish_reason(
         word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or content_parts)
     )
+    waiting = describe_waiting(
+        key for part in parts for key in part if key not in _CALL_KEYS and is_call_kind(key)
+    )
     return Reply(
         content=content,
         parts=content_parts,
         tool_calls=calls,
-        finish_reason=reason,
+        finish_reason="malformed_call" if waiting else reason,
         native_reason=word,
-        finish_message=read_string(candidate.get("finishMessage")),
+        finish_message=waiting or read_string(candidate.get("finishMessage")),
         usage=decode_usage(body.get("usageMetadata")),
         reasoning=_join_texts(parts, is_thought=True),
         model=read_string(body.get("modelVersion")),
@@ -549,6 +554,10 @@ def decode_reply(body: Any) -> Reply:
             *join_warnings,
         ),
     )
+
+
+_CALL_KEYS = ("functionCall", "toolCall")
+"""Keys of parts that are calls: ours, and those that the host runs itself."""
 
 
 def describe_kind(parts: Sequence[Any]) -> tuple[bool, int]:

@@ -81,11 +81,13 @@ class OllamaAccumulator:
 
     def _add_call(self, entry: Mapping[str, Any]) -> Iterator[Delta]:
         function, count = read_function(entry), len(self._calls.calls)
+        name, arguments = str(function.get("name") or ""), find_arguments(function, entry)
         call, deltas = self._calls.add_piece(
             index=read_index(function.get("index")),
             call_id=read_string(entry.get("id")) or "",
-            name=str(function.get("name") or ""),
-            arguments=find_arguments(function, entry),
+            name=name,
+            arguments=arguments,
+            is_start=bool(name) and not isinstance(arguments, str),  # the server sends each call whole
         )
         if call.index == count:
             self._entries.append(call)

@@ -17,7 +17,9 @@ from toolchart.providers.shared.failures import build_bad_response_error, check_
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
+    describe_waiting,
     find_missing_word,
+    is_call_kind,
     join_text,
     list_call_entries,
     read_blocks,
@@ -219,17 +221,20 @@ def decode_reply(body: Any) -> Reply:
     reason = resolve_finish_reason(
         word, FINISH_WORDS, call_count=len(calls), has_answer=bool(content or pictures)
     )
+    others = select_others(message, _KNOWN_MESSAGE_KEYS)
+    waiting = describe_waiting(filter(is_call_kind, others)) if others else None
     return Reply(
         content=content,
         parts=add_text(content, pictures),
         tool_calls=calls,
-        finish_reason=reason,
+        finish_reason="malformed_call" if waiting else reason,
+        finish_message=waiting,
         native_reason=word,
         usage=decode_usage(body),
         reasoning=thinking,
         model=read_string(body.get("model")),
         provider_data=build_provider_data(thinking, calls),
-        details={**select_others(body, _KNOWN_KEYS), **select_others(message, _KNOWN_MESSAGE_KEYS)} or None,
+        details={**select_others(body, _KNOWN_KEYS), **others} or None,
         warnings=(*(() if word in FINISH_WORDS else find_missing_word(word, reason)), *warnings),
     )
 

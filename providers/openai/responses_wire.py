@@ -20,7 +20,9 @@ from toolchart.providers.shared.failures import build_bad_response_error, check_
 from toolchart.providers.shared.replies import (
     FinishWords,
     add_extra_body,
+    describe_waiting,
     find_missing_word,
+    is_call_kind,
     join_pieces,
     join_text,
     merge_counts,
@@ -303,7 +305,7 @@ def decode_reply(body: Any) -> Reply:
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(items),
         details=_collect_details(body, items) or None,
-        warnings=(*find_missing_word(word, reason), *warnings, *_find_approval_requests(items)),
+        warnings=(*find_missing_word(word, reason), *warnings),
     )
 
 
@@ -484,28 +486,36 @@ def _read_item_error(item: Item) -> str:
     return str(error or ("failed" if item.get("status") in ("failed", "incomplete") else ""))
 
 
-def _find_approval_requests(items: list[Item]) -> tuple[str, ...]:
-    """A warning for each call of a remote server that the host does not make without an approval."""
-    return tuple(
-        f"the host wants an approval before it calls {item.get('name')!r} of the server "
-        f"{item.get('server_label')!r}, and did not call it; `trust: trusted` of the host tool `mcp` lets it"
-        for item in items
-        if item.get("type") == "mcp_approval_request"
-    )
-
-
 _WAITING_TYPES = ("computer_call", "shell_call", "local_shell_call", "apply_patch_call")
 """Types of calls that wait for an output of ours, which we do not have. The host may run a shell itself: then
 its output stands in the same response. Source: openai 3.54.0, `types/responses/response_output_item.py`."""
 
+_HOST_TYPES = (
+    *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"),
+    "x_search_call",
+)
+"""Types of calls that the host runs itself."""
+
 
 def _find_waiting_calls(items: list[Item]) -> str | None:
-    """What the host waits for, and nobody does; None where it waits for nothing."""
-    names = [(str(item.get("type")), read_string(item.get("call_id"))) for item in items]
-    waiting = [
-        kind for kind, name in names if kind in _WAITING_TYPES and (f"{kind}_output", name) not in names
-    ]
-    return f"it waits for the output of {', '.join(waiting)}, which is not supported" if waiting else None
+    """What the host waits for, and nobody does; None where it waits for nothing.
+
+    A call of an unknown type waits if it has a `call_id`, by which an output would name it: calls that the
+    host ran itself have none.
+    """
+    waiting: list[Item] = []
+    for item in items:
+        kind = str(item.get("type"))
+        if kind == "mcp_approval_request":
+            call = f"{item.get('name')!r} of the server {item.get('server_label')!r}"
+            return f"it waits for an approval of {call}; `trust: trusted` of the host tool `mcp` needs none"
+        is_known = kind in _OWN_CALL_TYPES or kind in _HOST_TYPES or item.get("execution") == "server"
+        if kind in _WAITING_TYPES or (not is_known and item.get("call_id") and is_call_kind(kind)):
+            waiting.append(item)
+    if not waiting:
+        return None
+    answered = [item.get("call_id") for item in items if str(item.get("type")).endswith("_output")]
+    return describe_waiting(str(item["type"]) for item in waiting if item.get("call_id") not in answered)
 
 
 def _read_finish_word(body: Item) -> str | None:

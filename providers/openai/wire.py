@@ -21,9 +21,11 @@ from toolchart.providers.shared.replies import (
     add_extra_body,
     add_separate_reasoning,
     choose_finish_word,
+    describe_waiting,
     find_finish_reason,
     find_missing_word,
     find_odd_texts,
+    is_call_kind,
     list_call_entries,
     read_call_input,
     read_first_count,
@@ -736,11 +738,14 @@ def _decode_choice(
     reason = resolve_finish_reason(
         word, finish_words, call_count=len(calls), has_answer=bool(content or media), is_refusal=bool(refusal)
     )
+    others = select_others(message, _KNOWN_KEYS["message"])
+    waiting = describe_waiting(filter(is_call_kind, others)) if others else None
     return Reply(
         content=content,
         parts=add_text(content, media + decode_listed_sources(body)),
         tool_calls=calls,
-        finish_reason=reason,
+        finish_reason="malformed_call" if waiting else reason,
+        finish_message=waiting,
         native_reason=word,
         usage=decode_usage(find_usage(body, choice)),
         reasoning=read_reasoning(message),
@@ -748,7 +753,7 @@ def _decode_choice(
         model=read_string(body.get("model")),
         response_id=read_string(body.get("id")),
         provider_data=_build_provider_data(own_keys, message, calls),
-        details=_collect_details(body, choices, message) or None,
+        details=_collect_details(body, choices, others, message.get("content")) or None,
         warnings=(
             *_find_word_conflict(word, calls, finish_words),
             *(() if word in finish_words else find_missing_word(word, reason)),
@@ -773,15 +778,18 @@ _KNOWN_COUNTS = (
 
 
 def _collect_details(
-    body: Mapping[str, Any], choices: list[Any], message: Mapping[str, Any]
+    body: Mapping[str, Any], choices: list[Any], others: Mapping[str, Any], content: Any
 ) -> dict[str, Any]:
-    """What else the host said: tier, fingerprint, log probabilities, annotations, other choices, ..."""
-    content = message.get("content")
+    """What else the host said: tier, fingerprint, log probabilities, annotations, other choices, ...
+
+    Args:
+        others: what the message has besides what the reply has elsewhere.
+    """
     parts = [part for part in content if not _is_plain_part(part)] if isinstance(content, list) else []
     return {
         **select_others(body, _KNOWN_KEYS["body"]),
         **select_others(choices[0], _KNOWN_KEYS["choice"]),
-        **select_others(message, _KNOWN_KEYS["message"]),
+        **others,
         **({"content": parts} if parts else {}),
         **select_other_counts(find_usage(body, choices[0]), _KNOWN_COUNTS),
         **({"other_choices": choices[1:]} if len(choices) > 1 else {}),

@@ -265,6 +265,26 @@ def read_function(wire: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**wire, "name": function} if isinstance(function, str) else wire
 
 
+def describe_waiting(kinds: Iterable[str]) -> str | None:
+    """Why a reply cannot be carried out that has calls of these kinds, which nobody here performs; None
+    where it has none.
+
+    >>> describe_waiting(["computer_call"])
+    'it waits for what its computer_call asks, which is not supported'
+    """
+    names = ", ".join(dict.fromkeys(kinds))
+    return f"it waits for what its {names} asks, which is not supported" if names else None
+
+
+def is_call_kind(kind: str) -> bool:
+    """Whether a kind of block or key is, by its name, that of calls. The wires know those that they read.
+
+    >>> is_call_kind("client_tool_use"), is_call_kind("functionCalls"), is_call_kind("text")
+    (True, True, False)
+    """
+    return kind.lower().endswith(("_use", "tooluse", "call", "calls"))
+
+
 def read_call_input(arguments: Any) -> dict[str, Any]:
     """The arguments of a call that the host ran itself; those that cannot be read under `arguments`, as they
     came."""

@@ -13,7 +13,8 @@ by neither; some say it wrongly. The rule, in this order:
    - that call has no name yet: the piece names it;
    - it has another name: the piece begins another call. Before the arguments have begun, on one index, it
      continues the name (it is the name so far, or the next piece of it) where that call has an id and the
-     piece has the same or none. Without an id nobody can tell, so the call without arguments is refused;
+     piece has the same or none. Without an id nobody can tell, so the call without arguments is refused. A
+     piece with neither index nor id is the next piece of the name, unless it begins with all of that name;
    - it has the same name and the same id: the piece continues it. With an index of its own, after arguments
      that are whole, what it brings (or what follows on that index) is another call's if it says other things;
    - its arguments are whole: another call, unless one of the two lacks the id that the other has and the
@@ -212,7 +213,10 @@ class StreamedCalls:
             return None
         if _continues_name(call, call_id):
             return call
-        if call is of_index and not call.id:
+        is_bare = index is None and not call_id and not call.has_begun()
+        if is_bare and not name.startswith(call.name):
+            return call
+        if is_bare or (call is of_index and not call.id):
             call.is_unclear = True
         return None
 

@@ -554,6 +554,29 @@ def list_host_rows() -> Iterator[Row]:
             "responses", f"{kind}: waits for us", [*ended, event("completed", response=waits)], fails=True
         )
         yield make_whole("responses", f"{kind}: has its output", {**body, "output": done}, text="Done it.")
+    for kind, keys in {
+        "mcp_approval_request": {"server_label": "s", "name": "n", "arguments": "{}"},
+        "robot_call": {"call_id": "c1"},
+        "tool_search_call": {"call_id": "c1", "execution": "client"},
+    }.items():
+        item = {"type": kind, "id": "i1", "status": "completed", **keys}
+        for text, begin in {
+            "": [],
+            ", beside a text": build_whole("responses", "Done it.")["output"],
+        }.items():
+            waits = {**build_whole("responses"), "output": [*begin, item]}
+            ended = [
+                event("output_item.done", output_index=place, item=entry)
+                for place, entry in enumerate(waits["output"])
+            ]
+            yield make_whole("responses", f"{kind}: waits for us{text}", waits, fails=True)
+            end = event("completed", response={**waits, "output": []})
+            yield make_stream("responses", f"{kind}: waits for us{text}", [*ended, end], fails=True)
+    search = {"type": "web_search_call", "id": "i1", "call_id": "c1", "status": "completed"}
+    waits = build_whole("responses", "Done it.")
+    found = {**waits, "output": [search, *waits["output"]]}
+    yield make_whole("responses", "a search with the id of a call", found, text="Done it.")
+    yield from list_unknown_rows()
     for status in ("in_progress", "queued"):
         yield make_whole(
             "responses",
@@ -563,6 +586,57 @@ def list_host_rows() -> Iterator[Row]:
             warns="no finish reason",
         )
         yield make_whole("responses", f"status: {status}", build_whole("responses", word=status), fails=True)
+
+
+def list_unknown_rows() -> Iterator[Row]:
+    """The rows of blocks, parts and keys that nobody knows, and that ask for an act by their names."""
+    call = {"id": "c1", "name": "delete_rows", "input": OLD}
+    kinds = {
+        "messages": ({"type": "client_tool_use", **call}, {"type": "function_call", **call}),
+        "gemini": ({"computerCall": call}, {"function_call": call}),
+        "converse": ({"clientToolUse": call},),
+    }
+    for wire, blocks in kinds.items():
+        for block in blocks:
+            for text in (MISSING, "Done it."):
+                kind = block.get("type") or next(iter(block))
+                name = f"a call under {kind}, {'alone' if text is MISSING else 'beside a text'}"
+                body = build_whole(wire, text)
+                _list_blocks(wire, body).append(block)
+                yield make_whole(wire, name, body, fails=True)
+    for wire in ("chat", "ollama"):
+        for key in ("tool_call", "toolCalls", "function_calls"):
+            body = build_whole(wire, "Done it.")
+            message = body["choices"][0]["message"] if wire == "chat" else body["message"]
+            message[key] = [call]
+            yield make_whole(wire, f"calls under {key}", body, fails=True)
+    place = start_block(1, type="client_tool_use", **call)
+    frames = build_frames("messages", ["Done it."])
+    yield make_stream("messages", "an unknown block", [*frames[:-2], place, *frames[-2:]], fails=True)
+    frames = build_frames("gemini", ["Done it."])
+    part = gemini_parts({"computerCall": call})
+    yield make_stream("gemini", "an unknown part", [*frames[:-1], part, *frames[-1:]], fails=True)
+    frames = build_frames("converse", ["Done it."])
+    begin = {"contentBlockStart": {"contentBlockIndex": 1, "start": {"clientToolUse": call}}}
+    yield make_stream("converse", "an unknown block", [*frames[:-1], begin, *frames[-1:]], fails=True)
+    for wire in ("chat", "ollama"):
+        frames = build_frames(wire, ["Done it."])
+        message = {"toolCalls": [call]}
+        piece = chat_delta(**message) if wire == "chat" else {"message": message, "done": False}
+        yield make_stream(wire, "calls under an unknown key", [*frames[:-1], piece, *frames[-1:]], fails=True)
+
+
+def _list_blocks(wire: str, body: dict[str, Any]) -> list[Any]:
+    """The blocks of a whole answer."""
+    match wire:
+        case "messages":
+            blocks = body["content"]
+        case "gemini":
+            blocks = body["candidates"][0]["content"]["parts"]
+        case _:
+            blocks = body["output"]["message"]["content"]
+    assert isinstance(blocks, list)
+    return blocks
 
 
 MARK = b"\xef\xbb\xbf"
@@ -833,6 +907,30 @@ def list_chat_streams() -> Iterator[Row]:
         "a name in pieces, without an id": (
             [chat_call(0, name=name, arguments=""), chat_call(0, name="_all"), chat_call(0, arguments=TEXT)],
             {"refused": 2},
+        ),
+        "a name in pieces, of which nothing says the call": (
+            [
+                chat_call(name="delete"),
+                chat_call(name="_rows"),
+                *(chat_call(arguments=a) for a in (HEAD, TAIL)),
+            ],
+            once,
+        ),
+        "a name in pieces, the first with an index": (
+            [chat_call(0, name="delete"), chat_call(name="_rows", arguments=TEXT)],
+            once,
+        ),
+        "a name in pieces, the first with index and id": (
+            [
+                chat_call(0, "c1", "delete", ""),
+                chat_call(name="_rows", arguments=""),
+                chat_call(arguments=TEXT),
+            ],
+            once,
+        ),
+        "a name that may be the beginning of the next one": (
+            [chat_call(name="delete"), chat_call(name=name, arguments=TEXT)],
+            {"runs": [OLD], "refused": 1},
         ),
         "the name so far in each piece": (
             [chat_call(0, "c1", "delete", ""), chat_call(0, "c1", name, ""), chat_call(0, arguments=TEXT)],
@@ -1266,6 +1364,15 @@ def list_other_rows() -> Iterator[Row]:
     yield make_stream("ollama", "two calls without arguments", lines([none], [none]), runs=[{}, {}])
     yield make_stream("ollama", "a call without its list", lines(first), **once)
     yield make_stream("ollama", "a call that is text", lines([name]), refused=1)
+    bare = {"function": {"name": name}}
+    other = {"function": {"name": "count"}}
+    yield make_stream(
+        "ollama",
+        "two calls whose arguments are not there",
+        lines([bare], [other], [bare]),
+        runs=[{}, {}],
+        refused=1,
+    )
     pieces = [{"function": {"name": name, "arguments": HEAD}}], [{"function": {"arguments": TAIL}}]
     yield make_stream("ollama", "arguments in pieces", lines(*pieces), **once)
     flat = {"id": "c1", "name": name, "arguments": TEXT}
