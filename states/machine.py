@@ -1,5 +1,8 @@
 """The machine of a chart: which transition an event fires, and in which order they are tried.
 
+In: a configuration, the name of an event and the facts of the new context (`try_event`). Out: the `Move`, or
+that no row takes the event. Next: `core/requests.py`, part 3, makes effects of the names that the move has.
+
 python-statemachine is the authority. It compiles the chart (in its secure mode) and it alone decides
 what a step does. Nothing in this module re-implements the rules of statecharts.
 

@@ -1,5 +1,9 @@
 """The driver: performs the open effects of one conversation and feeds their outcomes back as events.
 
+In: the events that begin or continue a turn (`run_turn`), or that come while it runs (`post_event`). Out: the
+snapshot in which the chart rests. Next: `states/core/step.py` makes each step, `engine/log/record.py` its
+record, and `performers.py` does what the step asks for.
+
 The driver decides nothing about the turn: the core says in each snapshot which effects are open. The driver
 goes around this loop until the chart rests:
 

@@ -1,5 +1,9 @@
 """Performs effects: calls the model, reviews and runs tool calls, asks people, waits.
 
+In: one open effect whose record is durable (`perform`). Out: the events that answer it, applied by the
+driver: each is the next step. Next: the adapter of a host (`providers/`), the executor of tools
+(`tools/execution/executor.py`), or a person; then `driver.py` again.
+
 Each performer does the work of one kind of effect and applies the events that answer it. It keeps nothing
 afterwards. A performer may be cancelled at any await; the core has then closed the effect already, or the
 turn is suspended and the effect is performed again when it is resumed.

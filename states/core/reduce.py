@@ -5,6 +5,8 @@ changes the context of a `SnapshotBuilder`, the working copy of one step, by an 
 a call gets its ruling or its outcome, a counter grows. The configuration (the active states) stays as it
 is. In the second part the machine says what the event means under the new context.
 
+In: the working copy and the event. Out: nothing; the working copy has changed. Next: `machine.py`, part 2.
+
 The context is reduced *before* guards are evaluated. So in `cond: "iteration >= max_iterations"` the
 iteration that has just ended is already counted.
 """

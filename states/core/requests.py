@@ -5,6 +5,9 @@ A chart only names its effects (`enter: call_model`). This is the third of the t
 model request, `RunTools` carries the calls, `Wait` carries its seconds. The driver adds nothing and decides
 nothing, so replay can build the same effects again from the log.
 
+In: the working copy, and the names of the effects of the states that were entered. Out: the values, each with
+an id. Next: the step is done; the driver writes its record (`engine/log/record.py`) and then performs them.
+
 Building an effect can change the context too. A model call first closes the calls that are still open and
 takes the user's messages from the inbox, and an answer appends the final assistant message. Both happen in
 the step's `SnapshotBuilder`.

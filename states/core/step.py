@@ -2,6 +2,9 @@
 
     step(machine, snapshot, event) -> snapshot', effects, and the reason
 
+In: the event, as the driver read it from its JSON. Out: a `Step`, from which the journal makes the record.
+Next: the three parts below, each in a file of its own.
+
 Toolchart is a state machine whose work happens outside. `step` is its transition function. It takes
 where the conversation stands (the snapshot) and what has happened (the event); it returns where the
 conversation stands now and what has to be done next (the effects). It does none of it.

@@ -1,5 +1,9 @@
 """The store primitive in SQL: what SQLite and PostgreSQL share, which is all but connections and checks.
 
+In: changes, each with the number of records that its writer has seen (`_make_changes`). Out: the rows below,
+or a conflict: somebody else was quicker. Next: the file of SQLite, or the server of PostgreSQL; on return the
+rows are as durable as the log was opened for. Only then `runtime/performers.py` does what was asked.
+
 | table | columns |
 |---|---|
 | `conversations` | `number`, which is never given twice, and `id` |
