@@ -74,6 +74,8 @@ def main() -> None:
     for name, options in RECORDED.items():
         with run_server(program, *options) as address:
             runs = asyncio.run(_record(address, scripts[name.partition("-")[0]]))
+        for path in FOLDER.glob(f"{name}.*.json"):
+            path.unlink()  # the old one may have had more runs
         for number, run in enumerate(runs, 1):
             events = ",\n".join(json.dumps(event) for event in run.to_json_dict()["events"])
             path = FOLDER / f"{name}.{number}.json"
