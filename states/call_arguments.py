@@ -16,6 +16,10 @@ _MAX_CHARACTERS = 1_000_000
 """Longer argument text is refused unread."""
 
 
+class Unreadable(list[Any]):
+    """In the place of arguments that nobody can tell: the reason, then what stands there."""
+
+
 def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     """The arguments and None; or None and a description of the problem with its position.
 
@@ -64,6 +68,8 @@ def decode_call(call_id: str, name: Any, arguments: Any) -> ToolCall:
         problem = "the arguments are not valid JSON: a number is out of range"
         return ToolCall(id=call_id, name=name, raw=json.dumps(values), problem=problem)
     raw = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if isinstance(arguments, Unreadable):
+        return ToolCall(id=call_id, name=name, raw=raw, problem=arguments[0])
     values, problem = parse_arguments(raw)
     return ToolCall(id=call_id, name=name, arguments=values, raw=raw, problem=problem)
 

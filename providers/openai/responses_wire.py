@@ -780,7 +780,7 @@ class _Item:
 def _choose_input(call: StreamedCall) -> Any:
     """The free text of a call. Whole forms that differ stay a list, which `decode_text_call` refuses."""
     forms = [form for form in dict.fromkeys(map(read_text, call.whole_forms)) if form]
-    return forms[0] if len(forms) == 1 else forms or join_text(call.pieces)
+    return forms[0] if len(forms) == 1 else forms or join_text(call.pieces) or call.stray
 
 
 class ResponsesAccumulator:
@@ -906,7 +906,8 @@ class ResponsesAccumulator:
             if item.call is not None:
                 arguments = find_arguments(form)
                 known = item.call.build_arguments()
-                if item.call.name == name and (not arguments or not known or is_same(arguments, known)):
+                says_nothing = not arguments or not known or item.call.stray == arguments
+                if item.call.name == name and (says_nothing or is_same(arguments, known)):
                     return item
             elif item.list_texts() and item.list_texts() == _read_texts(form):
                 return item
@@ -1120,9 +1121,9 @@ def _add_whole_arguments(call: StreamedCall, arguments: Any) -> Iterator[Delta]:
     """Add a whole form of a call's arguments; it is shown where nothing was."""
     if arguments is None or arguments == "":
         return
-    is_first = not call.pieces and not call.whole_forms
+    is_first = not call.has_begun()
     call.add_whole(arguments)
-    if is_first:
+    if is_first and call.has_begun():
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         yield CallArguments(index=call.index, text=text)
 

@@ -41,7 +41,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from toolchart.providers.shared.replies import join_text
-from toolchart.states.call_arguments import parse_arguments
+from toolchart.states.call_arguments import Unreadable, parse_arguments
 from toolchart.states.messages import CallArguments, CallStarted, Delta
 
 _MAX_OPEN_CALLS = 64
@@ -55,7 +55,7 @@ class StreamedCall:
 
     __slots__ = (
         *("_depth", "_in_text", "_scanned", "_skips"),
-        *("id", "index", "is_unclear", "name", "pieces", "whole_forms"),
+        *("id", "index", "is_unclear", "name", "pieces", "stray", "whole_forms"),
     )
 
     def __init__(self, index: int) -> None:
@@ -69,6 +69,8 @@ class StreamedCall:
         self._in_text = self._skips = False
         self.is_unclear = False
         """Whether its name may be the beginning of one: another came in the place of its arguments."""
+        self.stray: Unreadable | None = None
+        """What stands in its object and may be its arguments; it counts where none came."""
 
     def add_arguments(self, arguments: Any) -> str:
         """Add a piece of text, or a whole value; what a reader is shown of it."""
@@ -83,7 +85,9 @@ class StreamedCall:
 
     def add_whole(self, arguments: Any) -> None:
         """Add a whole form of the arguments; one that says nothing is left out."""
-        if arguments is not None and arguments != "":
+        if isinstance(arguments, Unreadable):
+            self.stray = arguments
+        elif arguments is not None and arguments != "":
             self.whole_forms.append(arguments)
 
     def is_whole(self) -> bool:
@@ -116,12 +120,14 @@ class StreamedCall:
 
     def build_text(self) -> Any:
         """The input of a whole call that takes free text: its pieces, or a value that came as such."""
-        return join_text(self.pieces) or (self.whole_forms[-1] if self.whole_forms else "")
+        return join_text(self.pieces) or (self.whole_forms[-1] if self.whole_forms else self.stray or "")
 
     def build_arguments(self) -> Any:
         """The arguments of the whole call: text, or a value that came as such."""
         if self.is_unclear and not self.has_begun():
-            return ["another name came before any arguments"]  # no object, so the call is refused
+            return Unreadable(["another name came before any arguments"])
+        if self.stray and not self.has_begun():
+            return self.stray
         return choose_arguments(self.pieces, self.whole_forms)
 
     def has_begun(self) -> bool:
@@ -165,6 +171,8 @@ class StreamedCalls:
         """
         if name and name.isspace():
             name = ""
+        stray = arguments if isinstance(arguments, Unreadable) else None
+        arguments = None if stray else arguments
         if is_start:
             call = self._find_begun(index, call_id, name, arguments)
         else:
@@ -180,6 +188,7 @@ class StreamedCalls:
             self.calls.append(call)
         is_named = call.add_name(name)
         call.id = call.id or call_id
+        call.stray = stray or call.stray
         if index is not None:
             self._by_index[index] = call
         if call_id:
@@ -295,23 +304,49 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
 ARGUMENT_KEYS = frozenset(("arguments", "input", "args", "parameters", "params", "kwargs", "tool_input"))
 """The keys under which hosts and gateways write the arguments of a call, whatever their API says."""
 
+_OTHER_KEYS = frozenset(
+    (
+        *("id", "name", "type", "index", "status", "function", "custom", "caller", "metadata", "annotations"),
+        *("extra_content", "extra_body", "provider_specific_fields", "cache_control"),
+    )
+)
+"""Keys of a call that hold no arguments, whatever stands there."""
+
 
 def find_arguments(*objects: Mapping[str, Any]) -> Any:
     """The arguments of a call: those in its object, or in the one around it, under whichever key they stand.
 
-    What says nothing gives way to what says something. Two that differ are joined, which is refused.
+    What says nothing gives way to what says something. Two that differ are joined, which is refused. Where
+    there are none, and an object or its text stands under an unknown key, nobody can tell what they are.
 
     >>> find_arguments({"name": "a", "parameters": {"b": 1}}), find_arguments({"args": {}}, {"input": "{"})
     ({'b': 1}, '{')
+    >>> find_arguments({"name": "a", "payload": {"b": 1}})[1:], find_arguments({"name": "a"})
+    ([{'payload': {'b': 1}}], None)
     """
     forms = [item[key] for item in objects for key in item if key in ARGUMENT_KEYS]
-    if len(forms) < 2:
-        return forms[0] if forms else None
-    return choose_arguments((), forms)
+    if len(forms) > 1:
+        return choose_arguments((), forms)
+    if forms:
+        return forms[0]
+    for item in objects:
+        for key, value in item.items():
+            if _is_stray(key, value):
+                problem = f"the call has no `arguments`, and it has {key!r}, which is not known"
+                return Unreadable([problem, {key: value}])
+    return None
+
+
+def _is_stray(key: str, value: Any) -> bool:
+    """Whether arguments may stand under a key that nobody knows."""
+    is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
+    return bool(value) and is_object and key not in _OTHER_KEYS
 
 
 def drop_other_arguments(wire: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The object of a call without arguments under another key than this one."""
+    if ARGUMENT_KEYS.isdisjoint(wire):
+        return {name: value for name, value in wire.items() if not _is_stray(name, value)}
     return {name: value for name, value in wire.items() if name == key or name not in ARGUMENT_KEYS}
 
 

@@ -357,6 +357,20 @@ def list_key_rows(wire: str) -> Iterator[Row]:
         yield make_whole(wire, f"arguments {place}, others under its own", whole, refused=1)
         frames = _move_arguments(build_frames(wire, [], calls), own, key, NEW, is_outside)
         yield make_stream(wire, f"arguments {place}, others under its own", frames, refused=1)
+    unknown: list[tuple[str, Any, dict[str, Any]]] = [
+        ("payload", OLD, {"refused": 1}),
+        ("payload", TEXT, {"refused": 1}),
+        ("payload", {}, {"runs": [{}]}),
+        ("payload", "old", {"runs": [{}]}),
+        ("metadata", OLD, {"runs": [{}]}),
+    ]
+    for key, value, meaning in unknown:
+        name, calls = f"no arguments, and {key} with {json.dumps(value)}", [("c1", "delete_rows", value)]
+        whole = _move_arguments(build_whole(wire, MISSING, calls), own, key, MISSING)
+        yield make_whole(wire, name, whole, **meaning)
+        if not isinstance(value, str) or wire in ("chat", "gemini", "ollama"):  # others send text in pieces
+            frames = _move_arguments(build_frames(wire, [], calls), own, key, MISSING)
+            yield make_stream(wire, name, frames, **meaning)
 
 
 def list_content_rows(wire: str) -> Iterator[Row]:
