@@ -21,7 +21,9 @@ from toolchart.providers.shared.replies import (
     is_call_kind,
     read_blocks,
     read_call_input,
+    read_input_count,
     read_mappings,
+    read_output_count,
     read_string,
     read_token_count,
     resolve_finish_reason,
@@ -529,14 +531,17 @@ def decode_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, Mapping):
         return None
     uncached = read_token_count(wire.get("input_tokens"))
-    output = read_token_count(wire.get("output_tokens"))
+    output = read_output_count(wire)
     cache_reads = read_token_count(wire.get("cache_read_input_tokens"))
     cache_writes = read_token_count(wire.get("cache_creation_input_tokens"))
     lifetimes = wire.get("cache_creation")
     lifetimes = lifetimes if isinstance(lifetimes, Mapping) else {}
     details = wire.get("output_tokens_details")
     thinking = details.get("thinking_tokens") if isinstance(details, Mapping) else None
-    total_input = None if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
+    # Under another API's name the count is that of the whole input.
+    total_input = (
+        read_input_count(wire) if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
+    )
     return Usage(
         input=total_input,
         output=output,

@@ -21,7 +21,9 @@ from toolchart.providers.shared.replies import (
     is_call_kind,
     read_blocks,
     read_call_input,
+    read_input_count,
     read_mappings,
+    read_output_count,
     read_string,
     read_token_count,
     refuse_call,
@@ -525,10 +527,13 @@ def decode_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, Mapping):
         return None
     uncached = read_token_count(wire.get("inputTokens"))
-    output = read_token_count(wire.get("outputTokens"))
+    output = read_output_count(wire)
     cache_reads = read_token_count(wire.get("cacheReadInputTokens"))
     cache_writes = read_token_count(wire.get("cacheWriteInputTokens"))
-    total_input = None if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
+    # Under another API's name the count is that of the whole input.
+    total_input = (
+        read_input_count(wire) if uncached is None else uncached + (cache_reads or 0) + (cache_writes or 0)
+    )
     details = [row for row in read_mappings(wire.get("cacheDetails")) if row.get("ttl") == "1h"]
     return Usage(
         input=total_input,

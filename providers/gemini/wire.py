@@ -27,7 +27,9 @@ from toolchart.providers.shared.replies import (
     join_text,
     read_blocks,
     read_call_input,
+    read_input_count,
     read_mappings,
+    read_output_count,
     read_string,
     read_token_count,
     refuse_call,
@@ -703,8 +705,7 @@ def decode_usage(wire: Any) -> Usage | None:
     if not isinstance(wire, Mapping):
         return None
     thoughts = read_token_count(wire.get("thoughtsTokenCount"))
-    candidates = read_token_count(wire.get("candidatesTokenCount"))
-    prompt = read_token_count(wire.get("promptTokenCount"))
+    candidates, prompt = read_output_count(wire), read_input_count(wire)
     tool_use = read_token_count(wire.get("toolUsePromptTokenCount"))
     has_input = prompt is not None or tool_use is not None
     has_output = candidates is not None or thoughts is not None
@@ -713,5 +714,5 @@ def decode_usage(wire: Any) -> Usage | None:
         output=(candidates or 0) + (thoughts or 0) if has_output else None,
         reasoning=thoughts,
         cached=read_token_count(wire.get("cachedContentTokenCount")),
-        total=read_token_count(wire.get("totalTokenCount")),
+        total=read_token_count(wire.get("totalTokenCount", wire.get("total_tokens"))),
     )

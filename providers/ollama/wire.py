@@ -24,8 +24,9 @@ from toolchart.providers.shared.replies import (
     list_call_entries,
     read_blocks,
     read_function,
+    read_input_count,
+    read_output_count,
     read_string,
-    read_token_count,
     refuse_call,
     resolve_finish_reason,
     select_others,
@@ -267,9 +268,10 @@ def _decode_tool_call(wire: Any) -> ToolCall:
 
 
 def decode_usage(body: Mapping[str, Any]) -> Usage | None:
-    """Token counts. `prompt_eval_count` is absent if the whole prompt was cached."""
-    prompt_tokens = read_token_count(body.get("prompt_eval_count"))
-    reply_tokens = read_token_count(body.get("eval_count"))
+    """Token counts. `prompt_eval_count` is absent if the whole prompt was cached. Gateways have `usage`."""
+    usage = body.get("usage")
+    counts = {**body, **usage} if isinstance(usage, Mapping) else body
+    prompt_tokens, reply_tokens = read_input_count(counts), read_output_count(counts)
     if prompt_tokens is None and reply_tokens is None:
         return None
     total = (prompt_tokens or 0) + (reply_tokens or 0)

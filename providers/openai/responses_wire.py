@@ -28,9 +28,10 @@ from toolchart.providers.shared.replies import (
     merge_counts,
     read_blocks,
     read_call_input,
-    read_first_count,
     read_index,
+    read_input_count,
     read_mappings,
+    read_output_count,
     read_string,
     read_text,
     read_token_count,
@@ -577,8 +578,8 @@ def _decode_usage(wire: Any) -> Usage | None:
     output_details = output_details if isinstance(output_details, Mapping) else {}
     input_details = input_details if isinstance(input_details, Mapping) else {}
     return Usage(
-        input=read_first_count(wire, "input_tokens", "prompt_tokens"),
-        output=read_first_count(wire, "output_tokens", "completion_tokens"),
+        input=read_input_count(wire),
+        output=read_output_count(wire),
         reasoning=read_token_count(output_details.get("reasoning_tokens")),
         cached=read_token_count(input_details.get("cached_tokens")),
         cache_write=read_token_count(input_details.get("cache_write_tokens")),

@@ -28,9 +28,10 @@ from toolchart.providers.shared.replies import (
     is_call_kind,
     list_call_entries,
     read_call_input,
-    read_first_count,
     read_function,
+    read_input_count,
     read_mappings,
+    read_output_count,
     read_string,
     read_text,
     read_token_count,
@@ -904,12 +905,12 @@ def decode_usage(wire: Any) -> Usage | None:
     """Token counts and cost of a completion. Completion tokens include the reasoning, except xAI's."""
     if not isinstance(wire, Mapping):
         return None
-    prompt = read_first_count(wire, "prompt_tokens", "input_tokens")
+    prompt = read_input_count(wire)
     total = read_token_count(wire.get("total_tokens"))
     reasoning = read_token_count(_read_detail(wire, "completion_tokens_details", "reasoning_tokens"))
     if reasoning is None:  # Perplexity. Source: vercel/ai, `packages/perplexity`
         reasoning = read_token_count(wire.get("reasoning_tokens"))
-    output = read_first_count(wire, "completion_tokens", "output_tokens")
+    output = read_output_count(wire)
     return Usage(
         input=prompt,
         output=add_separate_reasoning(output, prompt=prompt, reasoning=reasoning, total=total),

@@ -62,8 +62,25 @@ def read_token_count(value: Any) -> int | None:
     return int(value) if 0 <= value < 2**53 else None
 
 
-def read_first_count(counts: Mapping[str, Any], *names: str) -> int | None:
-    """The first of some counts that is a number: hosts take the names of another API."""
+_INPUT_NAMES = ("prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount", "prompt_eval_count")
+_OUTPUT_NAMES = ("completion_tokens", "output_tokens", "outputTokens", "candidatesTokenCount", "eval_count")
+
+
+def read_input_count(counts: Mapping[str, Any]) -> int | None:
+    """The tokens of a request, under the name of whichever API: hosts take those of another one.
+
+    >>> read_input_count({"prompt_tokens": None, "input_tokens": "3"})
+    3
+    """
+    return _read_first_count(counts, _INPUT_NAMES)
+
+
+def read_output_count(counts: Mapping[str, Any]) -> int | None:
+    """The tokens of a reply, under the name of whichever API."""
+    return _read_first_count(counts, _OUTPUT_NAMES)
+
+
+def _read_first_count(counts: Mapping[str, Any], names: Iterable[str]) -> int | None:
     return next((count for name in names if (count := read_token_count(counts.get(name))) is not None), None)
 
 

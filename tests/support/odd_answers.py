@@ -540,10 +540,18 @@ def list_count_rows() -> Iterator[Row]:
         }.items():
             whole = {**body, **value} if wire == "ollama" else {**body, key: value}
             yield make_whole(wire, f"usage: {form}", whole, text="Done it.", tokens=5)
-    usual, odd = USAGES["chat"][1], USAGES["responses"][1]
-    for wire, names in {"chat": odd, "responses": usual}.items():
-        whole = {**build_whole(wire, "Done it."), "usage": names}
-        yield make_whole(wire, "usage: the names of another API", whole, text="Done it.", tokens=5)
+    usual = USAGES["chat"][1]
+    for wire in WIRES:
+        key = {"gemini": "usageMetadata"}.get(wire, "usage")
+        for other in ("chat", "responses"):
+            names = USAGES[other][1]
+            whole = {**build_whole(wire, "Done it."), key: names}
+            yield make_whole(wire, f"usage: the names of {other}", whole, text="Done it.", tokens=5)
+            counts, frames = _add_usage(wire, names), build_frames(wire, ["Done it."])
+            if wire == "ollama":
+                counts = {"message": {"content": ""}, "usage": names}
+            streamed = [*frames[:-1], counts, *frames[-1:]]
+            yield make_stream(wire, f"usage: the names of {other}", streamed, text="Done it.", tokens=5)
     first, last = build_frames("chat", ["Done it."])
     own = {"id": "r", "usage": usual}
     placed = {"choices": [{**last["choices"][0], "usage": usual}]}
