@@ -394,15 +394,9 @@ ANY_HOST = Origin(provider=NAME)
 FINISH_WORDS: FinishWords = MappingProxyType(
     {
         "stop": "stop",
-        "end_turn": "stop",
-        "eos": "stop",
-        "eos_token": "stop",
-        "stop_sequence": "stop",
         "tool_calls": "tool_calls",
         "function_call": "tool_calls",
-        "tool_use": "tool_calls",
         "length": "length",
-        "max_tokens": "length",
         "model_length": "length",  # Mistral
         "model_context_window_exceeded": "length",  # Z.AI
         "repetition": "length",  # vLLM: it stopped a model that repeats itself
@@ -414,7 +408,7 @@ FINISH_WORDS: FinishWords = MappingProxyType(
         "abort": "error",  # SGLang, vLLM
     }
 )
-"""OpenAI chat completions and compatible hosts (some send `end_turn`, `eos` or `tool_use`).
+"""OpenAI chat completions and compatible hosts.
 Sources: openai 3.52.0, `chat_completion.py`; docs.mistral.ai, Chat; api-docs.deepseek.com, Create chat
 completion; docs.bigmodel.cn, Chat completion; TGI, `FinishReason`; SGLang and vLLM, `FinishReason`."""
 

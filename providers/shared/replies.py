@@ -310,7 +310,8 @@ def read_call_input(arguments: Any) -> dict[str, Any]:
 
 
 # -- finish reasons --------------------------------------------------------------------------------
-# Each host has its own table, `FINISH_WORDS` in the `wire.py` of its folder. Words alone do not decide: a
+# Each host has its own table, `FINISH_WORDS` in the `wire.py` of its folder. A word that is not there is read
+# as one of another API, which gateways pass on (`_COMMON_WORDS`). Words alone do not decide: a
 # reply with tool calls has the reason `tool_calls` whatever its word is, unless it was cut or filtered. The
 # reply keeps the word itself as `native_reason`. A stream or a reply in parts may end more than once: see
 # `choose_finish_word`.
@@ -318,6 +319,17 @@ def read_call_input(arguments: Any) -> dict[str, Any]:
 
 FinishWords = Mapping[str, FinishReason]
 """A host's finish words and their meaning."""
+
+_COMMON_WORDS: FinishWords = {
+    **dict.fromkeys(("stop", "endturn", "stopsequence", "eos", "eostoken", "complete", "completed"), "stop"),
+    **dict.fromkeys(("toolcalls", "toolcall", "tooluse", "functioncall"), "tool_calls"),
+    **dict.fromkeys(("length", "maxtokens", "maxoutputtokens", "incomplete"), "length"),
+    **dict.fromkeys(("contentfilter", "contentfiltered", "safety", "refusal"), "content_filter"),
+    **dict.fromkeys(("error", "failed", "cancelled", "abort"), "error"),
+    "pauseturn": "paused",
+}
+"""Words of all APIs, folded. A host's own table comes first.
+Source: BerriAI/litellm issue 15714 (`stop` as the status of a response); Vercel's AI SDK (`tool-calls`)."""
 
 _OVERRIDING_REASONS: tuple[FinishReason, ...] = ("error", "malformed_call", "length", "content_filter")
 """Reasons that hold even for a reply with calls: its calls may be incomplete and must not run."""
@@ -360,16 +372,28 @@ def find_missing_word(word: Any, reason: FinishReason) -> tuple[str, ...]:
 
 
 def find_finish_reason(word: Any, finish_words: FinishWords) -> FinishReason | None:
-    """What a word means in a host's table, in any case of its letters; None where it is not there.
+    """What a word means in a host's table, else among those of all APIs; None where it is in neither.
+
+    Case, separators, and the class of an enum before a point make no difference.
 
     >>> find_finish_reason("STOP", {"stop": "stop"}), find_finish_reason("end", {"stop": "stop"})
     ('stop', None)
+    >>> find_finish_reason("FinishReason.MAX_TOKENS", {}), find_finish_reason("tool-calls", {})
+    ('length', 'tool_calls')
     """
-    reason = finish_words.get(word) if isinstance(word, str) else None
-    if reason is None and isinstance(word, str):
-        lower = word.strip().lower()
-        return next((reason for known, reason in finish_words.items() if known.lower() == lower), None)
-    return reason
+    if not isinstance(word, str):
+        return None
+    if word in finish_words:
+        return finish_words[word]
+    folded = _fold_word(word)
+    for known, reason in finish_words.items():
+        if _fold_word(known) == folded:
+            return reason
+    return _COMMON_WORDS.get(folded)
+
+
+def _fold_word(word: str) -> str:
+    return "".join(filter(str.isalnum, word.rpartition(".")[2].lower()))
 
 
 def resolve_finish_reason(

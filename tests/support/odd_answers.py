@@ -437,9 +437,29 @@ CUT_WORDS = {
 """Finish words of replies whose calls must not run: they are cut, filtered or broken."""
 
 
+ANY_WORDS = {
+    "stop": ("stop", "END_TURN", "endTurn", "FinishReason.STOP", "completed", "eos_token"),
+    "tool_calls": ("tool_calls", "tool-calls", "toolUse", "FUNCTION_CALL"),
+    "cut": ("length", "MaxTokens", "max_output_tokens", "content-filter", "SAFETY", "error"),
+}
+"""Finish words that hosts and gateways send over the APIs of others, in any spelling."""
+
+
 def list_end_rows(wire: str) -> Iterator[Row]:
-    """The rows of streams that end twice: a word that says that the reply is not whole stays."""
+    """The rows of finish words of other APIs, and of streams that end twice: a word that says that the reply
+    is not whole stays."""
     calls = [("c1", "delete_rows", TEXT)]
+    for word in ANY_WORDS["stop"]:
+        yield from make_both(wire, f"finish word: {word}", content="Done it.", word=word, text="Done it.")
+    for word in (*ANY_WORDS["stop"], *ANY_WORDS["tool_calls"]):
+        yield from make_both(wire, f"finish word of a call: {word}", calls=calls, word=word, runs=[OLD])
+    for word in ANY_WORDS["tool_calls"]:
+        yield from make_both(
+            wire, f"finish word without a call: {word}", content="I look.", word=word, fails=True
+        )
+    for word in ANY_WORDS["cut"]:
+        yield from make_both(wire, f"finish word of a text: {word}", content="Half", word=word, fails=True)
+        yield from make_both(wire, f"finish word of a call: {word}", calls=calls, word=word, fails=True)
     for usual in dict.fromkeys(_WORDS[wire]):
         for cut in CUT_WORDS[wire]:
             for words in ((cut, usual), (usual, cut), (cut, usual, None)):
