@@ -27,7 +27,18 @@ async def read_form(request: Request, form: type[Form]) -> Form:
     Raises:
         Refusal: 400, 413 or 415; the message says what is wrong and where.
     """
+    return _convert(await read_json(request), form)
+
+
+async def read_form_with_others(request: Request, form: type[Form]) -> tuple[Form, dict[str, Any]]:
+    """As `read_form`, and the keys that the form does not have."""
     value = await read_json(request)
+    filled = _convert(value, form)
+    known = form.__struct_fields__  # type: ignore[attr-defined]
+    return filled, {key: entry for key, entry in value.items() if key not in known}
+
+
+def _convert(value: Any, form: type[Form]) -> Form:
     try:
         return msgspec.convert(value, form)
     except msgspec.ValidationError as error:

@@ -385,11 +385,15 @@ class Agent:
 
             parts = add_text(message, await load_attachments(attachments))
         plan = complete_plan(self.spec, handler, values, *self._plan_settings(handler, llm, model))
+        recorded_names = self._template_variables
+        # The prompt is recorded as it was filled. What a client has said for it is read back by itself.
+        if INSTRUCTIONS in variables and INSTRUCTIONS in list_template_variables(handler.prompt or ""):
+            recorded_names |= {INSTRUCTIONS}
         return TurnStarted(
             message=message,
             parts=parts,
             system=plan.system,
-            variables=select_variables(self._template_variables, variables),
+            variables=select_variables(recorded_names, variables),
             history=history,
             settings=plan.settings,
             handler=handler.name or "",
@@ -438,6 +442,9 @@ def check_message(message: Any) -> None:
 # Fills `{{rag_context}}` in a prompt with document passages that match the user's message.
 
 RAG_VARIABLE = "rag_context"
+
+INSTRUCTIONS = "instructions"
+"""The variable of a prompt that system messages and instructions of the clients of a server fill."""
 
 GIVEN_CONTEXT = frozenset({"rag_results", "intent"})
 """Variables of a caller that has found the context itself: then nothing is searched or asked."""

@@ -29,6 +29,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import Request, TextDelta, TextWithdrawn
+from toolchart.states.snapshot import Snapshot
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
 FORM: Any = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": SCHEMA}}
@@ -599,7 +600,8 @@ def test_any_turn_has_one_answer(make_provider: Any, replies: list[Any], has_too
     with Engine(spec, log="memory", providers={"model": make_provider(replies)}) as engine:
         site = make_site(engine)
         name = ResponseName(conversation="c", turn=1, seq=0)
-        builder = ResponseBuilder({"id": name.id, "model": "agent"}, lambda _: False, lambda: ("", ""))
+        head = {"id": name.id, "model": "agent"}
+        builder = ResponseBuilder(head, lambda _: False, lambda: ("", ""), Snapshot)
         chat = AnswerText(("form", "calls", "chart", "agent"), can_withdraw=False)
         sent: list[str] = []
 

@@ -23,6 +23,7 @@ from toolchart.app.server.protocols.contents import (
     read_user_message,
 )
 from toolchart.app.server.protocols.waiting import read_wire_id
+from toolchart.engine.runtime.agent import INSTRUCTIONS
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.specs.chat_messages import read_content
 from toolchart.states.errors import SpecError
@@ -50,7 +51,7 @@ class StreamForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/chat/completions`. Other keys, such as options of the model, are ignored."""
+    """The body of `POST /v1/chat/completions`. `options.py` says what becomes of others."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -107,7 +108,7 @@ def read_chat(form: CompletionForm, places: Sequence[str] | None = None) -> Chat
     conversation = _find_conversation([entry for _, entry in entries])
     message, options = read_user_message(entries, has_history=conversation is None)
     if system:
-        options["variables"] = {"instructions": system}
+        options["variables"] = {INSTRUCTIONS: system}
     if output_type is not None:
         options["output_type"] = output_type
     return ChatTurn(message=message, options=options, tools=tools, conversation=conversation)

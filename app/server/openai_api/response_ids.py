@@ -37,6 +37,9 @@ def read_response_id(text: str) -> ResponseName:
     data = text.removeprefix("resp_")
     try:
         conversation, turn, seq = base64.urlsafe_b64decode(data + "=" * (-len(data) % 4)).decode().split("\n")
-        return ResponseName(conversation=conversation, turn=int(turn), seq=int(seq))
+        name = ResponseName(conversation=conversation, turn=int(turn), seq=int(seq))
     except (ValueError, binascii.Error):
         raise Refusal(404, f"there is no response {text!r}") from None
+    if name.turn < 1 or name.seq < 0:
+        raise Refusal(404, f"there is no response {text!r}")
+    return name

@@ -20,12 +20,14 @@ from typing import Any
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.turns import HELD, AnswerText, count_seconds
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
+from toolchart.engine.runtime.agent import INSTRUCTIONS
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import CitationPart, ImagePart, encode_chat_source
 from toolchart.states.events import Settings, ToolFinished
-from toolchart.states.messages import Delta, ToolCall, encode_arguments
+from toolchart.states.messages import Delta, ToolCall, ToolDefinition, encode_arguments
+from toolchart.states.snapshot import Snapshot
 
 SERVER_LABEL = "toolchart"
 """Where tools run that run inside."""
@@ -37,8 +39,8 @@ class ResponseBuilder:
     Args:
         head: the parts of the response that are known at the start.
         is_client_tool: whether a tool runs at the client.
-        read_times: when the first and the newest record of the response were written; asked for where no step
-            of it was streamed.
+        read_times: when the first and the newest record of the response were written; asked for, like
+            `read_snapshot`, where no step of it was streamed.
     """
 
     def __init__(
@@ -46,9 +48,13 @@ class ResponseBuilder:
         head: dict[str, Any],
         is_client_tool: Callable[[str], bool],
         read_times: Callable[[], tuple[str, str]],
+        read_snapshot: Callable[[], Snapshot],
     ) -> None:
         self._is_client_tool = is_client_tool
         self._read_times = read_times
+        self._read_snapshot = read_snapshot
+        self.ignored: list[str] = []
+        """The options of the request that have no effect; the log has none of them."""
         self._text = AnswerText(HELD, can_withdraw=True)
         self._output: list[dict[str, Any]] = []
         self._words: list[str] = []
@@ -60,15 +66,27 @@ class ResponseBuilder:
 
     def _begin_response(self) -> Iterator[dict[str, Any]]:
         """The events before all others."""
+        if self._text.steps.snapshot is None:
+            self._describe_turn_start(self._read_snapshot())
         self.response["created_at"] = count_seconds(self._text.steps.first_at or self._read_times()[0])
         yield self._event("response.created", response=self._copy_response())
         yield self._event("response.in_progress", response=self._copy_response())
+
+    def _describe_turn_start(self, snapshot: Snapshot) -> None:
+        """What the turn was begun with, as it holds and not as a request asked for it. So it is the same when
+        the response is read from the log."""
+        tools = [tool for tool in snapshot.tools if self._is_client_tool(tool.name)]
+        self.response |= {
+            **_describe_options(snapshot.settings),
+            "instructions": snapshot.variables.get(INSTRUCTIONS),
+            "tools": [_describe_tool(tool) for tool in tools],
+        }
 
     def take(self, piece: StepTaken | Delta | TurnResult) -> Iterator[dict[str, Any]]:
         """The events of a piece, the first with those that begin a response; the result ends the response."""
         change = self._text.take(piece)
         if isinstance(piece, StepTaken) and piece.step.snapshot is self._text.steps.snapshot:
-            self.response |= _describe_options(piece.step.snapshot.settings)
+            self._describe_turn_start(piece.step.snapshot)
         if self._number < 0:
             yield from self._begin_response()
         if change.is_withdrawn:
@@ -222,7 +240,7 @@ class ResponseBuilder:
         self.response |= {
             "status": status,
             "usage": _build_usage(result),
-            "toolchart": _describe_turn(result),
+            "toolchart": {**_describe_turn(result), **({"ignored": self.ignored} if self.ignored else {})},
         }
         yield self._event(f"response.{status}", response=self._copy_response())
 
@@ -276,19 +294,25 @@ def _make_text(text: str) -> dict[str, Any]:
 def _describe_options(settings: Settings | None) -> dict[str, Any]:
     """What the handler sets, of the options that a response names."""
     options = settings.options if settings is not None else {}
-    return {key: options[name] for name, key in _OPTIONS.items() if options.get(name) is not None}
+    described = {key: options[name] for name, key in _OPTIONS.items() if options.get(name) is not None}
+    if options.get("reasoning_effort") is not None:
+        described["reasoning"] = {"effort": options["reasoning_effort"], "summary": None}
+    return {**described, "text": _describe_format(options.get("response_format"))}
 
 
-def describe_tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _describe_tool(tool: ToolDefinition) -> dict[str, Any]:
     """A function of the client, as a response names it: with every key."""
-    return {"description": None, "parameters": None, "strict": None, **tool}
+    shape = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", **shape, "strict": None}
 
 
-def describe_format(format_: dict[str, Any] | None) -> dict[str, Any]:
+def _describe_format(format_: Any) -> dict[str, Any]:
     """The form of the answer, as a response names it."""
-    if format_ is None or format_.get("type") != "json_schema":
-        return {"format": format_ or {"type": "text"}}
-    return {"format": {"description": None, "strict": False, **format_}}
+    form: dict[str, Any] = format_ if isinstance(format_, dict) else {"type": "text"}
+    if form.get("type") != "json_schema":
+        return {"format": form}
+    schema: dict[str, Any] = form.get("json_schema") or {}
+    return {"format": {"description": None, "strict": False, **schema, "type": "json_schema"}}
 
 
 def _build_usage(result: TurnResult) -> dict[str, Any]:
@@ -313,6 +337,8 @@ _OPTIONS = {
     "frequency_penalty": "frequency_penalty",
     "logprobs": "top_logprobs",
     "service_tier": "service_tier",
+    "max_tokens": "max_output_tokens",
+    "parallel_tool_calls": "parallel_tool_calls",
 }
 """By option of a turn: its key of a response."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
-from toolchart.app.server.bodies import read_form
+from toolchart.app.server.bodies import read_form_with_others
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import (
@@ -26,8 +26,9 @@ from toolchart.app.server.openai_api.chat_requests import (
     require_free_choice,
 )
 from toolchart.app.server.openai_api.errors import shape_error
+from toolchart.app.server.openai_api.options import add_unused_instructions, list_ignored
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
-from toolchart.app.server.openai_api.response_items import ResponseBuilder, describe_format, describe_tool
+from toolchart.app.server.openai_api.response_items import ResponseBuilder
 from toolchart.app.server.protocols.contents import FunctionForm, join_texts, make_output_type
 from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, read_times, start_turn
@@ -54,10 +55,11 @@ class TextForm(msgspec.Struct, frozen=True, kw_only=True):
     """The form of the answer's text."""
 
     format: dict[str, Any] | None = None
+    verbosity: Any = None
 
 
 class ResponseForm(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /v1/responses`. Other keys, such as options of the model, are ignored."""
+    """The body of `POST /v1/responses`. `options.py` says what becomes of others."""
 
     model: str
     input: str | list[dict[str, Any]]
@@ -258,21 +260,27 @@ class _OpenResponse(msgspec.Struct, frozen=True, kw_only=True):
 @ROUTES.endpoint("POST", "/v1/responses", "chat", body=ResponseForm)
 async def create_response(request: Request) -> Response:
     """Run a turn of a conversation that the server keeps, in the form of OpenAI's responses."""
-    form, site = await read_form(request, ResponseForm), get_site(request)
-    opened = await _open_response(request, form, read_response(form))
-    head = {
-        "id": opened.name.id,
-        "model": form.model,
-        "previous_response_id": form.previous_response_id,
-        "instructions": form.instructions,
-        "tools": [describe_tool(tool) for tool in form.tools],
-        "text": describe_format(form.text.format if form.text is not None else None),
-    }
+    form, others = await read_form_with_others(request, ResponseForm)
+    site, turn, ignored = get_site(request), read_response(form), list_ignored(others)
+    if form.text is not None and form.text.verbosity is not None:
+        ignored.append("text.verbosity")
+    opened = await _open_response(request, form, turn)
+    previous = form.previous_response_id or find_previous(site.engine, opened.name)
+    head = {"id": opened.name.id, "model": form.model, "previous_response_id": previous}
     builder = _make_builder(site, opened.name, head)
+
+    def note_ignored(result: TurnResult) -> None:
+        names = ignored
+        if turn.options.get("variables"):
+            names = add_unused_instructions(names, site.engine, result.conversation)
+        builder.ignored = names
+
     if form.stream:
-        return stream_answer(request, _stream_response(opened.pieces, builder))
+        return stream_answer(request, _stream_response(opened.pieces, builder, note_ignored))
     async with aclosing(opened.pieces) as pieces:
         async for piece in pieces:
+            if isinstance(piece, TurnResult):
+                note_ignored(piece)
             for _ in builder.take(piece):
                 pass
     return JsonAnswer(builder.response)
@@ -280,13 +288,26 @@ async def create_response(request: Request) -> Response:
 
 def _make_builder(site: Site, name: ResponseName, head: dict[str, Any]) -> ResponseBuilder:
     read_own_times = partial(read_times, site.engine, name.conversation, name.seq)
-    return ResponseBuilder(head, site.client_tools.is_client_tool, read_own_times)
+    return ResponseBuilder(
+        head, site.client_tools.is_client_tool, read_own_times, lambda: _read_snapshot(site.engine, name)
+    )
 
 
-async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGenerator[ServerEvent, None]:
+def _read_snapshot(engine: Engine, name: ResponseName) -> Snapshot:
+    loaded_conversation = load_conversation(engine.store, name.conversation)
+    if loaded_conversation is None:
+        raise Refusal(404, f"there is no response {name.id!r}")
+    return loaded_conversation.snapshot
+
+
+async def _stream_response(
+    pieces: Pieces, builder: ResponseBuilder, note_ignored: Callable[[TurnResult], None]
+) -> AsyncGenerator[ServerEvent, None]:
     try:
         async with aclosing(pieces):
             async for piece in pieces:
+                if isinstance(piece, TurnResult):
+                    note_ignored(piece)
                 for event in builder.take(piece):
                     yield ServerEvent(event=event["type"], data=event)
     except (Refusal, ToolchartError) as error:
@@ -367,7 +388,7 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
         LogDamaged, ReplayMismatch: the log is not the one that was written.
     """
     steps = list(_iterate_steps(site.engine, name))
-    if not steps:
+    if not steps or steps[-1].step.snapshot.turn != name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
     last = steps[-1]
     builder = _make_builder(site, name, _build_head(site, name, steps))
@@ -413,7 +434,30 @@ def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> di
     handler = next(
         (e.record.event.get("handler") for e in steps if e.record.event["type"] == "turn_started"), ""
     )
-    return {"id": name.id, "model": handler or own.name}
+    return {
+        "id": name.id,
+        "model": handler or own.name,
+        "previous_response_id": find_previous(site.engine, name),
+    }
+
+
+def find_previous(engine: Engine, name: ResponseName) -> str | None:
+    """The id of the response that one goes on with: the one whose turn ended, or rested, right before it."""
+    if name.seq == 0:
+        return None
+    begun, before, has_rested = ResponseName(conversation=name.conversation, turn=1, seq=0), None, False
+    for entry in replay_conversation(engine.store, name.conversation):
+        seq, kind = entry.record.seq, entry.record.event["type"]
+        if seq >= name.seq:
+            break
+        # Records of a changed agent may stand between two turns: they belong to the next one.
+        is_next = before is not None and before.is_over and begun.turn <= before.turn
+        if is_next or (kind == "resumed" and has_rested):
+            turn = before.turn + is_next if before is not None else 1
+            begun, has_rested = ResponseName(conversation=name.conversation, turn=turn, seq=seq), False
+        has_rested = has_rested or kind in ("replied", "user_said")
+        before = entry.step.snapshot
+    return begun.id
 
 
 _NOT_NEWEST = "only the newest response of a conversation can be continued"

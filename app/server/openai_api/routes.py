@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer, Refusal
-from toolchart.app.server.bodies import read_form
+from toolchart.app.server.bodies import read_form_with_others
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_answer
 from toolchart.app.server.openai_api.chat_requests import ChatTurn, CompletionForm, read_chat
@@ -22,6 +23,7 @@ from toolchart.app.server.openai_api.errors import (
     shape_refusal,
     shape_turn_error,
 )
+from toolchart.app.server.openai_api.options import add_unused_instructions, list_ignored
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import (
@@ -70,13 +72,30 @@ def _describe_model(name: str) -> dict[str, Any]:
 @ROUTES.endpoint("POST", "/v1/chat/completions", "chat", body=CompletionForm)
 async def complete_chat(request: Request) -> Response:
     """Run a turn, in the form of OpenAI's chat completions."""
-    form, engine = await read_form(request, CompletionForm), get_site(request).engine
-    pieces = await _open_chat(request, form, read_chat(form))
+    form, others = await read_form_with_others(request, CompletionForm)
+    engine, turn, ignored = get_site(request).engine, read_chat(form), list_ignored(others)
+    pieces = await _open_chat(request, form, turn)
+    describe = partial(_describe_turn, engine, ignored, has_instructions=bool(turn.options.get("variables")))
     if not form.stream:
         result = await finish_turn(pieces)
-        return JsonAnswer(build_completion(result, form.model, _read_newest_second(engine, result)))
+        return JsonAnswer(build_completion(result, form.model, _read_newest_second(engine, result), describe))
     include_usage = form.stream_options is not None and form.stream_options.include_usage
-    return stream_answer(request, stream_completion(engine, pieces, form.model, include_usage=include_usage))
+    return stream_answer(
+        request, stream_completion(engine, pieces, form.model, describe, include_usage=include_usage)
+    )
+
+
+Describe = Callable[[TurnResult], dict[str, Any]]
+"""What an answer has under the key `toolchart`."""
+
+
+def _describe_turn(
+    engine: Engine, ignored: list[str], result: TurnResult, *, has_instructions: bool
+) -> dict[str, Any]:
+    if has_instructions:
+        ignored = add_unused_instructions(ignored, engine, result.conversation)
+    described = describe_turn(result, shown=_SHOWN_PARTS)
+    return {**described, "ignored": ignored} if ignored else described
 
 
 def _read_newest_second(engine: Engine, result: TurnResult) -> int:
@@ -112,7 +131,7 @@ _FINISH_REASONS = {"length": "length", "content_filter": "content_filter"}
 """By finish reason of the last reply: the API's word; `stop` for any other."""
 
 
-def build_completion(result: TurnResult, model: str, created: int) -> dict[str, Any]:
+def build_completion(result: TurnResult, model: str, created: int, describe: Describe) -> dict[str, Any]:
     """The whole answer to a request.
 
     Args:
@@ -143,7 +162,7 @@ def build_completion(result: TurnResult, model: str, created: int) -> dict[str, 
         "model": model,
         "choices": [choice],
         "usage": build_usage(result),
-        "toolchart": describe_turn(result, shown=_SHOWN_PARTS),
+        "toolchart": describe(result),
     }
 
 
@@ -222,7 +241,7 @@ _HELD = ("form", "calls", "chart", "agent")
 
 
 async def stream_completion(
-    engine: Engine, pieces: Pieces, model: str, *, include_usage: bool
+    engine: Engine, pieces: Pieces, model: str, describe: Describe, *, include_usage: bool
 ) -> AsyncGenerator[ServerEvent, None]:
     """The answer in chunks; an error of the turn is the last event before the end."""
     head: dict[str, Any] = {}
@@ -240,7 +259,7 @@ async def stream_completion(
                     if text.is_contradicted:
                         yield ServerEvent(data=shape_contradiction(piece.conversation))
                         break
-                    for event in _list_last_events(head, piece, include_usage=include_usage):
+                    for event in _list_last_events(head, piece, describe, include_usage=include_usage):
                         yield event
     except Refusal as refusal:
         yield ServerEvent(data=shape_refusal(refusal))
@@ -263,7 +282,9 @@ def _make_head(
     }
 
 
-def _list_last_events(head: dict[str, Any], result: TurnResult, *, include_usage: bool) -> list[ServerEvent]:
+def _list_last_events(
+    head: dict[str, Any], result: TurnResult, describe: Describe, *, include_usage: bool
+) -> list[ServerEvent]:
     if result.error is not None:
         return [ServerEvent(data=shape_turn_error(result.error))]
     items = list_waiting_items(result.waiting, result.conversation)
@@ -271,7 +292,7 @@ def _list_last_events(head: dict[str, Any], result: TurnResult, *, include_usage
     parts = build_parts(result)
     events = [_make_chunk(head, parts)] if parts else []
     events += [_make_chunk(head, {"tool_calls": calls})] if calls else []
-    end = {**head, "toolchart": describe_turn(result, shown=_SHOWN_PARTS)}
+    end = {**head, "toolchart": describe(result)}
     events.append(_make_chunk(end, {}, find_finish_reason(result, items)))
     if include_usage:
         events.append(ServerEvent(data={**head, "choices": [], "usage": build_usage(result)}))
