@@ -27,10 +27,9 @@ UNSEEN = "".join(chr(code) for first, last in _UNSEEN_RANGES for code in range(f
 """Characters that show nothing: white space, controls, formats, fillers. Source: Unicode 15.1, the categories
 Cc, Cf and Z, and Default_Ignorable_Code_Point."""
 
-_END_MARKS = re.compile(
-    r"(?:\s*(?:<\|(?:im_(?:end|start)|end(?:oftext|_of_text)?|eo[tm]_id|return)\|>|</s>|<eos>|<end_of_turn>))+"
-)
-"""What hosts leave of the marks that end a turn in a model's template, where nothing else was said."""
+_END_MARKS = re.compile(r"(?:\s*(?:<[|\uff5c][\w\u2581]+[|\uff5c]>|</?s>|<eos>|<end_of_turn>))+")
+"""What hosts leave of the marks of a model's template where nothing else was said: `<|im_end|>`, `</s>`, and
+DeepSeek's with wide bars."""
 
 
 def has_words(text: str | None) -> bool:
@@ -131,6 +130,9 @@ class CitationPart(
     """Where that text ends: the index of the first character behind it."""
 
 
+_SEARCH_TOOLS = ("web_search", "web_fetch", "file_search", "tool_search")
+
+
 class HostCallPart(
     msgspec.Struct,
     frozen=True,
@@ -159,6 +161,11 @@ class HostCallPart(
     """Id of the host's container in which code ran."""
     units: int = 0
     """How many units the host counts for its bill: searches, queries or calls."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it only looked something up: it changed nothing, and is no answer without words."""
+        return self.tool in _SEARCH_TOOLS
 
 
 ContentPart = TextPart | ImagePart | FilePart | AudioPart | CitationPart | HostCallPart

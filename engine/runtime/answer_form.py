@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from toolchart.states.content import CitationPart, TextPart, has_words
+from toolchart.states.content import CitationPart, HostCallPart, TextPart, has_words
 from toolchart.states.effects import CallModel
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Failed, Replied
@@ -212,15 +212,19 @@ def read_answer(
 def _is_empty(reply: Reply, effect: CallModel) -> bool:
     """Whether a reply that ended well says nothing: thoughts alone are no answer.
 
-    A refusal is one, and so are pictures, sounds, and what the host did itself, but no sources alone. A reply
-    that goes on with the model's own words, as after a pause, may add nothing to them.
+    A refusal is one, and so are pictures, sounds, and what the host did itself, which it might do twice if
+    asked again; but no sources or searches alone. A reply that goes on with the model's own words, as after a
+    pause, may add nothing to them.
     """
     if has_words(reply.content) or reply.finish_reason not in ("stop", "unknown"):
         return False
     if reply.tool_calls or reply.refusal:
         return False
-    if not all(isinstance(part, TextPart | CitationPart) for part in reply.parts):
-        return False
+    for part in reply.parts:
+        if not isinstance(part, TextPart | CitationPart) and not (
+            isinstance(part, HostCallPart) and part.is_search
+        ):
+            return False
     return not any(m.role == "assistant" and m.content for m in effect.request.messages[-1:])
 
 

@@ -23,6 +23,7 @@ from toolchart.providers.shared.replies import (
     describe_waiting,
     find_missing_word,
     is_call_kind,
+    is_finish_word,
     join_pieces,
     join_text,
     merge_counts,
@@ -93,13 +94,13 @@ FINISH_WORDS: FinishWords = {
     "max_output_tokens": "length",
     "incomplete": "length",  # without a reason
     "content_filter": "content_filter",
-    "cancelled": "error",
+    **dict.fromkeys(("cancelled", "queued", "in_progress"), "error"),
     **dict.fromkeys(("max_messages", "steered"), "paused"),
 }
-"""Statuses of a response; for an incomplete response, its reason. What says that the response goes on says
-nothing of an answer that has come (`_UNFINISHED`): asked again, the host would begin a new one."""
+"""Statuses of a response; for an incomplete response, its reason. One that the host still works on is not
+waited for: what it holds is no whole answer. In the last event of a stream these two words say nothing."""
 
-_UNFINISHED = (None, "", "null", "queued", "in_progress")
+_UNFINISHED = ("queued", "in_progress")
 
 
 _OPTIONS = ("temperature", "top_p", "service_tier", "metadata")
@@ -297,7 +298,7 @@ def decode_reply(body: Any) -> Reply:
         parts=parts,
         tool_calls=calls,
         finish_reason="malformed_call" if waiting else reason,
-        finish_message=waiting,
+        finish_message=waiting or ("the host has not finished it" if word in _UNFINISHED else None),
         native_reason=word or read_string(body.get("status")),
         usage=_decode_usage(body.get("usage")),
         reasoning=_decode_reasoning(items),
@@ -523,7 +524,7 @@ def _read_finish_word(body: Item) -> str | None:
     details = body.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, Mapping) else None
     status = body.get("status")
-    return read_string(reason) or (None if status in _UNFINISHED else read_string(status))
+    return read_string(reason) or (read_string(status) if is_finish_word(status) else None)
 
 
 def _decode_tool_calls(items: list[Item]) -> Iterator[ToolCall]:
@@ -1075,7 +1076,7 @@ class ResponsesAccumulator:
         earlier = self._response or {}
         if earlier.get("status") not in (None, "completed"):
             status = earlier["status"]  # a later event does not make it whole
-        elif response.get("status") not in _UNFINISHED:
+        elif is_finish_word(response.get("status")) and response["status"] not in _UNFINISHED:
             status = response["status"]
         self._response = {
             **_fill(earlier, response),

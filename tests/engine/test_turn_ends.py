@@ -106,6 +106,7 @@ EMPTY = {
     "nothing": Reply(finish_reason="stop"),
     "blanks": Reply(content=" \n", finish_reason="stop"),
     "thoughts alone": Reply(content="", reasoning="I should call the tool.", finish_reason="stop"),
+    "a search alone": Reply(parts=(HostCallPart(tool="web_search"),), finish_reason="stop"),
     "nothing, for an unknown reason": Reply(content="", finish_reason="unknown"),
 }
 MALFORMED = {
@@ -228,7 +229,7 @@ async def test_a_reply_without_tools_is_asked_for_again_too(chart: str, is_strea
 SPEAKING: dict[str, dict[str, Any]] = {
     "a refusal": {"refusal": "I will not.", "finish_reason": "content_filter"},
     "a picture": {"parts": (ImagePart(media_type="image/png", data="aGk="),), "finish_reason": "stop"},
-    "a call of the host": {"parts": (HostCallPart(tool="web_search"),), "finish_reason": "stop"},
+    "a call of the host": {"parts": (HostCallPart(tool="mcp"),), "finish_reason": "stop"},
     "a filtered answer": {"finish_reason": "content_filter"},
     "an answer that was cut": {"finish_reason": "length"},
 }

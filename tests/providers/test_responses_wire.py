@@ -90,7 +90,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "t", "arguments": "{}"}
             "content_filter",
             "content_filter",
         ),
-        (build_response(status="queued"), "unknown", "queued"),
+        (build_response(status="queued"), "error", "queued"),
         (build_response(status="cancelled"), "error", "cancelled"),
         (build_response(status="new word"), "unknown", "new word"),
         (

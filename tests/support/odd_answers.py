@@ -407,7 +407,10 @@ def list_content_rows(wire: str) -> Iterator[Row]:
         )
 
 
-UNSEEN_TEXTS = ("\u200b", "\ufeff", "\u2060", "\x00", "<|im_end|>")
+UNSEEN_TEXTS = (
+    *("\u200b", "\ufeff", "\u2060", "\x00", "<|im_end|>", "</s> <|end|>"),
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+)
 
 
 def list_word_rows(wire: str, calls: Sequence[Call]) -> Iterator[Row]:
@@ -583,6 +586,28 @@ def list_host_rows() -> Iterator[Row]:
     """The rows of what is no answer beside an empty text, and of calls that wait for an output of ours."""
     sources = {**build_whole("chat", ""), "citations": ["https://a.example"]}
     yield make_whole("chat", "sources alone", sources, fails=True)
+    search = {"type": "web_search_call", "id": "s1", "status": "completed", "action": {"query": "q"}}
+    use = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+    ground = {"webSearchQueries": ["q"], "groundingChunks": [{"web": {"uri": "https://a.example"}}]}
+    system = {"toolUseId": "s1", "name": "nova_grounding", "type": "server_tool_use", "input": {"query": "q"}}
+    empty = {wire: build_whole(wire, "") for wire in ("chat", "responses", "messages", "gemini", "converse")}
+    candidate = {**empty["gemini"]["candidates"][0], "groundingMetadata": ground}
+    executed = [{"type": "search", "arguments": "{}", "search_results": {"results": []}}]
+    message = {**empty["chat"]["choices"][0]["message"], "executed_tools": executed}
+    searches: dict[str, Any] = {
+        "chat": {"choices": [{**empty["chat"]["choices"][0], "message": message}]},
+        "responses": {**empty["responses"], "output": [search, *empty["responses"]["output"]]},
+        "messages": {**empty["messages"], "content": [use, found, *empty["messages"]["content"]]},
+        "gemini": {"candidates": [candidate]},
+        "converse": {**empty["converse"], "output": {"message": {"content": [{"toolUse": system}]}}},
+    }
+    for wire, body in searches.items():
+        yield make_whole(wire, "a search alone", body, fails=True)
+    ended = [{"type": "response.output_item.done", "output_index": 0, "item": search}]
+    last = event("completed", response=searches["responses"])
+    yield make_stream("responses", "a search alone", [*ended, last], fails=True)
+    yield make_stream("gemini", "a search alone", [searches["gemini"]], fails=True)
     refusal = {"choices": [{"message": {"content": [{"type": "refusal", "refusal": "No."}]}}]}
     yield make_whole("chat", "a refusal among the parts", refusal, fails=True)
     for kind in ("computer_call", "shell_call", "local_shell_call", "apply_patch_call"):
@@ -624,9 +649,11 @@ def list_host_rows() -> Iterator[Row]:
             "responses",
             f"status: {status} beside a whole text",
             build_whole("responses", "Done it.", word=status),
-            text="Done it.",
-            warns="no finish reason",
+            fails=True,
         )
+        calls = [("c1", "delete_rows", TEXT)]
+        half = build_whole("responses", MISSING, calls, word=status)
+        yield make_whole("responses", f"status: {status} beside a call", half, fails=True)
         yield make_whole("responses", f"status: {status}", build_whole("responses", word=status), fails=True)
 
 
