@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -82,3 +83,22 @@ async def test_nobody_goes_on_with_a_turn_that_waits_for_its_client() -> None:
         await send(client, "the API", response, conversation)
         assert list(engine.store.list_unfinished()) == []
         assert await engine.arecover() == []
+
+
+async def test_the_server_goes_on_with_the_tools_of_the_client(tmp_path: Path) -> None:
+    """A turn that a dead server has left, in the middle of a call of the client, is gone on with by an engine
+    that has this tool: the call waits for its client again."""
+    path = str(tmp_path / "log.db")
+    engine = make_engine([reply_with_calls(("local", {"x": 1})), "done"], log=path)
+    async with open_client(make_site(engine)) as client:
+        _, conversation, call = await begin(client)
+    later = make_engine(["done"], log=path)
+    site = make_site(later)
+    recovery = site.client_tools.find_engine_or_own(conversation)._recovery
+    assert recovery is not later._recovery
+    await recovery.go_on(conversation)  # as where the log says that it is unfinished
+    assert [waiting.tool for waiting in later.describe_turn(conversation).waiting_calls] == ["local"]
+    async with open_client(site) as client:
+        output = {"type": "function_call_output", "call_id": call, "output": "42"}
+        answer = await client.post("/v1/responses", json={"model": "agent", "input": [output]})
+    assert answer.json()["output"][-1]["content"][0]["text"] == "done"

@@ -15,6 +15,7 @@ from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.canonical_json import encode_canonical
+from toolchart.states.errors import SpecError
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure, ToolPending
 from toolchart.tools.execution.context import CallContext
@@ -91,7 +92,7 @@ class ClientTools:
         """As `find_engine`; the site's own where its tools can be offered no more, or it is not there."""
         try:
             return self.find_engine(conversation)
-        except Refusal:
+        except (Refusal, SpecError):
             return self._base
 
     def choose_engine(self, conversation: str, definitions: Sequence[ToolDefinition] = ()) -> Engine:
