@@ -26,6 +26,8 @@ from pathlib import Path
 from signal import Signals
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from msgspec.structs import replace
+
 from toolchart.engine.log.family import require_heading
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.owners import delete_owned, list_owned
@@ -261,12 +263,42 @@ class Engine:
         )
         return await self._begin_turn(conversation or generate_conversation_id(), message, options)
 
-    async def _begin_turn(self, name: str, message: str, options: TurnOptions) -> TurnResult:
-        """Run a turn that begins now, or give its message to the turn that is open."""
-        item = self._build_turn_item(name, message, options)
+    async def _begin_turn(
+        self, name: str, message: str, options: TurnOptions, follows: int | None = None
+    ) -> TurnResult:
+        """Run a turn that begins now, or give its message to the turn that is open.
+
+        Args:
+            follows: as for `stream_after`; None is any record.
+        """
+        item = replace(self._build_turn_item(name, message, options), follows=follows)
         if options.get("history"):
             self._agent.require_no_messages(name)
         return cast("TurnResult", await self._inbox.put(item))  # it has options
+
+    def stream_after(
+        self, record: int, message: str, **options: Unpack[StreamOptions]
+    ) -> AsyncGenerator[StepTaken | Delta | TurnResult, None]:
+        """As `stream`, for a turn that begins right after a record, or not at all.
+
+        For a sender that answers what it has read: where somebody else was faster, in this process or in
+        another one on the same log, the message goes to no other turn.
+
+        Args:
+            record: number of the newest record that the sender has read.
+
+        Raises:
+            LogConflict: the conversation has a later record, or somebody begins a turn now; nothing was
+                written.
+        """
+        from toolchart.engine.runtime.streaming import stream_turn
+
+        async def run_turn(**watchers: Any) -> TurnResult:
+            turn_options = cast("TurnOptions", {**options, **watchers})
+            name = options.get("conversation") or generate_conversation_id()  # a new one has no record
+            return await self._begin_turn(name, message, turn_options, record)
+
+        return stream_turn(run_turn)
 
     def _build_turn_item(self, name: str, message: str, options: TurnOptions) -> Item:
         """The message that begins a turn.

@@ -36,7 +36,13 @@ from toolchart.engine.runtime.waiting import (
 )
 from toolchart.engine.turns.items import Item, complete_message
 from toolchart.engine.turns.lease import Leases
-from toolchart.engine.turns.turn import MESSAGE_WAITS, Hold, Turns, add_unused_options
+from toolchart.engine.turns.turn import (
+    MESSAGE_WAITS,
+    Hold,
+    Turns,
+    add_unused_options,
+    build_later_record_error,
+)
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.errors import IllegalEvent, LeaseHeld, SpecError
@@ -82,6 +88,8 @@ class Inbox:
             root = find_root(self._store, root)
         while self._leases.is_claimed(root) and (drivers := await self._leases.find_running(root)):
             event = item.event
+            if item.follows is not None:
+                raise build_later_record_error(root, item.follows)
             if isinstance(event, Decided) and not self._is_reviewed(root, event):
                 await self._leases.wait_until(root, partial(self._is_reviewed, root, event))
                 continue
@@ -109,7 +117,7 @@ class Inbox:
                 result = await self._turns.take(root, item, hold)
             return hold.choose_result(result)
         except LeaseHeld:
-            if not self._may_leave(item):
+            if item.follows is not None or not self._may_leave(item):
                 raise
             return await self._leave(root, item)
 

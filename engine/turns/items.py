@@ -48,6 +48,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Whether such a message has its attachments; they are read only where it goes to an open turn."""
     heading: Heading | None = None
     """Of such a message: owner and tags that the conversation must have."""
+    follows: int | None = None
+    """Of such a message: the record right after which its turn begins, or not at all."""
     hooks: TurnHooks = NO_HOOKS
     """What the caller in this process watches."""
 

@@ -45,7 +45,7 @@ from toolchart.engine.turns.items import Item, complete_message
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError
+from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, SpecError
 from toolchart.states.events import (
     Answered,
     Answering,
@@ -194,6 +194,11 @@ class Turns:
             refuse_child(self.load(item.conversation).configured, item.conversation)
         if item.heading is not None:
             require_heading(self._store, root, item.heading)  # it may have begun meanwhile
+        if item.follows is not None:
+            # Asked under the lease: nobody appends between this look and the first record of the turn.
+            newest = self._store.read_last_line(root)
+            if newest is None or newest[0] != item.follows:
+                raise build_later_record_error(root, item.follows)
         loaded_conversation = conversations.load_unless_kept(root)
         if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
             item = await complete_message(item)
@@ -424,6 +429,11 @@ class Turns:
             warnings = (MESSAGE_WAITS.format(wait=wait),) if wait is not None else ()
             result = replace(result, warnings=(*result.warnings, *warnings))
         return add_children(self._store, result, snapshot) if snapshot.open_effects else result
+
+
+def build_later_record_error(conversation: str, record: int) -> LogConflict:
+    """The error for a message whose turn would not begin right after the record that its sender has read."""
+    return LogConflict(f"record {record} is not the newest one of conversation {conversation!r} any more")
 
 
 def add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:

@@ -24,7 +24,7 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.items import Item, encode_item
 from toolchart.specs.charts import read_shipped_chart
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import LogConflict, SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import InboxEntry
@@ -394,3 +394,61 @@ def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(tmp_p
         assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
         list(replay_conversation(engine.store, "c"))
         list(replay_conversation(engine.store, child))
+
+
+# -- turns that begin right after a record, or not at all -----------------------------------------------
+
+
+class GatedModel:
+    """A model that answers at once, but waits for a word where the message asks for it."""
+
+    name = "gated"
+
+    def __init__(self) -> None:
+        self.asked, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def complete(self, request: Any) -> Any:
+        """The reply."""
+        if request.messages[-1].content == "slow":
+            self.asked.set()
+            await self.gate.wait()
+        return Reply(content="done", finish_reason="stop")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("when", ["it runs here", "it runs elsewhere", "it has ended"])
+async def test_a_turn_begins_after_the_record_that_was_read_or_not_at_all(when: str, tmp_path: Any) -> None:
+    """Of two senders that have read the same record one begins a turn, whatever engine the other one has; its
+    message goes to no other turn, and nothing is written."""
+    path, model = str(tmp_path / "log.db"), GatedModel()
+    spec = make_spec()
+    async with (
+        Engine(spec, log=path, providers={"model": model}) as first,
+        Engine(spec, log=path, providers={"model": GatedModel()}) as second,
+    ):
+        await first.arun("hi", conversation="c")
+        read = first.store.read_last_line("c")
+        assert read is not None
+        stream = first.stream_after(read[0], "slow", conversation="c")
+        turn = asyncio.ensure_future(collect(stream))
+        await model.asked.wait()
+        if when == "it has ended":
+            model.gate.set()
+            await turn
+        engine = first if when == "it runs here" else second
+        with pytest.raises(LogConflict):
+            await collect(engine.stream_after(read[0], "late", conversation="c"))
+        model.gate.set()
+        pieces = await turn
+        assert pieces[-1].content == "done"
+        assert first.store.read_inbox(["c"]) == []
+        events = [step.record.event for step in replay_conversation(first.store, "c")]
+    said = [event["message"] for event in events if event["type"] in ("turn_started", "user_said")]
+    assert said == ["hi", "slow"]
+
+
+async def collect(stream: Any) -> list[Any]:
+    """All pieces of a stream."""
+    return [piece async for piece in stream]

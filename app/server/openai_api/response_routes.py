@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.streaming import StepTaken
-from toolchart.states.errors import ToolchartError
+from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.messages import Delta
 from toolchart.states.snapshot import Snapshot
 
@@ -334,32 +334,21 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     conversation = previous.conversation if previous is not None else generate_conversation_id()
     is_new_turn = not site.engine.has_open_turn(conversation)  # else the message is for the open one
     name = _name_response(site, conversation, is_new_turn=is_new_turn)
+    if previous is not None and name.turn != previous.turn + is_new_turn:
+        raise Refusal(409, _NOT_NEWEST)
     options: StreamOptions = {**turn.options, "handler": model.handler, "conversation": conversation}
     if previous is not None:
         options.pop("history", None)
     engine = site.client_tools.choose_engine(conversation, turn.tools)
-    with _claim_next_turn(site, conversation) if is_new_turn else nullcontext():
-        return _OpenResponse(name=name, pieces=await start_turn(site, engine, turn.message, **options))
-
-
-@contextmanager
-def _claim_next_turn(site: Site, conversation: str) -> Iterator[None]:
-    """Let one client begin the turn that follows a response.
-
-    Two may have seen the same newest response. The first record of the turn tells the second one of them,
-    and until it is written this does: else its message would go to the turn of the first one.
-
-    Raises:
-        Refusal: 409; another one begins it now.
-    """
-    claimed = site.running.setdefault("next turns of responses", set())
-    if conversation in claimed or site.engine.is_running(conversation):
-        raise Refusal(409, _NOT_NEWEST)
-    claimed.add(conversation)
+    # Two clients may have seen the same newest response, also at two servers: the log lets one of them go on.
+    follows = name.seq - 1 if previous is not None and is_new_turn else None
     try:
-        yield
-    finally:
-        claimed.discard(conversation)
+        pieces = await start_turn(site, engine, turn.message, follows=follows, **options)
+    except LogConflict:
+        if follows is None:
+            raise
+        raise Refusal(409, _NOT_NEWEST) from None
+    return _OpenResponse(name=name, pieces=pieces)
 
 
 def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> ResponseName:

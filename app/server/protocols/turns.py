@@ -61,14 +61,22 @@ def read_answers(answers: Mapping[str, Any], access: Access) -> list[AnsweredIte
     return items
 
 
-async def start_turn(site: Site, engine: Engine, message: str, **options: Unpack[StreamOptions]) -> Pieces:
+async def start_turn(
+    site: Site, engine: Engine, message: str, *, follows: int | None = None, **options: Unpack[StreamOptions]
+) -> Pieces:
     """Begin a turn; closing the stream cancels it.
 
+    Args:
+        follows: the record right after which it begins, or not at all; None is any.
+
     Raises:
+        LogConflict: the conversation has a later record.
         Refusal: 429; too many turns run. 503; the server stops.
         SpecError: the turn cannot begin; nothing was written.
     """
-    return await _start(_hold_slot(site, engine.stream(message, **options)))
+    if follows is None:
+        return await _start(_hold_slot(site, engine.stream(message, **options)))
+    return await _start(_hold_slot(site, engine.stream_after(follows, message, **options)))
 
 
 async def continue_turn(

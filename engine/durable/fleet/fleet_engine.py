@@ -27,6 +27,7 @@ from toolchart.engine.runtime.parts import (
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.engine.turns.items import build_user_said
+from toolchart.engine.turns.turn import build_later_record_error
 from toolchart.states.errors import DurableHostUnavailable, LogUnavailable, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.ports import Store
@@ -106,7 +107,9 @@ class FleetEngine(Engine):
 
     # -- turns -----------------------------------------------------------------------------------
 
-    async def _begin_turn(self, name: str, message: str, options: TurnOptions) -> TurnResult:
+    async def _begin_turn(
+        self, name: str, message: str, options: TurnOptions, follows: int | None = None
+    ) -> TurnResult:
         """As `Engine._begin_turn`; a worker runs the turn.
 
         Raises:
@@ -120,6 +123,8 @@ class FleetEngine(Engine):
             self._agent.require_no_messages(name)
         self._agent.check_turn(message, options)
         first_seq = self._find_next_seq(name)
+        if follows is not None and first_seq != follows + 1:
+            raise build_later_record_error(name, follows)
         data = await encode_turn_options(options)
         stretch = await self._client.begin_turn(message, conversation=name, options=data)
         return await self._follow(stretch, build_hooks(options), first_seq)
