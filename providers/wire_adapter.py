@@ -27,6 +27,7 @@ from toolchart.providers.transport.stream_frames import (
     LineFrameReader,
     read_end,
 )
+from toolchart.states.call_arguments import quote_repeated_keys
 from toolchart.states.messages import Delta, Reply, Usage
 
 if TYPE_CHECKING:
@@ -164,6 +165,9 @@ def decode_json(content: bytes) -> Any:
         ProviderError: it is not JSON.
     """
     with convert_exceptions(ValueError):
+        # The names of calls in any API: an answer without any is read at once.
+        if b"tool" in content or b"unction" in content:
+            content = quote_repeated_keys(content)
         return json.loads(content)
 
 

@@ -6,6 +6,7 @@ Broken text is never repaired or replaced by `{}`: the call carries the problem 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,40 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
     return value, None
 
 
+_ARGUMENT_OBJECT = re.compile(r'"(?:arguments|args|input|params|kwargs|tool_input)"\s*:\s*(?=\{\s*")')
+"""Where the arguments of a call may stand as an object. `parameters` is left out: hosts repeat the schemas of
+tools under it."""
+
+
+def quote_repeated_keys(data: bytes) -> bytes:
+    """JSON of a host, in which arguments are text instead of an object where that has a key twice.
+
+    A reader of JSON keeps the last of two equal keys and tells nobody. `decode_call` refuses such a text.
+
+    >>> quote_repeated_keys(b'{"args": {"a": 1}}').decode()
+    '{"args": {"a": 1}}'
+    >>> print(quote_repeated_keys(b'{"args": {"a": 1, "a": 2}}').decode())
+    {"args": "{\\"a\\": 1, \\"a\\": 2}"}
+    """
+    try:
+        text = data.decode()
+        pieces: list[str] = []
+        end = 0
+        for match in _ARGUMENT_OBJECT.finditer(text):
+            start = match.end()
+            if start < end:
+                continue
+            try:
+                _repetition_reader.raw_decode(text, start)
+            except _RepeatedKeyError:
+                _, stop = _plain_reader.raw_decode(text, start)
+                pieces += text[end:start], json.dumps(text[start:stop])
+                end = stop
+    except (ValueError, RecursionError):  # whoever reads it says so
+        return data
+    return "".join((*pieces, text[end:])).encode() if pieces else data
+
+
 def decode_call(call_id: str, name: Any, arguments: Any) -> ToolCall:
     """A call whose arguments are an object, the text of one, or nothing, in any of its forms.
 
@@ -100,6 +135,19 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         duplicate = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {duplicate!r} occurs twice")
     return result
+
+
+class _RepeatedKeyError(Exception):
+    """An object has a key twice."""
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) != len({key for key, _ in pairs}):
+        raise _RepeatedKeyError
+
+
+_repetition_reader = json.JSONDecoder(object_pairs_hook=_check_keys)
+_plain_reader = json.JSONDecoder()
 
 
 def _refuse_constant(word: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from toolchart.providers.shared.failures import build_bad_response_error
 from toolchart.providers.transport.reply_guard import build_excess_error
+from toolchart.states.call_arguments import quote_repeated_keys
 
 MAX_LINE_BYTES = 32 * 2**20
 """Most bytes of one line of a stream. The longest known ones hold a picture or a whole response."""
@@ -173,6 +174,9 @@ def _decode_error(data: bytes) -> Any:
 
 def _decode_frame(data: bytes) -> Any:
     try:
+        # The names of calls in any API; most pieces hold none, and are read at once.
+        if b"tool" in data or b"unction" in data:
+            data = quote_repeated_keys(data)
         return json.loads(data)
     except ValueError:
         raise build_bad_response_error("the stream has a piece that is not JSON, or was cut in one") from None

@@ -373,6 +373,25 @@ def list_key_rows(wire: str) -> Iterator[Row]:
             yield make_stream(wire, name, frames, **meaning)
 
 
+def list_repeated_rows(wire: str) -> Iterator[Row]:
+    """The rows of arguments in whose object a key stands twice."""
+    calls = [("c0", "delete_rows", {"limit": 1}), ("c1", "delete_rows", {"@": 1})]
+    whole = json.dumps(build_whole(wire, MISSING, calls), indent=1).encode()
+    kept: dict[str, Any] = {"runs": [{"limit": 1}], "refused": 1}
+    forms = {"": b'{"table": "old", "table": "new"}', ", close": b'{"table":"old","limit":1,"table":"old"}'}
+    start = whole.index(b"{", whole.rindex(b'"@": 1') - 20)
+    end = whole.index(b"}", start) + 1
+    for form, arguments in forms.items():
+        data = whole[:start] + arguments + whole[end:]
+        yield Row(wire=wire, name=f"a key twice{form}", data=data, **kept)
+        if wire != "converse":  # a format of its own
+            content_type, frames = encode_frames(wire, build_frames(wire, [], calls))
+            data = frames.replace(b'{"@": 1}', arguments)
+            yield Row(wire=wire, name=f"a key twice{form}", data=data, content_type=content_type, **kept)
+    text = 'Done: {"args": {"a": 1, "a": 2}, "tool": 1}'
+    yield from make_both(wire, "a key twice in the answer", content=text, text=text)
+
+
 def list_content_rows(wire: str) -> Iterator[Row]:
     """The rows of finish words, and of what stands in the place of text."""
     calls = [("c1", "delete_rows", TEXT)]
@@ -1516,6 +1535,7 @@ def list_rows() -> list[Row]:
         for rows in (
             list_call_rows,
             list_key_rows,
+            list_repeated_rows,
             list_content_rows,
             list_end_rows,
             list_usage_rows,
