@@ -136,7 +136,7 @@ class EventFrameReader:
             elif data and not data.isspace():
                 yield _decode_frame(data)
         elif line and not line.startswith((b":", b"event:", b"id:", b"retry:")):
-            if line.startswith(b"error:"):
+            if line[:6].lower() == b"error:":
                 yield {"error": _decode_error(line[6:])}
             elif self._lines_outside or line.lstrip().startswith((b"{", b"[")):
                 self._lines_outside.append(line)

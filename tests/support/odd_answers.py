@@ -772,6 +772,7 @@ def list_error_rows() -> Iterator[Row]:
         "a field": f"error: {error}\n\n",
         "a field without its object": 'error: {"message": "boom", "code": 500}\n\n',
         "a field with text": "error: boom\n\n",
+        "a field in another case": "Error: boom\n\n",
         "an event of another name": 'event: error\ndata: {"message": "boom"}\n\n',
     }
     for wire in WIRES:
