@@ -210,6 +210,7 @@ GROUPS: dict[str, Group] = {
             "engine/test_turn_totals.py",
             "engine/test_turn_warnings.py",
             "engine/test_batch_calls.py",
+            "engine/test_shared_conversations.py",
             "engine/flows",
         ),
     ),
