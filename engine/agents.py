@@ -675,9 +675,9 @@ class OpenAgent(Generic[Output]):
     """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
 
     async def aresume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
-        """Go on with a turn, with a decision of a person if there is one; as `Engine.aresume`."""
+        """Go on with a turn, with a decision of a person if there is one; as `Conversation.aresume`."""
         form = self._form.output_type
-        return self._read(await self.engine.aresume(conversation, decision, output_type=form))
+        return self._read(await self.engine.conversation(conversation).aresume(decision, output_type=form))
 
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
@@ -687,7 +687,7 @@ class OpenAgent(Generic[Output]):
     ) -> AsyncGenerator[Piece[Output], None]:
         """As `aresume`, and yield what happens; the result last."""
         form = self._form.output_type
-        return self._watch(self.engine.stream_resume(conversation, decision, output_type=form))
+        return self._watch(self.engine.conversation(conversation).stream_resume(decision, output_type=form))
 
     def close(self) -> None:
         """Close the engine, and the log where it was opened here."""

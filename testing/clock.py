@@ -15,7 +15,7 @@ class TurnableClock:
         engine = Engine(spec, clock=clock)
         result = engine.run("publish it", conversation="c")      # waits for an editor until result.due
         clock.advance("24h")
-        result = engine.resume("c")                              # the deadline has passed
+        result = engine.conversation("c").resume()               # the deadline has passed
 
     A turn that only waits for time waits until another task turns the clock, unless `skips` is set.
 

@@ -56,7 +56,9 @@ class FormAnswer(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SpecError: no such question is open, or the answer does not fit its form.
         """
-        return engine.answer(conversation, self.content, question=self.question, by=self.by)
+        result = engine.conversation(conversation).answer(self.content, question=self.question, by=self.by)
+        assert result is not None, "no other turn runs in this engine"
+        return result
 
 
 class TurnObserver:
@@ -272,7 +274,7 @@ def continue_turn(
             if isinstance(decision, FormAnswer):
                 result = decision.send(engine, conversation)
             else:
-                result = engine.resume(conversation, decision)
+                result = engine.conversation(conversation).resume(decision)
         except KeyboardInterrupt:
             return report_cancellation(store, conversation, ["resume", conversation])
         if request.is_made and not result.is_over:

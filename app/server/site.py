@@ -122,7 +122,7 @@ class Site:
         if is_first:
             engines = (self.engine, *self.client_tools.list_engines())
             for engine in engines:
-                engine.stop_recovery()
+                engine.recovery.stop()
             await self._wait_for_turns(grace_s)
         await asyncio.gather(self.engine.astop(0.0), self.client_tools.stop(0.0))
         if is_first:

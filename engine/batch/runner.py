@@ -164,7 +164,7 @@ class Batch:
         """Wait until the rate allows a further input; not where its result is only read."""
         if not self._pause_s:
             return
-        turn = self._engine.describe_once(conversation)
+        turn = self._engine.once.describe(conversation)
         if turn is not None and (turn.ok or not turn.is_over) and not self._again:
             return
         now = asyncio.get_running_loop().time()
@@ -183,7 +183,7 @@ class Batch:
             options = TurnOptions(
                 handler=entry.handler, variables=entry.variables, llm=self._llm, model=self._model
             )
-            line["input"] = await self._engine.digest_request(entry.message, options)
+            line["input"] = await self._engine.once.digest_request(entry.message, options)
             kept_line = self._find_kept_line(entry.key, line["input"], conversation)
             if kept_line is not None:
                 self.report.earlier += 1

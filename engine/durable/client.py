@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from toolchart.engine.durable.performing import find_version
 from toolchart.engine.durable.stretches import DurableHost, Stretch, compute_version
@@ -13,7 +13,7 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.turns.items import build_user_said
 from toolchart.states.errors import SpecError, TurnChanged
-from toolchart.states.events import Cancelled, Decided
+from toolchart.states.events import Answered, Cancelled, Decided
 
 
 class DurableClient:
@@ -75,7 +75,9 @@ class DurableClient:
         name = conversation or key or generate_conversation_id()
         loaded_conversation = load_conversation(self._engine.store, name)
         if key is not None and conversation is None:
-            difference = await self._engine.compare_request(name, message, decode_turn_options(options or {}))
+            difference = await self._engine.once.compare_request(
+                name, message, decode_turn_options(options or {})
+            )
             if difference is not None and difference.is_input:
                 raise TurnChanged(
                     f"the key {key!r} was used", str(difference), "submit another message under another key"
@@ -83,12 +85,12 @@ class DurableClient:
         if loaded_conversation is not None and key is None and not loaded_conversation.snapshot.is_over:
             attachments = decode_turn_options(options or {}).get("attachments", ())
             return await self.wake(
-                await self._engine.apost(name, await build_user_said(message, attachments))
+                await self._engine.conversation(name).apost(await build_user_said(message, attachments))
             )
         stretch = Stretch(
             conversation=name,
             key=f"turn/{key or generate_conversation_id()}",
-            version=compute_version(self._engine.build_configured_event(name).chart),
+            version=compute_version(self._engine.conversation(name).build_configured_event().chart),
             message=message,
             options=options or {},
             first_seq=loaded_conversation.next_seq if loaded_conversation is not None else 0,
@@ -109,7 +111,7 @@ class DurableClient:
             SpecError: it is not signed as the spec requires.
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
-        return await self.wake(await self._engine.apost(conversation, decision))
+        return await self.wake(await self._engine.conversation(conversation).apost(decision))
 
     async def answer(
         self,
@@ -119,14 +121,14 @@ class DurableClient:
         question: str | None = None,
         by: str | None = None,
     ) -> Stretch:
-        """Hand over the answer to a question of the chart; the arguments are those of `Engine.aanswer`.
+        """Hand over the answer to a question of the chart; the arguments are those of `Conversation.aanswer`.
 
         Raises:
             SpecError: no such question is open, or a field does not fit its form.
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
-        root = await self._engine.apost_answer(conversation, content, question=question, by=by)
-        return await self.wake(root)
+        event = Answered(content=cast("dict[str, Any]", content), by=by)
+        return await self.wake(await self._engine.conversation(conversation).apost(event, question=question))
 
     async def cancel(self, conversation: str, reason: str | None = None) -> Stretch:
         """Have an open turn stopped, by the worker that runs it or by any.
@@ -135,7 +137,7 @@ class DurableClient:
             SpecError: no turn of the conversation is open.
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
-        return await self.wake(await self._engine.apost(conversation, Cancelled(reason=reason)))
+        return await self.wake(await self._engine.conversation(conversation).apost(Cancelled(reason=reason)))
 
     async def resume(self, conversation: str) -> Stretch:
         """As `wake`; a parked conversation is tried once more.

@@ -114,12 +114,12 @@ class DbosWorker:
         self._address = address
         self._options = options or WorkerOptions()
         self.agent = engine.spec.name or "agent"
-        self.version = compute_version(engine.build_configured_event("").chart)
+        self.version = compute_version(engine.conversation().build_configured_event().chart)
         self.executor = name_executor()
         self._metrics: FleetMetrics | None = None
         if meter_provider is not None:
             read = partial(read_queue_figures, address, build_queue_name(self.agent))
-            self._metrics = FleetMetrics(meter_provider, self.agent, read, lambda: engine.lost_leases)
+            self._metrics = FleetMetrics(meter_provider, self.agent, read, lambda: engine.leases.lost_leases)
 
     async def run(self, stop: asyncio.Event, has_begun: asyncio.Event | None = None) -> None:
         """Work until an event is set; then let what runs end, and give the rest back.

@@ -47,18 +47,20 @@ async def perform_stretch(engine: Engine, stretch: Stretch) -> Rest:
 
 async def _go_on(engine: Engine, stretch: Stretch) -> TurnResult | None:
     """Begin the turn of a stretch, or go on with the conversation; the result, where something was done."""
-    if engine.is_stopping:
+    if engine.leases.is_stopping:
         return None
-    if engine.is_busy_with(stretch.conversation):
+    if engine.leases.is_claimed(stretch.conversation):
         raise LogConflict("this worker works on the conversation already")
     if stretch.message is not None and not _has_begun(engine, stretch):
         if _has_only_losses(engine, stretch):
-            log.warning("conversation %s is %s", stretch.conversation, describe_parking(engine.park_after))
+            log.warning(
+                "conversation %s is %s", stretch.conversation, describe_parking(engine.recovery.park_after)
+            )
             return None
         options = decode_turn_options(stretch.options)
         options["conversation"] = stretch.conversation
         return await engine.arun(stretch.message, **options)
-    return await engine.acontinue(stretch.conversation, parked_under=stretch.parked_under)
+    return await engine.conversation(stretch.conversation).acontinue(parked_under=stretch.parked_under)
 
 
 def _has_only_losses(engine: Engine, stretch: Stretch) -> bool:
@@ -69,13 +71,13 @@ def _has_only_losses(engine: Engine, stretch: Stretch) -> bool:
     lease = store.find_lease(conversation)
     if lease is None or lease.token == stretch.parked_under:
         return False
-    return count_losses(store, conversation, engine.park_after) >= engine.park_after
+    return count_losses(store, conversation, engine.recovery.park_after) >= engine.recovery.park_after
 
 
 def _find_parking(engine: Engine, stretch: Stretch) -> str | None:
     """Why a conversation is parked; None where it is not."""
     if stretch.message is not None and _has_only_losses(engine, stretch):
-        return describe_parking(engine.park_after)
+        return describe_parking(engine.recovery.park_after)
     return find_parking(engine.store, stretch.conversation)
 
 
@@ -105,12 +107,12 @@ def _describe_rest(engine: Engine, stretch: Stretch, result: TurnResult | None) 
     """How a conversation was left, as the log has it."""
     conversation = stretch.conversation
     try:
-        turn = result or engine.describe_turn(conversation)
+        turn = result or engine.conversation(conversation).read_turn()
         newest = engine.store.read_last_line(conversation)
         rest = Rest(outcome="waits", state=turn.state, next_seq=newest[0] + 1 if newest else 0, due=turn.due)
         if turn.due is None and turn.is_over:
             return Rest(outcome="over", state=turn.state, next_seq=rest.next_seq)
-        if engine.is_stopping:
+        if engine.leases.is_stopping:
             return Rest(outcome="stopped", state=turn.state, next_seq=rest.next_seq)
         if result is None and _is_held_elsewhere(engine.store, conversation):
             return Rest(outcome="held", state=turn.state, next_seq=rest.next_seq)
@@ -126,7 +128,7 @@ def _describe_rest(engine: Engine, stretch: Stretch, result: TurnResult | None) 
     except LogUnavailable as error:
         return Rest(outcome="unavailable", error=str(error))
     except ToolchartError as error:
-        return Rest(outcome="stopped" if engine.is_stopping else "failed", error=str(error))
+        return Rest(outcome="stopped" if engine.leases.is_stopping else "failed", error=str(error))
 
 
 def _is_held_elsewhere(store: Store, conversation: str) -> bool:

@@ -140,7 +140,7 @@ class StretchActivity:
         details = activity.cancellation_details()
         if details is not None and details.cancel_requested:
             with suppress(ToolchartError):  # the turn has ended meanwhile
-                await self._engine.acancel(stretch.conversation, "its workflow was cancelled")
+                await self._engine.conversation(stretch.conversation).acancel("its workflow was cancelled")
 
 
 class TemporalWorker:
@@ -158,7 +158,7 @@ class TemporalWorker:
         self._client = client
         self._concurrency = concurrency
         self.agent = engine.spec.name or "agent"
-        self.version = compute_version(engine.build_configured_event("").chart)
+        self.version = compute_version(engine.conversation().build_configured_event().chart)
 
     @asynccontextmanager
     async def run(self, grace_s: float = GRACE_S) -> AsyncIterator[None]:

@@ -12,7 +12,7 @@ from toolchart.states.ports import Store
 
 
 def draw_mermaid(store: Store, conversation: str, *, sequence: bool) -> str:
-    """See `Engine.draw`. Secrets that this process knows are struck out."""
+    """See `Conversation.draw`. Secrets that this process knows are struck out."""
     if store.read_last_line(conversation) is None:
         raise SpecError(f"there is no conversation {conversation!r} in this log")
     if sequence:

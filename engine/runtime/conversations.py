@@ -441,7 +441,7 @@ def build_running_turn_error(name: str) -> SpecError:
     """The error for a message to a conversation whose turn runs in this engine."""
     return SpecError(
         f"a turn of conversation {name!r} is running",
-        hint="wait for its result, or send the message to the running turn: engine.asay(...)",
+        hint="wait for its result, or send the message to the running turn: conversation.asay(...)",
     )
 
 

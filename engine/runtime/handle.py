@@ -1,12 +1,19 @@
-"""A typed handle of one conversation: send messages, decide calls, answer questions, fork."""
+"""A typed handle of one conversation: send messages, decide calls, answer questions, read, fork.
+
+In: what somebody says to the conversation, or asks about it. Out: the result of its turn, or what the log
+has. Next: what is said goes into the inbox of the conversation (`turns/inbox.py`); what is asked is read from
+the log (`engine/reading`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cast
 
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
+from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.figures import read_total_usage
 from toolchart.engine.reading.messages import collect_transcript
 from toolchart.engine.reading.overview import ConversationView, read_view
@@ -14,50 +21,58 @@ from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.steps import follow_steps
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, read_waiting
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
-from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
+from toolchart.engine.runtime.clock import generate_conversation_id
+from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnOptions, build_hooks
 from toolchart.engine.runtime.result import ForkResult, TurnResult
+from toolchart.engine.turns.items import Item, PersonEvent, build_user_said
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Decided
+from toolchart.states.events import Answered, Cancelled, Configured, Decided
 
 if TYPE_CHECKING:
     from toolchart.engine.log.fork import ForkChanges
+    from toolchart.engine.runtime.parts import DeltaObserver, Observer
     from toolchart.engine.runtime.streaming import StepTaken
+    from toolchart.engine.turns.inbox import Inbox
+    from toolchart.engine.turns.lease import Leases
+    from toolchart.engine.turns.recovery import Recovery
+    from toolchart.engine.turns.turn import Turns
     from toolchart.states.messages import Delta, Message, Usage
     from toolchart.states.ports import Store
+    from toolchart.tools.sources.attachments import Attachment
 
 
 Pieces: TypeAlias = "AsyncGenerator[StepTaken | Delta | TurnResult, None]"
 """What a streamed turn yields."""
 
+Kept = TypeVar("Kept", bound="TurnResult | None")
 
-class _TurnRunner(Protocol):
-    """What a handle needs of its engine; `Engine` describes each method."""
+
+class _Rooms(Protocol):
+    """What a handle needs of its engine."""
 
     store: Store
+    leases: Leases
+    recovery: Recovery
     _calls: BlockingCalls
+    _inbox: Inbox
+    _turns: Turns
 
     async def arun(self, message: str, *args: Any, **options: Any) -> TurnResult: ...
-    def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces: ...
-    async def aresume(self, conversation: str, decision: Decided | None = None) -> TurnResult: ...
-    def stream_resume(self, conversation: str, decision: Decided | None = None) -> Pieces: ...
-    async def asay(self, conversation: str, message: str) -> None: ...
-    async def acancel(self, conversation: str, reason: str | None = None) -> Any: ...
-    def answer(
-        self, conversation: str, content: Mapping[str, Any], *, question: str | None = None
+    def conversation(self, conversation: str | None = None) -> Conversation: ...
+    async def _begin_turn(
+        self, name: str, message: str, options: TurnOptions, follows: int | None = None
     ) -> TurnResult: ...
-    async def afork(
-        self, conversation: str, at: int | None = None, changes: ForkChanges | None = None
-    ) -> ForkResult: ...
 
 
 class Conversation:
     """One conversation of an engine; made by `Engine.conversation`.
 
     It holds no state but its id and the last result that it saw, so several handles of one conversation may
-    exist. The methods that begin with `a`, and those that stream, are for callers with an event loop.
+    exist. The methods that begin with `a`, and those that stream, are for callers with an event loop; each
+    blocking form is made from its async one.
     """
 
-    def __init__(self, engine: _TurnRunner, id_: str) -> None:
+    def __init__(self, engine: _Rooms, id_: str) -> None:
         self._engine, self._calls = engine, engine._calls
         self.id = id_
         """Id of the conversation."""
@@ -70,25 +85,262 @@ class Conversation:
     # -- messages --------------------------------------------------------------------------------
 
     async def asend(self, message: str, **options: Unpack[TurnOptions]) -> TurnResult:
-        """Run a turn; as `Engine.arun`."""
-        return self._keep(await self._engine.arun(message, **self._add_id(options)))
+        """Run a turn, or give the message to the one that is open; as `Engine.arun`."""
+        self._require_own_id(options.get("conversation"))
+        return self._keep(await self._engine.arun(message, **{**options, "conversation": self.id}))
 
     send = blocking(asend)
     """The blocking form of `asend`."""
 
     def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
-        """Run a turn and yield what happens; as `Engine.stream`."""
+        """Run a turn as `asend`; yield its deltas and steps as they happen, and its result last.
+
+        Closing the generator early cancels the turn; the log has every step before that.
+        """
+        from toolchart.engine.runtime.streaming import stream_turn
+
         self._require_own_id(options.get("conversation"))
-        own_options: StreamOptions = {**options, "conversation": self.id}
-        return self._watch(self._engine.stream(message, **own_options))
+        return stream_turn(lambda **observers: self.asend(message, **options, **observers))
 
-    async def asay(self, message: str) -> None:
-        """Send a message to the turn that runs now; as `Engine.asay`."""
-        await self._engine.asay(self.id, message)
+    def stream_after(self, record: int, message: str, **options: Unpack[StreamOptions]) -> Pieces:
+        """As `stream`, for a turn that begins right after a record, or not at all.
 
-    async def acancel(self, reason: str | None = None) -> None:
-        """Stop the turn that runs now; as `Engine.acancel`."""
-        await self._engine.acancel(self.id, reason)
+        For a sender that answers what it has read: where somebody else was faster, in this process or in
+        another one on the same log, the message goes to no other turn.
+
+        Args:
+            record: number of the newest record that the sender has read.
+
+        Raises:
+            LogConflict: the conversation has a later record, or somebody begins a turn now; nothing was
+                written.
+        """
+        from toolchart.engine.runtime.streaming import stream_turn
+
+        async def run_turn(**watchers: Any) -> TurnResult:
+            turn_options = cast("TurnOptions", {**options, **watchers})
+            return self._keep(await self._engine._begin_turn(self.id, message, turn_options, record))
+
+        self._require_own_id(options.get("conversation"))
+        return stream_turn(run_turn)
+
+    async def asay(
+        self, message: str, *, attachments: Sequence[Attachment] = (), key: str | None = None
+    ) -> None:
+        """Send a message of the user, whatever state the turn is in.
+
+        An open turn gets it as the event `user_said`, in this engine or in another worker: a row of the chart
+        takes it at once, or the next request has it. A child that has taken the conversation over gets it
+        too. Where no turn is open, the message begins the next one.
+
+        Args:
+            key: idempotency key: another worker gets a message with it once.
+
+        Raises:
+            TurnChanged: another message with this key waits for that worker.
+            SpecError: there is no such conversation, or it has no turn yet; or an attachment cannot be read.
+        """
+        event = await build_user_said(message, attachments)
+        await self._engine._inbox.put(Item(conversation=self.id, event=event, key=key or ""))
+
+    say = blocking(asay)
+    """The blocking form of `asay`."""
+
+    # -- a turn that is open -----------------------------------------------------------------------
+
+    async def aresume(
+        self,
+        decision: Decided | None = None,
+        *,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
+    ) -> TurnResult:
+        """Continue a turn that a crash, or a call that waits for a decision, left open.
+
+        Open children of the conversation go on with it; a child is continued by its root.
+
+        Completed calls are not run again. A call that began, or was about to, is run again only if its tool
+        is `idempotent`. Otherwise it ends as `interrupted`, and the model reads so in its result, unless the
+        `status` of its tool says what became of it. A call that did not begin is made.
+
+        Timers that have run out fire first, in their order. Where nothing else can happen now, nothing is
+        written: the result says what the turn waits for, and until when (`due`).
+
+        Args:
+            decision: applied first, to one waiting call of the conversation or of one of its open children.
+            output_type: as for `asend`, like `observer` and `on_delta`.
+
+        Raises:
+            SpecError: there is no such conversation, its turn runs here, or calls with this id wait in
+                several children.
+            IllegalEvent: no call waits for this decision.
+        """
+        options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
+        return self._keep(await self._engine._inbox.resume(self.id, decision, build_hooks(options)))
+
+    resume = blocking(aresume)
+    """The blocking form of `aresume`."""
+
+    def stream_resume(self, decision: Decided | None = None, *, output_type: Any = None) -> Pieces:
+        """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
+        from toolchart.engine.runtime.streaming import stream_turn
+
+        return stream_turn(partial(self.aresume, decision, output_type=output_type))
+
+    async def aapprove(
+        self,
+        call_id: str | None = None,
+        *,
+        approved: bool = True,
+        reason: str | None = None,
+        by: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> TurnResult:
+        """Decide a call, and go on with the turn.
+
+        Args:
+            call_id: None for the only call that waits.
+            approved: False rejects it; the model hears that it was not executed.
+            reason: text for the model where it is rejected.
+            by: who decides.
+            arguments: run the call with these instead of the model's.
+
+        Raises:
+            SpecError: `call_id` is None, and not exactly one call is known to wait.
+            IllegalEvent: no call waits for this decision; nothing was written.
+        """
+        return await self.aresume(self._build_decision(call_id, approved, reason, by, arguments))
+
+    approve = blocking(aapprove)
+    """The blocking form of `aapprove`."""
+
+    def stream_approval(
+        self,
+        call_id: str | None = None,
+        *,
+        approved: bool = True,
+        reason: str | None = None,
+        by: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Pieces:
+        """Decide a call as `aapprove`, and yield what happens then; its result last."""
+        return self.stream_resume(self._build_decision(call_id, approved, reason, by, arguments))
+
+    async def adecide(self, decision: Decided) -> TurnResult | None:
+        """Decide about a call of the turn, whether it runs in this engine or waits.
+
+        Returns:
+            The result of the turn; None where it runs in this engine already, so that its caller gets it.
+
+        Raises:
+            IllegalEvent: no call waits for this decision; nothing was written.
+            SpecError: there is no such conversation, or the decision is not signed as the spec requires.
+        """
+        return self._keep(await self._engine._inbox.put(Item(conversation=self.id, event=decision)))
+
+    async def aanswer(
+        self, content: Mapping[str, Any], *, question: str | None = None, by: str | None = None
+    ) -> TurnResult | None:
+        """Answer a question of the chart (`ask_person`), and go on with the turn; a child's goes on with its
+        parent.
+
+        Args:
+            content: the fields of the question's form.
+            question: name of the effect that asks, where several questions are open.
+            by: who answers.
+
+        Returns:
+            The result of the turn; None where it runs in this engine already, so that its caller gets it.
+
+        Raises:
+            SpecError: no such question is open, or a field does not fit its form; nothing was written.
+        """
+        # Not checked yet: it may be anything that a person sent, and for which question is not known.
+        event = Answered(content=cast("dict[str, Any]", content), by=by)
+        item = Item(conversation=self.id, event=event, question=question)
+        return self._keep(await self._engine._inbox.put(item))
+
+    answer = blocking(aanswer)
+    """The blocking form of `aanswer`."""
+
+    async def acancel(self, reason: str | None = None) -> TurnResult | None:
+        """Stop a turn: one that runs here or in another worker, or one that rests.
+
+        The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
+
+        Returns:
+            The result of a turn that rested; None where a worker runs it, which hears of it.
+
+        Raises:
+            SpecError: no turn of this conversation is open.
+        """
+        item = Item(conversation=self.id, event=Cancelled(reason=reason))
+        return self._keep(await self._engine._inbox.put(item))
+
+    cancel = blocking(acancel)
+    """The blocking form of `acancel`."""
+
+    async def apost(self, event: PersonEvent, *, question: str | None = None, key: str | None = None) -> str:
+        """Leave what a person says about an open turn in the inbox of the log, for a worker to go on with.
+
+        Nothing runs here. The event is checked and, where the spec asks for it, signed as by `adecide`.
+
+        Args:
+            question: of an answer: the name of the effect that asks, where several questions are open.
+            key: idempotency key of a message: a second one with it is not kept.
+
+        Returns:
+            The root of the conversation, with which a worker goes on.
+
+        Raises:
+            IllegalEvent, SpecError: nothing waits for it; nothing was written.
+        """
+        item = Item(conversation=self.id, event=event, question=question, key=key or "")
+        return await self._engine._inbox.post(item)
+
+    async def acontinue(self, *, parked_under: int = 0) -> TurnResult | None:
+        """Go on with the conversation, as `Engine.arecover` does with each.
+
+        Args:
+            parked_under: token of the lease under which somebody asked to have a parked conversation tried
+                once more; 0 where nobody did.
+
+        Returns:
+            The result of the turn that went on; None where nothing was to do, and where it is parked.
+
+        Raises:
+            LogConflict: another worker holds it, or has taken it over.
+            ToolchartError: it cannot go on.
+        """
+        return self._keep(await self._engine.recovery.try_go_on(self.id, parked_under=parked_under))
+
+    @property
+    def has_open_turn(self) -> bool:
+        """Whether a message is for the open turn, as the log has it, and begins none."""
+        loaded_conversation = load_conversation(self._engine.store, self.id)
+        if loaded_conversation is None or loaded_conversation.snapshot.settings is None:
+            return False
+        return not loaded_conversation.snapshot.is_over
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn of the conversation, or of one of its children, runs in this engine now."""
+        return bool(self._engine._turns.agent.list_running_drivers(self.id))
+
+    @property
+    def can_interrupt(self) -> bool:
+        """Whether a message of the user would interrupt a turn that runs here: its row leaves a state."""
+        drivers = self._engine._turns.agent.list_running_drivers(self.id)
+        return bool(drivers) and drivers[0].can_interrupt()
+
+    @property
+    def pending_approvals(self) -> list[PendingApproval]:
+        """The calls that wait for a decision, as the last result has them; without one, after a restart for
+        instance, as the log has them."""
+        if self.last_result is not None:
+            return self.last_result.pending_approvals
+        return list(self.waiting.approvals)
 
     # -- reading ---------------------------------------------------------------------------------
     #
@@ -102,6 +354,31 @@ class Conversation:
             SpecError: there is no such conversation.
         """
         return read_view(self._engine.store, self.id)
+
+    def read_turn(self) -> TurnResult:
+        """The result of the newest turn as the log has it, and what it waits for.
+
+        Raises:
+            SpecError: there is no such conversation, or it has no turn yet.
+        """
+        return self._engine._turns.describe(self.id)
+
+    def draw(self, *, sequence: bool = False) -> str:
+        """The path of the conversation through its chart, as a Mermaid diagram.
+
+        Args:
+            sequence: draw who said what to whom instead.
+
+        Raises:
+            SpecError: there is no such conversation.
+        """
+        from toolchart.engine.exchange.mermaid import draw_mermaid
+
+        return draw_mermaid(self._engine.store, self.id, sequence=sequence)
+
+    def build_configured_event(self) -> Configured:
+        """The `configured` event that record 0 holds where this agent begins the conversation."""
+        return self._engine._turns.agent.conversations.build_configured_event(self.id)
 
     @property
     def waiting(self) -> Waiting:
@@ -140,7 +417,7 @@ class Conversation:
         """The conversations of the agents that it runs, in the order in which they were asked for."""
 
         names = list_children(self._engine.store, self.id, skip_unreadable=True)
-        return tuple(Conversation(self._engine, name) for name in names)
+        return tuple(self._engine.conversation(name) for name in names)
 
     def follow(self, start: int = 0, *, every_s: float = 0.2) -> AsyncGenerator[ReadRecord, None]:
         """Yield its records from number `start` on, and then each one when it is written, by any process.
@@ -152,75 +429,58 @@ class Conversation:
         """
         return follow_steps(self._engine.store, self.id, start, every_s)
 
-    # -- decisions -------------------------------------------------------------------------------
-
-    @property
-    def pending_approvals(self) -> list[PendingApproval]:
-        """The calls that wait for a decision, as the last result has them; without one, after a restart for
-        instance, as the log has them."""
-        if self.last_result is not None:
-            return self.last_result.pending_approvals
-        return list(self.waiting.approvals)
-
-    async def aapprove(
-        self,
-        call_id: str | None = None,
-        *,
-        approved: bool = True,
-        reason: str | None = None,
-        by: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> TurnResult:
-        """Decide a call, and go on with the turn.
-
-        Args:
-            call_id: None for the only call that waits.
-            approved: False rejects it; the model hears that it was not executed.
-            reason: text for the model where it is rejected.
-            by: who decides.
-            arguments: run the call with these instead of the model's.
-
-        Raises:
-            SpecError: `call_id` is None, and not exactly one call is known to wait.
-            IllegalEvent: no call waits for this decision; nothing was written.
-        """
-        decision = self._build_decision(call_id, approved, reason, by, arguments)
-        return self._keep(await self._engine.aresume(self.id, decision))
-
-    approve = blocking(aapprove)
-    """The blocking form of `aapprove`."""
-
-    def stream_approval(
-        self,
-        call_id: str | None = None,
-        *,
-        approved: bool = True,
-        reason: str | None = None,
-        by: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> Pieces:
-        """Decide a call as `aapprove`, and yield what happens then; its result last."""
-        decision = self._build_decision(call_id, approved, reason, by, arguments)
-        return self._watch(self._engine.stream_resume(self.id, decision))
-
-    def answer(self, content: Mapping[str, Any], *, question: str | None = None) -> TurnResult:
-        """Answer a question of the chart, and go on with the turn; as `Engine.answer`."""
-        return self._keep(self._engine.answer(self.id, content, question=question))
-
     # -- forks -----------------------------------------------------------------------------------
 
-    async def afork(self, at: int | None = None, changes: ForkChanges | None = None) -> ForkResult:
-        """Begin a new conversation from a record of this one; as `Engine.afork`."""
-        return await self._engine.afork(self.id, at, changes)
+    async def afork(
+        self,
+        at: int | None = None,
+        changes: ForkChanges | None = None,
+        *,
+        name: str | None = None,
+        from_log: bool = False,
+        run_tools: bool = False,
+    ) -> ForkResult:
+        """Begin a new conversation from a record of this one, with changes, and run its turn.
+
+        A call that the parent made too gets its recorded result. Any other call of a tool that is not
+        idempotent needs an approval here; no approval of the parent counts. Children are treated alike: the
+        recorded answer of the same agent to the same message is taken, and any other is begun anew.
+
+        Args:
+            at: number of the newest shared record; None chooses the one that the changes need.
+            name: id of the fork; None generates one.
+            from_log: whether the recorded conversation answers instead of model, tools and people.
+            run_tools: whether tools run again instead of giving their recorded results.
+
+        Raises:
+            SpecError: the fork is not possible; nothing was written.
+        """
+        from toolchart.engine.log.fork import ForkChanges, delete_orphan, has_lost_parent, plan_fork
+        from toolchart.engine.runtime.forks import build_fork_result, fork_from_log
+
+        engine, name = self._engine, name or generate_conversation_id()
+        store, agent, turns = engine.store, engine._turns.agent, engine._turns
+        conversations = agent.conversations
+        plan = plan_fork(store, self.id, name, at, changes or ForkChanges())
+        if from_log:
+            return await fork_from_log(store, plan, observer=agent.parts.observer)
+        conversations.allow_settings(changes.settings if changes is not None else {})
+        driver = conversations.fork_driver(name, plan)
+        conversations.adapt_fork(driver, plan, run_tools=run_tools)
+        async with engine.leases.work_on(name) as hold:
+            await driver.commit()
+            is_orphan = has_lost_parent(store, plan)
+            snapshot = driver.snapshot if is_orphan else await driver.run_turn(*plan.replacements)
+            if not is_orphan and snapshot.settings is not None:  # else the parent had no turn there yet
+                hold.note(turns.build_result(snapshot, name))
+        if is_orphan:
+            delete_orphan(store, plan)
+        return build_fork_result(plan, driver.snapshot, None, agent.parts.output_classes)
 
     fork = blocking(afork)
     """The blocking form of `afork`."""
 
     # -- helpers ---------------------------------------------------------------------------------
-
-    def _add_id(self, options: TurnOptions) -> TurnOptions:
-        self._require_own_id(options.get("conversation"))
-        return {**options, "conversation": self.id}
 
     def _require_own_id(self, conversation: str | None) -> None:
         if conversation not in (None, self.id):
@@ -229,17 +489,10 @@ class Conversation:
                 hint=f"engine.conversation({conversation!r}) is one of that",
             )
 
-    def _keep(self, result: TurnResult) -> TurnResult:
-        self.last_result = result
+    def _keep(self, result: Kept) -> Kept:
+        if result is not None:
+            self.last_result = result
         return result
-
-    async def _watch(self, pieces: Pieces) -> Pieces:
-        """The same pieces; the result is kept, and closing this closes the turn."""
-        try:
-            async for piece in pieces:
-                yield self._keep(piece) if isinstance(piece, TurnResult) else piece
-        finally:
-            await pieces.aclose()
 
     def _build_decision(
         self,

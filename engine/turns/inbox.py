@@ -136,7 +136,7 @@ class Inbox:
         return root
 
     async def resume(self, conversation: str, decision: Decided | None, hooks: TurnHooks) -> TurnResult:
-        """See `Engine.aresume`."""
+        """See `Conversation.aresume`."""
         self._turns.load_turn(conversation)
         root = find_root(self._store, conversation)
         if decision is None and not self._turns.has_work(root):

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls
-from toolchart.engine.runtime.parts import TurnHooks
+from toolchart.engine.runtime.parts import TurnHooks, TurnOptions, build_hooks
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.turn_identity import TurnIdentities
+from toolchart.engine.runtime.turn_identity import TurnDifference, TurnIdentities
 from toolchart.engine.turns.inbox import Inbox
 from toolchart.engine.turns.items import Item
 from toolchart.engine.turns.lease import Leases
@@ -58,7 +58,7 @@ class SingleRuns:
         self._leases = leases
         self._turns = turns
         self._agent = turns.agent
-        self.identities = TurnIdentities(turns.agent, store)
+        self._identities = TurnIdentities(turns.agent, store)
 
     async def run(self, item: Item, *, again: bool) -> TurnResult:
         """See `Engine.arun_once`.
@@ -69,14 +69,16 @@ class SingleRuns:
         conversation, event, options, hooks = item.conversation, item.event, item.options, item.hooks
         assert isinstance(event, UserSaid), "a message"
         assert options is not None, "it may begin a turn"
-        attempt = self.find_newest_attempt(conversation)
+        attempt = self._find_newest_attempt(conversation)
         if self._leases.is_claimed(attempt):
             raise _build_begun_error(attempt)
         loaded_conversation = load_conversation(self._store, attempt)
         if loaded_conversation is None:
             return await self._begin(attempt, item)
         snapshot = loaded_conversation.snapshot
-        difference = await self.identities.find_difference(attempt, event.message, options, hooks.answer_form)
+        difference = await self._identities.find_difference(
+            attempt, event.message, options, hooks.answer_form
+        )
         if difference is not None:
             did_nothing = snapshot.has_ended and snapshot.error is not None and self._did_nothing(attempt)
             if not again and (difference.is_input or not did_nothing):
@@ -93,6 +95,36 @@ class SingleRuns:
         if again and snapshot.is_over and not self._turns.build_result(snapshot, attempt).ok:
             return await self._begin_again(item, attempt, snapshot)
         return await self._inbox.resume(attempt, None, hooks)
+
+    def describe(self, conversation: str) -> TurnResult | None:
+        """The result of a turn that is run once, as the log has it: that of its newest attempt.
+
+        None where it was not begun. Nothing runs.
+        """
+        attempt = self._find_newest_attempt(conversation)
+        return self._turns.describe(attempt) if self._store.read_last_line(attempt) is not None else None
+
+    async def compare_request(
+        self, conversation: str, message: str, options: TurnOptions
+    ) -> TurnDifference | None:
+        """What differs between the first turn of a conversation and a request; nothing runs.
+
+        None where nothing does, and where the conversation has no turn. For doors that find a conversation by
+        the key of a request.
+
+        Raises:
+            SpecError: there is no handler, prompt or model for the request.
+        """
+        form = build_hooks(options).answer_form
+        return await self._identities.find_difference(conversation, message, options, form)
+
+    async def digest_request(self, message: str, options: TurnOptions) -> str:
+        """The digest of an input and of the agent as it is now: what `Engine.arun_once` compares.
+
+        Raises:
+            SpecError: there is no handler, prompt or model for it.
+        """
+        return await self._identities.digest_request(message, options, build_hooks(options).answer_form)
 
     async def _begin(self, name: str, item: Item) -> TurnResult:
         """Begin the first turn of a conversation.
@@ -118,7 +150,7 @@ class SingleRuns:
         steps = replay_conversation(self._store, attempt, include_shared=True)
         return all(replayed.record.event["type"] in _HARMLESS for replayed in steps)
 
-    def find_newest_attempt(self, conversation: str) -> str:
+    def _find_newest_attempt(self, conversation: str) -> str:
         """Id of the conversation itself, or of the fork in which its turn was tried last."""
         attempt = conversation
         while self._store.read_last_line(successor := _name_next_attempt(conversation, attempt)) is not None:

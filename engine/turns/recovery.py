@@ -44,7 +44,8 @@ class Recovery:
         self, store: Store, log_: GroupCommit, leases: Leases, turns: Turns, park_after: int
     ) -> None:
         self._log = log_
-        self._park_after = park_after
+        self.park_after = park_after
+        """Workers that a conversation loses at one place before it is parked."""
         self._trial = asyncio.Semaphore()
         self._agent = turns.agent
         self._store = store
@@ -145,17 +146,17 @@ class Recovery:
         """
         if self._leases.is_stopping or self._is_stopped or not self._is_own(conversation):
             return None
-        if self._count_losses(conversation, parked_under) < self._park_after - 1:
+        if self._count_losses(conversation, parked_under) < self.park_after - 1:
             return await self._go_on_owned(conversation, may_park=False)
         async with self._try_alone(conversation):
             if self._leases.is_stopping:
                 return None
             losses = self._count_losses(conversation, parked_under)
             was_parked = find_parking(self._store, conversation) is not None
-            if losses >= self._park_after and was_parked and not self._has_entries(conversation):
+            if losses >= self.park_after and was_parked and not self._has_entries(conversation):
                 return None  # its lease is left as it is: whoever asked for one more trial named its token
-            result = await self._go_on_owned(conversation, may_park=losses >= self._park_after)
-            is_parked = losses >= self._park_after and find_parking(self._store, conversation) is not None
+            result = await self._go_on_owned(conversation, may_park=losses >= self.park_after)
+            is_parked = losses >= self.park_after and find_parking(self._store, conversation) is not None
             if is_parked and not was_parked:
                 log.warning(
                     "conversation %s is %s; `toolchart resume %s` has it tried once more",
@@ -204,7 +205,7 @@ class Recovery:
         lease = self._store.find_lease(conversation)
         if lease is None or lease.token == parked_under:
             return 0
-        return count_losses(self._store, conversation, self._park_after)
+        return count_losses(self._store, conversation, self.park_after)
 
     def _is_own(self, conversation: str) -> bool:
         """Whether a conversation has the chart of this agent, declared effects included, or no record yet."""

@@ -365,8 +365,12 @@ class Turns:
     # -- reading -----------------------------------------------------------------------------------
 
     def describe(self, conversation: str, hooks: TurnHooks = NO_HOOKS) -> TurnResult:
-        """The result of the newest turn as the log has it."""
-        return self.build_result(self.load(conversation).snapshot, conversation, hooks)
+        """The result of the newest turn as the log has it.
+
+        Raises:
+            SpecError: there is no such conversation, or it has no turn yet.
+        """
+        return self.build_result(self.load_turn(conversation).snapshot, conversation, hooks)
 
     def load(self, conversation: str) -> ReplayedConversation:
         """A conversation as the log has it.

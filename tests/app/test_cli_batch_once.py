@@ -262,7 +262,7 @@ def test_a_turn_that_waits_is_cancelled_by_another_one(desk: Desk, answer: Answe
         assert answer({"a": "refund T1"}, again=True)[1] is False
         assert "another message" in answer({"a": "Monday"})[0]["a"]
         assert answer({"a": "Monday"}, again=True) == ({"a": "done: Monday"}, True)
-        error = engine.describe_turn("tonight:a").error
+        error = engine.conversation("tonight:a").read_turn().error
         assert error is not None
         assert error.kind == "cancelled"
     assert desk.payments == []

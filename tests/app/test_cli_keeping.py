@@ -234,7 +234,9 @@ def test_prune_deletes_what_an_owner_has(run_cli: RunCli, tmp_path: Path) -> Non
     for owner in ("anna", "bert"):
         with agents.make_engine([owner, "again"], log=log) as engine:
             engine.run("go", conversation=f"of-{owner}", owner=owner)
-            engine.fork(f"of-{owner}", changes=ForkChanges(system="Be long."), name=f"fork-{owner}")
+            engine.conversation(f"of-{owner}").fork(
+                changes=ForkChanges(system="Be long."), name=f"fork-{owner}"
+            )
     assert run_cli("prune", "--owner", "anna", "--keep", "1", "--log", log).code == 2
     listed = run_cli("prune", "--owner", "anna", "--dry-run", "--log", log).out.split()
     deleted = run_cli("prune", "--owner", "anna", "--archive", f"{tmp_path}/anna.jsonl", "--log", log)

@@ -19,7 +19,7 @@ RUN = ["run", "careful", "delete report.txt", "--conversation", "c"]
 def read_call(folder: Path) -> dict[str, object]:
     """Return the only call of the conversation."""
     with Engine("careful", log=folder / ".toolchart" / "log.db") as engine:
-        (call,) = engine.resume("c").tool_calls
+        (call,) = engine.conversation("c").resume().tool_calls
         return {"params": call.params, "result": call.result}
 
 

@@ -180,7 +180,7 @@ async def test_what_is_put_off_stays_open() -> None:
         result = await client.call_tool("careful", {"message": "delete report.txt"})
         data = result.structured_content
         assert (data["is_over"], data["waiting"][0]["tool"]) == (False, "delete_file")
-        waiting = engine.describe_turn(data["conversation"])
+        waiting = engine.conversation(data["conversation"]).read_turn()
         assert [call.tool for call in waiting.pending_approvals] == ["delete_file"]
 
 
@@ -211,8 +211,8 @@ async def test_a_message_while_a_call_waits_is_kept() -> None:
         assert not kept.is_error
         assert "waits for ask_approval" in kept.content[0].text
         assert kept.structured_content["waiting_messages"] == ["and hurry"]
-        (pending,) = engine.describe_turn(name).pending_approvals
-        await engine.aresume(name, Decided(call_id=pending.id, approved=True))
+        (pending,) = engine.conversation(name).read_turn().pending_approvals
+        await engine.conversation(name).aresume(Decided(call_id=pending.id, approved=True))
     model: Any = engine.hosts.providers["model"]
     assert model.requests[-1].messages[-1].content == "and hurry"
 

@@ -170,13 +170,15 @@ def test_turn_with_a_client_tool_can_be_decided_elsewhere() -> None:
         assert call.function.name == "ask_approval"
         assert first.model_extra is not None
         name = first.model_extra["toolchart"]["conversation"]
-        (waiting,) = engine.describe_turn(name).pending_approvals
+        (waiting,) = engine.conversation(name).read_turn().pending_approvals
         decision = {"call_id": waiting.id, "approved": True}
         answer = httpx.post(
             f"{address}/api/conversations/{name}/decisions", json=decision, headers=bearer(), timeout=120
         )
         assert answer.status_code == 200, answer.text
-        assert [waiting.tool for waiting in engine.describe_turn(name).waiting_calls] == ["ask_browser"]
+        assert [waiting.tool for waiting in engine.conversation(name).read_turn().waiting_calls] == [
+            "ask_browser"
+        ]
 
 
 def test_a_message_while_a_call_waits_is_kept_for_the_open_turn() -> None:

@@ -94,10 +94,11 @@ async def test_the_server_goes_on_with_the_tools_of_the_client(tmp_path: Path) -
         _, conversation, call = await begin(client)
     later = make_engine(["done"], log=path)
     site = make_site(later)
-    recovery = site.client_tools.find_engine_or_own(conversation)._recovery
-    assert recovery is not later._recovery
+    recovery = site.client_tools.find_engine_or_own(conversation).recovery
+    assert recovery is not later.recovery
     await recovery.go_on(conversation)  # as where the log says that it is unfinished
-    assert [waiting.tool for waiting in later.describe_turn(conversation).waiting_calls] == ["local"]
+    turn = later.conversation(conversation).read_turn()
+    assert [waiting.tool for waiting in turn.waiting_calls] == ["local"]
     async with open_client(site) as client:
         output = {"type": "function_call_output", "call_id": call, "output": "42"}
         answer = await client.post("/v1/responses", json={"model": "agent", "input": [output]})

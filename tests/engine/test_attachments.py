@@ -76,7 +76,7 @@ def test_a_message_during_a_turn_keeps_its_parts(tmp_path: Path) -> None:
         async def complete(self, request: Request) -> Reply:
             requests.append(request)
             if len(requests) == 1:
-                await engine.asay("c", "See this.", attachments=[PICTURE])
+                await engine.conversation("c").asay("See this.", attachments=[PICTURE])
             return Reply(content="Yes.", finish_reason="stop")
 
     engine = Engine(make_spec(), log=tmp_path / "log.db", providers={"model": Model([])})

@@ -245,7 +245,7 @@ def test_another_worker_finds_the_job(provider: str, knows_id: bool, tmp_path: P
         with Engine(spec, log=host.store if knows_id else host.copy, lease_s=1) as engine:
             time.sleep(0 if knows_id else 1.2)  # the lease of the dead worker
             assert len(list_events(engine, "c", "call_submitted")) == (2 if knows_id else 1)
-            assert engine.resume("c").content == "yes"
+            assert engine.conversation("c").resume().content == "yes"
             assert check_replay(engine, "c") == (1, 1)
         assert len(host.jobs) == 2
 
@@ -261,7 +261,7 @@ def test_a_job_that_was_never_created_is_created(provider: str, tmp_path: Path) 
         host.jobs.clear()
         time.sleep(1.2)
         with Engine(spec, log=host.copy, lease_s=1) as engine:
-            assert engine.resume("c").content == "yes"
+            assert engine.conversation("c").resume().content == "yes"
             assert len({event["key"] for event in list_events(engine, "c", "call_submitted")}) == 2
         assert len(host.jobs) == 1
 
@@ -276,12 +276,12 @@ def test_an_answer_after_a_cancellation_is_late() -> None:
                 kept = asyncio.ensure_future(engine.arun("q", conversation="kept"))
                 turn = asyncio.ensure_future(engine.arun("q", conversation="c"))
                 await wait_for_events(engine, "call_submitted", 2)
-                await engine.acancel("c", "enough")
+                await engine.conversation("c").acancel("enough")
                 result = await turn
                 assert describe_error(result).startswith("cancelled")
                 assert (await kept).content == "yes"
                 await wait_for_events(engine, "replied", 1)
-                described = engine.describe_turn("c")
+                described = engine.conversation("c").read_turn()
                 assert describe_error(described).startswith("cancelled")
                 assert described.usage.cost == pytest.approx(FULL_PRICE / 2)
                 assert check_replay(engine, "c")[0] == 1

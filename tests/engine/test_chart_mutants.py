@@ -54,7 +54,7 @@ async def run_mutant(document: dict[str, Any], rng: random.Random) -> None:
             ]
             decision = Decided(call_id=waiting[0], approved=rng.random() < 0.5) if waiting else None
             try:
-                result = await _disturb(engine, rng, engine.aresume("c", decision))
+                result = await _disturb(engine, rng, engine.conversation("c").aresume(decision))
             except IllegalEvent:  # a cancellation came before the decision, and the call waits no more
                 waiting_calls = list(replay_conversation(store, "c"))[-1].step.snapshot.calls
                 assert not any(c.call.id in waiting and c.outcome is None for c in waiting_calls)
@@ -80,7 +80,11 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> Any:
         await asyncio.sleep(0)
     if not task.done() and rng.random() < 0.5:
         with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
-            await (engine.asay("c", "and hurry") if rng.random() < 0.5 else engine.acancel("c"))
+            await (
+                engine.conversation("c").asay("and hurry")
+                if rng.random() < 0.5
+                else engine.conversation("c").acancel()
+            )
     return await asyncio.wait_for(task, timeout=300)
 
 

@@ -225,7 +225,7 @@ def test_a_child_is_spoken_to_through_its_parent() -> None:
         engine.run("problem", conversation="c")
         with pytest.raises(SpecError, match="child of 'c'"):
             engine.run("more", conversation="c.2")
-        assert engine.resume("c.2").conversation == "c"
+        assert engine.conversation("c.2").resume().conversation == "c"
 
 
 # -- budgets and depth -----------------------------------------------------------------------------
@@ -352,7 +352,7 @@ async def _cancel_turns() -> None:
                 engine.arun("go", conversation="c", variables={"items": ["a", "b", "c"]})
             )
             await model.wait_for_requests(2)
-            await engine.acancel("c", "enough")
+            await engine.conversation("c").acancel("enough")
             result = await turn
             assert result.is_over is takes_it
             child = load_conversation(engine.store, "c.1.0")
@@ -361,7 +361,7 @@ async def _cancel_turns() -> None:
             check_family(engine.store, "c")
             if not takes_it:
                 stuck.set()
-                result = await engine.aresume("c")
+                result = await engine.conversation("c").aresume()
                 entries = result.results["outcome"]["items"]
                 assert [entry["content"] for entry in entries] == ["done", "done", "done"]
                 assert list(engine.store.list_conversations()) == ["c", "c.1.0", "c.1.1", "c.1.2"]
@@ -481,13 +481,13 @@ def test_approvals_of_children_are_shown_and_decided_through_the_parent() -> Non
         assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0", "c.1.1"]
         decision = Decided(call_id="call", approved=True)
         with pytest.raises(SpecError, match="2 children"):
-            engine.resume("c", decision)
+            engine.conversation("c").resume(decision)
         with pytest.raises(IllegalEvent):
-            engine.resume("c", Decided(call_id="other", approved=True))
-        result = engine.resume("c.1.1", decision)
+            engine.conversation("c").resume(Decided(call_id="other", approved=True))
+        result = engine.conversation("c.1.1").resume(decision)
         assert result.conversation == "c"
         assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0"]
-        result = engine.resume("c", decision)
+        result = engine.conversation("c").resume(decision)
         assert result.is_over
         assert notes == ["do b", "do a"]
         assert not result.pending_approvals
@@ -514,7 +514,7 @@ async def test_a_decision_reaches_a_child_in_another_worker() -> None:
     other = make_engine(spec, FunctionModel(call_once), store, functions=[note])
     turn = asyncio.ensure_future(holder.arun("go", conversation="c", variables={"items": ["a"]}))
     await asked.wait()
-    await other.aresume("c.1.0", Decided(call_id="call", approved=True))
+    await other.conversation("c.1.0").aresume(Decided(call_id="call", approved=True))
     assert (await turn).is_over
     assert notes == ["do a"]
     assert sum(b'"type":"decided"' in line for line in store.read_lines("c.1.0")) == 1
@@ -557,12 +557,12 @@ async def test_a_decision_for_a_child_outlives_a_log_that_fails() -> None:
     model = FunctionModel(call_once)
     async with make_engine(make_approval(), model, store, functions=[note], approver=leave_open) as engine:
         await engine.arun("go", conversation="c", variables={"items": ["a"]})
-        await engine.apost("c.1.0", Decided(call_id="call", approved=True))
+        await engine.conversation("c.1.0").apost(Decided(call_id="call", approved=True))
         with pytest.raises(LogUnavailable):
-            await engine.acontinue("c")
+            await engine.conversation("c").acontinue()
         store.is_mended = True
-        await engine.acontinue("c")
-        assert (engine.describe_turn("c").is_over, notes) == (True, ["do a"])
+        await engine.conversation("c").acontinue()
+        assert (engine.conversation("c").read_turn().is_over, notes) == (True, ["do a"])
         assert not store.read_inbox(["c"])
         assert check_family(store, "c") == ["c", "c.1.0"]
 
@@ -577,14 +577,14 @@ def test_a_fork_takes_the_recorded_answers_of_children() -> None:
         engine.run("go", conversation="c", variables={"items": ["a", "b"]})
         asked = len(model.asked)
         for name, from_log in (("f", False), ("g", True)):
-            fork = engine.fork("c", at=1, name=name, from_log=from_log)
+            fork = engine.conversation("c").fork(at=1, name=name, from_log=from_log)
             assert fork.stopped is None
             assert fork.result is not None
             assert [entry["content"] for entry in fork.result.results["outcome"]["items"]] == ["DO A", "DO B"]
         assert len(model.asked) == asked
         assert list(engine.store.list_conversations()) == ["c", "c.1.0", "c.1.1", "f", "g"]
         check_family(engine.store, "f")
-        again = engine.fork("c", at=1, name="h", run_tools=True)
+        again = engine.conversation("c").fork(at=1, name="h", run_tools=True)
         assert again.result is not None
         assert len(model.asked) == asked + 2
         assert len(check_family(engine.store, "h")) == 3
@@ -596,7 +596,7 @@ def test_a_fork_while_a_child_talks_with_the_user_is_refused() -> None:
     with make_engine(make_handoff(), FunctionModel(talk)) as engine:
         engine.run("problem", conversation="c")
         with pytest.raises(SpecError, match="children cannot be forked"):
-            engine.fork("c", name="f")
+            engine.conversation("c").fork(name="f")
 
 
 # -- questions and deadlines -----------------------------------------------------------------------
@@ -631,11 +631,11 @@ def test_questions_of_children_are_answered_through_the_parent() -> None:
         result = engine.run("go", conversation="c", variables={"items": ["a", "b"]})
         assert [question["conversation"] for question in result.questions] == ["c.1.0", "c.1.1"]
         with pytest.raises(SpecError, match="2 children"):
-            engine.answer("c", {"content": "small"})
-        answered = engine.answer("c.1.1", {"content": "big"})
+            engine.conversation("c").answer({"content": "small"})
+        answered = engine.conversation("c.1.1").answer({"content": "big"})
         assert answered is not None
         assert [question["conversation"] for question in answered.questions] == ["c.1.0"]
-        answered = engine.answer("c", {"content": "small"})
+        answered = engine.conversation("c").answer({"content": "small"})
         assert answered is not None
         entries = answered.results["outcome"]["items"]
         assert [entry["content"] for entry in entries] == ["do a: small", "do b: big"]
@@ -677,8 +677,8 @@ def test_a_decision_reaches_a_grandchild() -> None:
     with make_engine(spec, FunctionModel(call_once), functions=[note]) as engine:
         result = engine.run("go", conversation="c", variables={"items": ["a", "b"]})
         assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0.1", "c.1.1.1"]
-        result = engine.resume("c.1.1.1", Decided(call_id="call", approved=True))
+        result = engine.conversation("c.1.1.1").resume(Decided(call_id="call", approved=True))
         assert [call["conversation"] for call in result.pending_approvals] == ["c.1.0.1"]
-        assert engine.resume("c", Decided(call_id="call", approved=True)).is_over
+        assert engine.conversation("c").resume(Decided(call_id="call", approved=True)).is_over
         assert notes == ["do b", "do a"]
         assert len(check_family(engine.store, "c")) == 5

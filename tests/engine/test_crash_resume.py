@@ -86,10 +86,10 @@ def test_the_model_reads_that_a_call_was_interrupted(tmp_path: Path) -> None:
     log, marks = str(tmp_path / "log.db"), tmp_path / "marks"
     run_until_mark(log, marks, "once0")
     with make_engine(log, marks) as engine:
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
         assert result.content == "all done"
         assert "outcome is unknown" in result.tool_calls[0]["result"]["error"]
-        assert engine.resume("c").content == "all done"
+        assert engine.conversation("c").resume().content == "all done"
 
 
 # -- deadlines -----------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_resuming_before_the_deadline_writes_nothing() -> None:
     first = engine.run("go", conversation="c")
     before = list(engine.store.read_lines("c"))
     clock.advance("23h")
-    assert engine.resume("c") == first
+    assert engine.conversation("c").resume() == first
     assert list(engine.store.read_lines("c")) == before
 
 
@@ -129,14 +129,14 @@ def test_after_the_deadline_undecided_calls_expire() -> None:
     engine = make_approval_engine([TWO_CALLS, "without it"], clock=clock)
     engine.run("go", conversation="c")
     clock.advance("24h")
-    result = engine.resume("c")
+    result = engine.conversation("c").resume()
     assert (result.content, result.is_over, result.due) == ("without it", True, None)
     assert [call["result"]["success"] for call in result.tool_calls] == [False, False]
     outcomes = [r["event"]["outcome"] for r in read_records(engine) if r["event"]["type"] == "tool_finished"]
     assert outcomes == ["expired", "expired"]
     assert list_types(engine)[4:6] == ["resumed", "elapsed"]
     clock.advance("24h")
-    assert engine.resume("c").content == "without it"
+    assert engine.conversation("c").resume().content == "without it"
     assert list_types(engine).count("elapsed") == 1
     list(replay_conversation(engine.store, "c"))
 
@@ -147,13 +147,15 @@ def test_two_calls_are_answered_out_of_order() -> None:
     clock, store = TurnableClock(), MemoryStore()
     first = make_approval_engine([TWO_CALLS], clock=clock, log=store).run("go", conversation="c")
     one, two = (call["id"] for call in first.pending_approvals)
-    result = make_approval_engine([], clock=clock, log=store).resume(
-        "c", Decided(call_id=two, approved=False, reason="not this one")
+    result = (
+        make_approval_engine([], clock=clock, log=store)
+        .conversation("c")
+        .resume(Decided(call_id=two, approved=False, reason="not this one"))
     )
     assert [call["id"] for call in result.pending_approvals] == [one]
     assert result.due == first.due
     engine = make_approval_engine(["done"], clock=clock, log=store)
-    result = engine.resume("c", Decided(call_id=one, approved=True))
+    result = engine.conversation("c").resume(Decided(call_id=one, approved=True))
     assert result.content == "done"
     assert [call["result"]["success"] for call in result.tool_calls] == [True, False]
     request = engine.hosts.providers["model"].requests[-1]  # type: ignore[attr-defined]
@@ -169,7 +171,7 @@ def test_a_decision_after_the_deadline_is_recorded_as_late_and_changes_nothing()
     engine = make_approval_engine([reply_with_calls(("echo", {"text": "a"})), "too late"], clock=clock)
     call_id = engine.run("go", conversation="c").pending_approvals[0]["id"]
     clock.advance("25h")
-    result = engine.resume("c", Decided(call_id=call_id, approved=True))
+    result = engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
     assert result.content == "too late"
     assert "after its deadline" in result.warnings[-1]
     assert [call["result"]["success"] for call in result.tool_calls] == [False]
@@ -356,7 +358,7 @@ async def test_a_deadline_of_a_parallel_state_ends_both_regions() -> None:
     result = await engine.arun("go", conversation="c")
     assert result.due == "2027-01-04T10:00:00.000Z"
     clock.advance("1h")
-    result = await engine.aresume("c")
+    result = await engine.conversation("c").aresume()
     assert result.content == "late"
     newest = read_records(engine)[-1]
     assert newest["event"]["type"] == "elapsed"
@@ -386,11 +388,11 @@ def test_overdue_timers_fire_in_the_order_of_their_times() -> None:
     engine = make_declared_flow(states, effects, clock=clock)
     assert engine.run("go", conversation="c").due == "2027-01-04T10:00:00.000Z"
     clock.advance("5h")
-    result = engine.resume("c")
+    result = engine.conversation("c").resume()
     assert (result.state, result.due) == ("reminded", "2027-01-04T14:30:00.000Z")
     assert list_types(engine) == ["configured", "turn_started", "resumed", "elapsed"]
     clock.advance("30m")
-    assert engine.resume("c").content == "late"
+    assert engine.conversation("c").resume().content == "late"
     assert list_types(engine).count("elapsed") == 2
     list(replay_conversation(engine.store, "c"))
 
@@ -419,6 +421,6 @@ def test_a_timer_alone_waits_on_after_a_crash_for_what_is_left_of_it() -> None:
         make_declared_flow(states, effects, log=store, clock=CrashingClock()).run("go", conversation="c")
     clock = TurnableClock("2027-01-05T02:00:00Z", skips=True)
     engine = make_declared_flow(states, effects, log=store, clock=clock)
-    assert engine.resume("c").content == "now"
+    assert engine.conversation("c").resume().content == "now"
     assert clock.now() == "2027-01-05T09:00:00.000Z"
     assert list_types(engine) == ["configured", "turn_started", "resumed", "elapsed"]

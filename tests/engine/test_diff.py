@@ -50,7 +50,7 @@ def test_a_conversation_that_ends_earlier_is_a_difference() -> None:
     """Where one conversation has more records, the first difference is the missing record."""
     store = MemoryStore()
     engine = run_turn(store, "a", "one", "two")
-    engine.fork("a", name="b")
+    engine.conversation("a").fork(name="b")
     engine.run("and?", conversation="b")
     diff = compare_conversations(store, "a", "b")
     assert diff.first is not None
@@ -69,5 +69,5 @@ def test_an_unchanged_fork_has_no_difference(at: int) -> None:
         "done",
     ]
     engine = run_turn(store, "a", *replies)
-    engine.fork("a", at=at, name="b", from_log=True)
+    engine.conversation("a").fork(at=at, name="b", from_log=True)
     assert compare_conversations(store, "a", "b").first is None

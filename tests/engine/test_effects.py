@@ -215,7 +215,7 @@ async def test_nothing_is_asked_for_whose_record_could_not_be_written() -> None:
     store: Any = engine.store
     append, store.append_many = store.append_many, Mock(side_effect=LogUnavailable("no space is left"))
     with pytest.raises(LogUnavailable, match="no space"):
-        await engine.asay("c", "something else")
+        await engine.conversation("c").asay("something else")
     store.append_many = append
     with pytest.raises(LogUnavailable, match="no space"):
         await turn
@@ -230,8 +230,8 @@ async def test_a_message_that_no_row_takes_waits_for_the_next_turn() -> None:
     engine = make_hanging_engine(chart, model)
     turn = asyncio.create_task(engine.arun("go", conversation="c"))
     await model.has_started.wait()
-    await engine.asay("c", "by the way")
-    await engine.acancel("c", "changed my mind")
+    await engine.conversation("c").asay("by the way")
+    await engine.conversation("c").acancel("changed my mind")
     result = await turn
     assert result.error is not None
     assert result.error.kind == "cancelled"
@@ -247,10 +247,10 @@ async def test_a_cancellation_without_a_row_suspends_the_turn() -> None:
     engine = make_hanging_engine(make_loop([{"event": "tool_finished", "target": "prompting"}]), model)
     turn = asyncio.create_task(engine.arun("go", conversation="c"))
     await model.has_started.wait()
-    await engine.acancel("c")
+    await engine.conversation("c").acancel()
     assert not (await turn).is_over
     assert model.stopped == 1
-    assert (await engine.aresume("c")).content == "answer 2"
+    assert (await engine.conversation("c").aresume()).content == "answer 2"
     list(replay_conversation(engine.store, "c"))
 
 
@@ -264,7 +264,7 @@ async def test_a_turn_that_is_suspended_before_its_first_step_performs_nothing()
     snapshot = await engine._conversations.run_driver("c", driver, started)
     provider: Any = engine.hosts.providers["model"]
     assert (snapshot.is_over, provider.requests) == (False, [])
-    assert (await engine.aresume("c")).content == "done"
+    assert (await engine.conversation("c").aresume()).content == "done"
     list(replay_conversation(engine.store, "c"))
 
 

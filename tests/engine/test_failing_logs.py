@@ -130,14 +130,14 @@ async def _run_through_a_fault(store: FailingStore) -> None:
         )
         store.mend()
         for name, outcome in zip(names, outcomes, strict=True):
-            assert not engine.is_busy_with(name)
+            assert not engine.leases.is_claimed(name)
             if isinstance(outcome, BaseException):
                 assert isinstance(outcome, (LogUnavailable, ValueError)), outcome
                 if store.read_last_line(name) is None:
                     await engine.arun(name, conversation=name)
                 else:
-                    await engine.acontinue(name)
-            assert engine.describe_turn(name).is_over
+                    await engine.conversation(name).acontinue()
+            assert engine.conversation(name).read_turn().is_over
         assert not store.list_leases()
 
 
@@ -170,12 +170,12 @@ async def test_a_turn_ends_where_a_message_to_it_cannot_be_written() -> None:
         await has_begun.wait()
         store.refuses = True
         with pytest.raises(LogUnavailable):
-            await engine.asay("c", "be quick")
+            await engine.conversation("c").asay("be quick")
         store.refuses = False
         with pytest.raises(LogUnavailable):
             await turn
-        await engine.acontinue("c")
-        assert engine.describe_turn("c").is_over
+        await engine.conversation("c").acontinue()
+        assert engine.conversation("c").read_turn().is_over
         assert not any(b"be quick" in line for line in store.read_lines("c"))
 
 
@@ -200,13 +200,13 @@ async def test_a_decision_in_the_inbox_outlives_a_log_that_fails() -> None:
         await has_asked.wait()
         (call_id,) = [call.id for call in read_waiting_calls(other, "c")]
         store.refuses = True
-        await other.apost("c", Decided(call_id=call_id, approved=True, by="ann"))
+        await other.conversation("c").apost(Decided(call_id=call_id, approved=True, by="ann"))
         with pytest.raises(LogUnavailable):
             await turn
         assert [entry.conversation for entry in store.read_inbox(["c"])] == ["c"]
         store.refuses = False
-        await holder.acontinue("c")
-        assert (holder.describe_turn("c").content, payments) == ("paid go", ["paid"])
+        await holder.conversation("c").acontinue()
+        assert (holder.conversation("c").read_turn().content, payments) == ("paid go", ["paid"])
         assert sum(b'"type":"decided"' in line for line in store.read_lines("c")) == 1
 
 

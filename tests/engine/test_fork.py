@@ -48,7 +48,7 @@ def test_a_fork_before_the_first_turn_takes_another_message() -> None:
     """A fork at record 0 has no turn and no result; the message that follows begins its first turn."""
     engine = agents.make_engine(["one", "two"])
     engine.run("first", conversation="c")
-    fork = engine.fork("c", at=0, name="f")
+    fork = engine.conversation("c").fork(at=0, name="f")
     assert (fork.at, fork.result, fork.stopped) == (0, None, None)
     assert engine.run("another", conversation="f").content == "two"
     assert [
@@ -66,7 +66,7 @@ LENGTH = len(list(run_two_turns().store.read_lines("c")))
 def test_a_fork_without_changes_ends_the_same(at: int) -> None:
     """A fork at any record with recorded answers ends as the recorded turn did, verifies and replays."""
     engine = run_two_turns()
-    fork = engine.fork("c", at=at, name="f", from_log=True)
+    fork = engine.conversation("c").fork(at=at, name="f", from_log=True)
     assert fork.stopped is None
     parent = [(r.event["type"], r.target) for r in read_chain(engine.store.read_lines("c"), "c")]
     transitions = list_transitions(engine, "f")
@@ -84,7 +84,7 @@ def test_a_fork_replaces_a_tool_result() -> None:
     """A fork with another tool result shares the records before it, and the model sees the new result."""
     engine = agents.make_engine([*SCRIPT[:3], lambda request: repeat_tool_result(request)], log=MemoryStore())
     engine.run("first", conversation="c")
-    fork = engine.fork("c", changes=ForkChanges(results={"call_1_1_0": 22}), name="f")
+    fork = engine.conversation("c").fork(changes=ForkChanges(results={"call_1_1_0": 22}), name="f")
     assert fork.result is not None
     assert fork.result.tool_calls[-1]["result"]["result"] == 22
     assert "22" in fork.result.content
@@ -105,7 +105,9 @@ def test_another_model_runs_the_newest_turn_again() -> None:
     engine = agents.make_engine([*SCRIPT, "other"], log=MemoryStore())
     engine.run("first", conversation="c")
     engine.run("second", conversation="c")
-    fork = engine.fork("c", changes=ForkChanges(settings={"model": "new"}, system="Be long."), name="f")
+    fork = engine.conversation("c").fork(
+        changes=ForkChanges(settings={"model": "new"}, system="Be long."), name="f"
+    )
     assert fork.result is not None
     assert (fork.result.model, fork.result.content) == ("new", "other")
     request = engine.hosts.providers["model"].requests[-1]  # type: ignore[attr-defined]
@@ -119,10 +121,12 @@ def test_a_request_without_a_recorded_answer_ends_the_run() -> None:
     that is its very first one, nothing stays of the fork."""
     engine = run_two_turns()
     with pytest.raises(NoRecordedAnswer, match="did not make this request"):
-        engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f", from_log=True)
+        engine.conversation("c").fork(
+            changes=ForkChanges(settings={"temperature": 1}), name="f", from_log=True
+        )
     assert list(engine.store.list_conversations()) == ["c"]
     tighter = ForkChanges(settings={"tools.max_iterations": 1})
-    fork = engine.fork("c", at=1, changes=tighter, name="g", from_log=True)
+    fork = engine.conversation("c").fork(at=1, changes=tighter, name="g", from_log=True)
     assert fork.stopped is None
     assert fork.result is not None
     assert fork.result.state == "max_iterations"
@@ -132,9 +136,9 @@ def test_a_fork_continues_like_any_conversation() -> None:
     """Later turns, a fork of a fork and a resumed fork all see the shared records."""
     engine = agents.make_engine([*SCRIPT, "third", "fourth"], log=MemoryStore())
     engine.run("first", conversation="c")
-    engine.fork("c", name="f")
+    engine.conversation("c").fork(name="f")
     engine.run("second", conversation="f")
-    assert engine.fork("f", name="g").result is not None
+    assert engine.conversation("f").fork(name="g").result is not None
     result = engine.run("third?", conversation="g")
     assert result.content == "third"
     users = [m for m in export_list(engine, "g") if m["role"] == "user"]
@@ -145,7 +149,7 @@ def test_a_fork_continues_like_any_conversation() -> None:
         copied_store.append(name, 0, list(engine.store.read_lines(name)))
     copied_store.append("g", 0, lines[:2])  # the process stopped after the turn had begun
     other = agents.make_engine(["resumed"], log=copied_store)
-    assert other.resume("g").content == "resumed"
+    assert other.conversation("g").resume().content == "resumed"
 
 
 def export_list(engine: Engine, conversation: str) -> list[dict[str, Any]]:
@@ -171,7 +175,7 @@ def test_a_fork_whose_parent_is_deleted_meanwhile_is_given_up(
 
     monkeypatch.setattr(engine.store, "commit", delete_parent_first)
     with pytest.raises(SpecError, match="'c' was deleted while it was forked"):
-        engine.fork("c", name="d", from_log=from_log)
+        engine.conversation("c").fork(name="d", from_log=from_log)
     assert list(engine.store.list_conversations()) == []
 
 
@@ -179,7 +183,7 @@ def test_a_fork_finds_damage_in_its_parent(tmp_path: Path) -> None:
     """Verify and replay of a fork find a shared record that is missing or changed."""
     store = SqliteStore(tmp_path / "log.db")
     engine = run_two_turns(store)
-    engine.fork("c", at=6, name="f")
+    engine.conversation("c").fork(at=6, name="f")
     with sqlite3.connect(tmp_path / "log.db") as database:
         database.execute("DELETE FROM records WHERE id >= (1 << 32) + 6 AND id < 2 << 32")
     damages = [result for result in verify_store(store) if isinstance(result, LogDamaged)]
@@ -207,5 +211,5 @@ def test_an_impossible_fork_is_refused(at: int | None, changes: ForkChanges, wor
     """A fork with an unknown record, setting or call gives a clear error and writes nothing."""
     engine = run_two_turns()
     with pytest.raises(SpecError, match=words):
-        engine.fork("c", at=at, changes=changes, name="f")
+        engine.conversation("c").fork(at=at, changes=changes, name="f")
     assert list(engine.store.list_conversations()) == ["c"]

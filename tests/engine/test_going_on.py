@@ -109,7 +109,7 @@ def test_a_changed_tool_body_is_named() -> None:
     with make_engine(["again"], log=store, functions=[make_charge("second")]) as changed:
         changed.run("go", conversation="c")
         steps = list(replay_conversation(store, "c"))
-        current = changed.build_configured_event("c")
+        current = changed.conversation("c").build_configured_event()
     assert [step.record.event["type"] for step in steps].count("continued") == 1
     with pytest.raises(ReplayMismatch) as mismatch:
         compare_configuration(steps[0].configured, current, 0)
@@ -122,9 +122,9 @@ def test_a_fork_under_a_changed_tool_says_so() -> None:
     replies = [reply_with_calls(("charge", {})), "done"]
     with make_engine(replies, log=store, functions=[make_charge("first")]) as engine:
         engine.run("go", conversation="c")
-        engine.fork("c", at=1, name="same")
+        engine.conversation("c").fork(at=1, name="same")
     with make_engine(replies, log=store, functions=[make_charge("second")]) as changed:
-        changed.fork("c", at=1, name="other")
+        changed.conversation("c").fork(at=1, name="other")
     types = {
         name: [json.loads(line)["event"]["type"] for line in store.read_lines(name)][:2]
         for name in ("same", "other")

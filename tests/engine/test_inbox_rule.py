@@ -205,11 +205,13 @@ class World:
             gate.set()
         if self.turn is not None:
             await asyncio.gather(self.turn, return_exceptions=True)
-        result = self.engine.describe_turn("c")
+        result = self.engine.conversation("c").read_turn()
         if result.pending_approvals:
-            await self.engine.aresume("c", Decided(call_id=result.pending_approvals[0].id, approved=True))
+            await self.engine.conversation("c").aresume(
+                Decided(call_id=result.pending_approvals[0].id, approved=True)
+            )
         elif result.questions:
-            await self.engine.aanswer("c", {"yes": True})
+            await self.engine.conversation("c").aanswer({"yes": True})
 
 
 def make_prompting() -> World:
@@ -316,7 +318,7 @@ async def send_by_stream(world: World) -> None:
 
 
 async def send_by_say(world: World) -> None:
-    await world.engine.asay("c", TEXT)
+    await world.engine.conversation("c").asay(TEXT)
 
 
 async def send_by_handle(world: World) -> None:
@@ -324,7 +326,7 @@ async def send_by_handle(world: World) -> None:
 
 
 async def send_by_post(world: World) -> None:
-    await world.other.apost("c", UserSaid(message=TEXT))
+    await world.other.conversation("c").apost(UserSaid(message=TEXT))
 
 
 async def send_from_another_worker(world: World) -> None:
@@ -332,7 +334,7 @@ async def send_from_another_worker(world: World) -> None:
 
 
 async def say_from_another_worker(world: World) -> None:
-    await world.other.asay("c", TEXT)
+    await world.other.conversation("c").asay(TEXT)
 
 
 async def send_by_http(world: World) -> None:
@@ -409,15 +411,15 @@ async def cancel_by_http(world: World) -> None:
 
 
 async def cancel_by_post(world: World) -> None:
-    await world.other.apost("c", Cancelled(reason="enough"))
+    await world.other.conversation("c").apost(Cancelled(reason="enough"))
     if world.begun is None:  # nobody holds the conversation: somebody looks at it
-        await world.other.acontinue("c")
+        await world.other.conversation("c").acontinue()
 
 
 CANCELLATIONS: dict[str, Door] = {
-    "cancel": lambda world: world.engine.acancel("c", "enough"),
+    "cancel": lambda world: world.engine.conversation("c").acancel("enough"),
     "handle": lambda world: world.engine.conversation("c").acancel("enough"),
-    "elsewhere": lambda world: world.other.acancel("c", "enough"),
+    "elsewhere": lambda world: world.other.conversation("c").acancel("enough"),
     "inbox": cancel_by_post,
     "HTTP": cancel_by_http,
 }
@@ -436,8 +438,8 @@ async def test_a_cancellation_ends_every_open_turn_by_every_door(state: str, doo
             assert len(list(world.store.read_lines("c"))) == before
             return
         await CANCELLATIONS[door](world)
-        await wait_until(lambda: world.engine.describe_turn("c").is_over)
-        result = world.engine.describe_turn("c")
+        await wait_until(lambda: world.engine.conversation("c").read_turn().is_over)
+        result = world.engine.conversation("c").read_turn()
         assert result.error is not None
         assert result.error.kind == "cancelled"
         assert world.count_events("cancelled") == 1
@@ -460,14 +462,14 @@ async def decide_by_http(world: World) -> None:
 
 
 async def decide_by_post(world: World) -> None:
-    await world.other.apost("c", decide(world))
-    await world.other.acontinue("c")
+    await world.other.conversation("c").apost(decide(world))
+    await world.other.conversation("c").acontinue()
 
 
 DECISIONS: dict[str, Door] = {
-    "decide": lambda world: world.engine.adecide("c", decide(world)),
+    "decide": lambda world: world.engine.conversation("c").adecide(decide(world)),
     "handle": lambda world: world.engine.conversation("c").aapprove(world.find_calls()[0]),
-    "elsewhere": lambda world: world.other.adecide("c", decide(world)),
+    "elsewhere": lambda world: world.other.conversation("c").adecide(decide(world)),
     "inbox": decide_by_post,
     "HTTP": decide_by_http,
 }
@@ -482,7 +484,7 @@ async def test_a_decision_is_taken_where_its_call_waits_by_every_door(state: str
         before = len(list(world.store.read_lines("c")))
         if state == "awaiting approval":
             await DECISIONS[door](world)
-            result = world.engine.describe_turn("c")
+            result = world.engine.conversation("c").read_turn()
             assert (result.is_over, [call.outcome for call in result.tool_calls]) == (True, ["succeeded"])
             list(replay_conversation(world.store, "c"))
             return

@@ -128,7 +128,7 @@ async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
     await engine.arun("go", conversation="c")
     (call,) = read_waiting_calls(engine, "c")
     lease = store.acquire_lease("c", name_worker(77), LONG_S)
-    leases = engine._leases
+    leases = engine.leases
     post = leases.post
 
     async def post_and_begin(*arguments: Any) -> None:
@@ -136,7 +136,7 @@ async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
         leases._claimed.add("c")
 
     leases.post = post_and_begin  # type: ignore[method-assign]
-    result = await engine.aresume("c", Decided(call_id=call.id, approved=True))
+    result = await engine.conversation("c").aresume(Decided(call_id=call.id, approved=True))
     assert HANDED_OVER in result.warnings
     leases._claimed.discard("c")
     assert len(store.read_inbox(["c"])) == 1

@@ -95,7 +95,7 @@ async def finish(engine: Engine, world: FlowEngineWorld, store: MemoryStore, rng
         if steps[-1].step.snapshot.is_over:
             break
         world.clock_s += rng.choice([0, 10, 10_000])
-        await asyncio.wait_for(engine.aresume("c"), timeout=300)
+        await asyncio.wait_for(engine.conversation("c").aresume(), timeout=300)
     return list(replay_conversation(store, "c"))[-1].step.snapshot
 
 

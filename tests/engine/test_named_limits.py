@@ -119,7 +119,7 @@ def test_everybody_is_told_that_an_answer_came_without_tools(
         ]
         assert (result.failure, find_result_code(result)) == (None, 0)
         assert {"ok": True, "limit_reached": limit[0]}.items() <= result.to_dict().items()
-        assert engine.describe_turn("c").warnings == result.warnings
+        assert engine.conversation("c").read_turn().warnings == result.warnings
         if limit[0] == "max_repeats":
             again = engine.run("again", conversation="c")
             assert (again.content, again.limit_reached, again.warnings) == ("b", None, ())
@@ -331,5 +331,5 @@ async def cancel_turn(chart: str) -> TurnResult:
     async with Engine(spec, log="memory", providers={"model": model}) as engine:
         turn = asyncio.create_task(engine.arun("go", conversation="c"))
         await model.wait_for_requests(1)
-        await engine.acancel("c", "enough")
+        await engine.conversation("c").acancel("enough")
         return await turn

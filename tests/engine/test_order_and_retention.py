@@ -110,7 +110,7 @@ def test_the_log_verifies_after_retention() -> None:
     engine = agents.make_engine(["x", "y", "z"], log=store)
     engine.run("go", conversation="old")
     engine.run("go", conversation="parent")
-    engine.fork("parent", name="fork")
+    engine.conversation("parent").fork(name="fork")
     ages = list_conversation_ages(store)
     kept = find_kept(ages, NOW.replace(year=2999), older_than=timedelta(days=1), keep=1)
     assert kept == {"fork": "among the newest", "parent": "a fork or child of it is kept"}

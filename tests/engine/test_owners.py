@@ -42,7 +42,9 @@ def fill_log(store: Store) -> None:
         replies = [reply_with_calls(("echo", {"text": f"{word} " * 400})), f"{word}!", "More."]
         with make_engine(replies, log=store) as engine:
             engine.run(f"{word}?", conversation=f"of-{owner}", owner=owner, tags={"about": word})
-            engine.fork(f"of-{owner}", changes=ForkChanges(system=f"Speak of {word}."), name=f"fork-{owner}")
+            engine.conversation(f"of-{owner}").fork(
+                changes=ForkChanges(system=f"Speak of {word}."), name=f"fork-{owner}"
+            )
     with make_engine(["Hello."], log=store) as engine:
         engine.run("Hi", conversation="of-nobody")
 
@@ -91,7 +93,7 @@ def test_an_open_turn_is_not_deleted(store: Store) -> None:
         engine.run("go", conversation="c", owner="anna")
         with pytest.raises(SpecError, match="'c' cannot be deleted now"):
             engine.delete_owner("anna")
-        engine.cancel("c")
+        engine.conversation("c").cancel()
         assert engine.delete_owner("anna") == ["c"]
     assert read_all(store) == {}
 

@@ -44,7 +44,7 @@ async def test_turn_rests_until_the_outcome_is_there() -> None:
     assert not waiting.is_over
     assert [(call.tool, call.params) for call in waiting.waiting_calls] == [ASK]
     desk.outcomes[waiting.waiting_calls[0].id] = "Brno"
-    result = await engine.aresume("c")
+    result = await engine.conversation("c").aresume()
     assert (result.content, result.waiting_calls) == ("You are in Brno.", [])
     assert [call.value for call in result.tool_calls] == ["Brno"]
     assert len(list(replay_conversation(engine.store, "c"))) > 5
@@ -59,11 +59,11 @@ async def test_other_calls_of_the_reply_run_to_their_end() -> None:
     first, second = waiting.waiting_calls
     assert [(call.tool, call.value, call.iteration) for call in waiting.tool_calls] == [("echo", "hello", 0)]
     desk.outcomes[second.id] = "now"
-    partly = await engine.aresume("c")
+    partly = await engine.conversation("c").aresume()
     assert [call.id for call in partly.waiting_calls] == [first.id]
     assert sorted(str(call.value) for call in partly.tool_calls) == ["hello", "now"]
     desk.outcomes[first.id] = "here"
-    result = await engine.aresume("c")
+    result = await engine.conversation("c").aresume()
     assert result.content == "Done."
     assert sorted(str(call.value) for call in result.tool_calls) == ["hello", "here", "now"]
 
@@ -76,7 +76,7 @@ async def test_rest_survives_the_process(tmp_path: Any) -> None:
     await first.aclose()
     desk.outcomes[waiting.waiting_calls[0].id] = "Brno"
     second = make_waiting_engine(desk, ["Brno it is."], str(path))
-    assert (await second.aresume("c")).content == "Brno it is."
+    assert (await second.conversation("c").aresume()).content == "Brno it is."
 
 
 async def test_tools_of_a_thread_and_of_a_task_may_be_pending() -> None:
@@ -99,7 +99,7 @@ async def test_cancelling_a_resting_turn_records_the_call_as_interrupted() -> No
     """A resting turn can be cancelled; its call was begun, so its outcome is unknown and said to be so."""
     engine = make_waiting_engine(Desk(), [reply_with_calls(ASK)])
     await engine.arun("go", conversation="c")
-    result = await engine.acancel("c")
+    result = await engine.conversation("c").acancel()
     assert result is not None
     assert result.is_over
     assert [call.outcome for call in result.tool_calls] == ["interrupted"]

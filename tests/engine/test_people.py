@@ -94,7 +94,7 @@ def test_an_answer_by_api_goes_on_with_the_turn(content: dict[str, Any], answer:
     store = MemoryStore()
     make_editor(log=store).run("the draft", conversation="c")
     engine = make_editor(log=store)
-    result = engine.answer("c", content, by="ada")
+    result = engine.conversation("c").answer(content, by="ada")
     assert (result.content, result.is_over, result.questions) == (answer, True, [])
     event = read_records(engine)[-1]["event"]
     assert (event["type"], event["content"], event["by"]) == ("answered", content, "ada")
@@ -119,11 +119,11 @@ def test_an_answer_that_does_not_fit_is_refused_before_anything_is_written(
     engine.run("the draft", conversation="c")
     before = list(engine.store.read_lines("c"))
     with pytest.raises(SpecError, match="does not fit its form") as refusal:
-        engine.answer("c", content)
+        engine.conversation("c").answer(content)
     assert refusal.value.path == path
     assert words in refusal.value.message
     assert list(engine.store.read_lines("c")) == before
-    assert engine.resume("c").questions != []
+    assert engine.conversation("c").resume().questions != []
 
 
 def test_an_answer_to_no_question_is_refused() -> None:
@@ -131,13 +131,13 @@ def test_an_answer_to_no_question_is_refused() -> None:
     engine = make_editor()
     engine.run("the draft", conversation="c")
     with pytest.raises(SpecError, match="no question 'ask_editr'") as refusal:
-        engine.answer("c", {"publish": True}, question="ask_editr")
+        engine.conversation("c").answer({"publish": True}, question="ask_editr")
     assert "ask_editor" in (refusal.value.hint or "")
-    engine.answer("c", {"publish": True})
+    engine.conversation("c").answer({"publish": True})
     with pytest.raises(SpecError, match="no question waits"):
-        engine.answer("c", {"publish": True})
+        engine.conversation("c").answer({"publish": True})
     with pytest.raises(SpecError, match="no conversation 'other'"):
-        engine.answer("other", {"publish": True})
+        engine.conversation("other").answer({"publish": True})
 
 
 def test_an_answer_after_the_deadline_is_late() -> None:
@@ -146,7 +146,7 @@ def test_an_answer_after_the_deadline_is_late() -> None:
     engine = make_editor(clock=clock)
     engine.run("the draft", conversation="c")
     clock.advance("24h")
-    result = engine.answer("c", {"publish": True})
+    result = engine.conversation("c").answer({"publish": True})
     assert result.content == "nobody answered"
     assert "after its deadline" in result.warnings[-1]
     assert [r["event"]["type"] for r in read_records(engine) if r.get("late")] == ["answered"]
@@ -164,7 +164,7 @@ def test_an_asker_is_called_with_the_question() -> None:
 
     engine = make_editor(asker=ask)
     assert not engine.run("the draft", conversation="c").is_over
-    assert engine.resume("c").content == "published in mail"
+    assert engine.conversation("c").resume().content == "published in mail"
     assert [question.question for question in asked] == ["Publish the draft?"] * 2
     assert read_records(engine)[-1]["event"]["by"] == "ada"
 
@@ -178,7 +178,9 @@ def test_an_asker_whose_answer_does_not_fit_is_told_so() -> None:
     store = MemoryStore()
     with pytest.raises(SpecError, match="does not fit its form"):
         make_editor(asker=ask, log=store).run("the draft", conversation="c")
-    assert [q["effect"] for q in make_editor(log=store).resume("c").questions] == ["ask_editor"]
+    assert [q["effect"] for q in make_editor(log=store).conversation("c").resume().questions] == [
+        "ask_editor"
+    ]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -238,8 +240,8 @@ async def test_an_answer_by_api_reaches_a_turn_that_runs(has_timer: bool) -> Non
     turn = asyncio.create_task(engine.arun("the draft", conversation="c"))
     await asker.is_asked.wait()
     with pytest.raises(SpecError, match="does not fit"):
-        await engine.aanswer("c", {"publish": 1})
-    assert await engine.aanswer("c", {"publish": True, "channel": "blog"}, by="bob") is None
+        await engine.conversation("c").aanswer({"publish": 1})
+    assert await engine.conversation("c").aanswer({"publish": True, "channel": "blog"}, by="bob") is None
     assert (await asyncio.wait_for(turn, 60)).content == "published in blog"
     assert asker.cancelled == 1
     list(replay_conversation(engine.store, "c"))
@@ -279,11 +281,11 @@ def test_two_questions_in_two_regions_are_answered_by_name() -> None:
     )
     assert [q["effect"] for q in engine.run("go", conversation="c").questions] == ["ask_left", "ask_right"]
     with pytest.raises(SpecError, match="2 questions wait") as refusal:
-        engine.answer("c", {"content": "x"})
+        engine.conversation("c").answer({"content": "x"})
     assert "ask_left, ask_right" in (refusal.value.hint or "")
-    result = engine.answer("c", {"content": "east"}, question="ask_right")
+    result = engine.conversation("c").answer({"content": "east"}, question="ask_right")
     assert [q["effect"] for q in result.questions] == ["ask_left"]
-    result = engine.answer("c", {"content": "west"})
+    result = engine.conversation("c").answer({"content": "west"})
     assert result.content == "west east"
     list(replay_conversation(engine.store, "c"))
 
@@ -325,10 +327,10 @@ def test_the_deadline_of_a_child_fires_when_its_parent_is_resumed() -> None:
     result = engine.run("the draft", conversation="c")
     assert (result.due, result.questions[0]["due"]) == ("2027-01-05T09:00:00.000Z",) * 2
     before = list(engine.store.read_lines("c"))
-    assert engine.resume("c") == result
+    assert engine.conversation("c").resume() == result
     assert list(engine.store.read_lines("c")) == before
     clock.advance("24h")
-    result = engine.resume("c")
+    result = engine.conversation("c").resume()
     assert (result.content, result.due, result.questions) == ("the editor: nobody answered", None, [])
 
 
@@ -353,7 +355,7 @@ def test_secrets_in_an_answer_are_not_logged() -> None:
     spec = make_spec(chart=chart, effects=effects, redact={"keys": ["pin"], "patterns": ["email"]})
     engine = Engine(spec, log="memory", providers={"model": ScriptedProvider([])})
     engine.run("go", conversation="c")
-    result = engine.answer("c", {"name": "ada@example.com", "pin": "quxzy"})
+    result = engine.conversation("c").answer({"name": "ada@example.com", "pin": "quxzy"})
     assert result.content == "hello ada@example.com"
     text = b"\n".join(engine.store.read_lines("c")).decode()
     assert "ada@example.com" not in text

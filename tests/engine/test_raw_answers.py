@@ -117,7 +117,7 @@ def test_where_no_host_answered_there_is_no_digest() -> None:
         engine.run("hi", conversation="unreachable")
     run_turns(store, "c")
     with Engine(make_spec("http://127.0.0.1:9"), log=store) as engine:
-        fork = engine.fork("c", at=1, name="fork", from_log=True)
+        fork = engine.conversation("c").fork(at=1, name="fork", from_log=True)
     assert fork.result is not None
     for name in ("script", "unreachable", "fork"):
         events = list_answers(store, name)

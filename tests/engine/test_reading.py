@@ -58,7 +58,7 @@ def write_log(path: Path) -> None:
     log.start_turn("and now?")
     with make_engine([reply_with_calls(("echo", {"text": "x"})), "done"], log=store, chart="full") as engine:
         engine.run("go", conversation="other")
-        engine.fork("other", 3, name="fork", run_tools=True)
+        engine.conversation("other").fork(3, name="fork", run_tools=True)
     store.close()
 
 

@@ -193,7 +193,7 @@ def test_what_belongs_to_another_owner_is_left_out(heading: dict[str, Any], name
     store = MemoryStore()
     with make_engine(["hello"], log=store) as engine:
         engine.run("hi", conversation="c")
-        engine.fork("c", name="f")
+        engine.conversation("c").fork(name="f")
     record = json.loads(next(store.read_lines("f")))
     record["event"] |= heading
     body = {key: value for key, value in record.items() if key != "hash"}

@@ -383,7 +383,7 @@ def test_forks_and_children_are_not_selected() -> None:
     """A rerun takes roots; a fork that is named says why it was skipped."""
     store = write_log()
     with agents.make_engine(list_replies(), log=store) as engine:
-        engine.fork("c", at=1, name="f")
+        engine.conversation("c").fork(at=1, name="f")
     assert [result.conversation for result in rerun(store, offline=True).results] == ["c"]
     (result,) = rerun(store, offline=True, conversations=["f"]).results
     assert (result.status, result.reason) == ("skipped", "it is a fork of c")

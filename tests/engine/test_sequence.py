@@ -114,7 +114,7 @@ def test_a_fork_begins_with_what_it_shares() -> None:
     store = MemoryStore()
     with make_engine([reply_with_calls(("echo", {"text": "x"})), "done", "again"], log=store) as engine:
         engine.run("go", conversation="c")
-        engine.fork("c", 5, name="f")
+        engine.conversation("c").fork(5, name="f")
         engine.run("once more", conversation="f")
     shared = read_sequence("f", read_conversation(store, "f", include_shared=True))
     own = read_sequence("f", read_conversation(store, "f"))

@@ -117,7 +117,7 @@ async def test_of_two_calls_at_once_on_one_engine_one_is_refused(kind: str, tmp_
         (call,) = read_waiting_calls(engine, "c")
         decided = Decided(call_id=call.id, approved=True)
         outcomes = await asyncio.gather(
-            *(engine.aresume("c", decided) for _ in range(2)), return_exceptions=True
+            *(engine.conversation("c").aresume(decided) for _ in range(2)), return_exceptions=True
         )
     refusals = [outcome for outcome in outcomes if isinstance(outcome, (SpecError, IllegalEvent))]
     answers = [outcome.content for outcome in outcomes if not isinstance(outcome, BaseException)]
@@ -137,7 +137,7 @@ async def test_resume_is_refused_while_another_worker_works(kind: str, tmp_path:
     turn = asyncio.ensure_future(first.arun("go", conversation="c"))
     await payment.has_begun.wait()
     with pytest.raises(LeaseHeld, match=r"is worked on by .*since"):
-        await second.aresume("c")
+        await second.conversation("c").aresume()
     payment.may_end.set()
     result = await turn
     assert (result.content, payment.count) == ("paid go", 1)
@@ -161,7 +161,7 @@ async def test_a_worker_that_lost_its_lease_stops(tmp_path: Path) -> None:
     await payment.has_begun.wait()
     lease = store.find_lease("c")
     store.renew_leases([lease], 0.0)
-    result = await second.aresume("c")
+    result = await second.conversation("c").aresume()
     assert [call.outcome for call in result.tool_calls] == ["interrupted"]
     count = len(list(store.read_lines("c")))
     payment.may_end.set()
@@ -188,7 +188,7 @@ async def test_a_decision_reaches_the_worker_that_holds_the_conversation(kind: s
     turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
     await asked.wait()
     (call_id,) = [call.id for call in (await asyncio.to_thread(read_waiting_calls, other, "c"))]
-    result = await other.aresume("c", Decided(call_id=call_id, approved=True, by="ann"))
+    result = await other.conversation("c").aresume(Decided(call_id=call_id, approved=True, by="ann"))
     assert HANDED_OVER in result.warnings or result.is_over
     assert (await turn).content == "paid go"
     assert payments == ["paid"]
@@ -216,7 +216,7 @@ async def test_a_message_reaches_the_worker_that_holds_the_conversation(kind: st
     turn = asyncio.ensure_future(holder.arun("go", conversation="c"))
     await payment.has_begun.wait()
     for _ in range(2):
-        await other.asay("c", "be quick", key="k")
+        await other.conversation("c").asay("be quick", key="k")
     await arrived.wait()
     payment.may_end.set()
     assert (await turn).content == "paid go"
@@ -234,10 +234,10 @@ async def test_another_message_under_a_key_that_waits_is_an_error(kind: str, tmp
     engine = make_engine(make_address(kind, tmp_path), lambda arguments: "paid", approval=True)
     await engine.arun("go", conversation="c")
     for _ in range(2):
-        await engine.apost("c", UserSaid(message="be quick"), key="k")
+        await engine.conversation("c").apost(UserSaid(message="be quick"), key="k")
     with pytest.raises(TurnChanged, match="key 'k' was used with another message"):
-        await engine.apost("c", UserSaid(message="be slow"), key="k")
-    await engine.apost("c", UserSaid(message="be slow"), key="l")
+        await engine.conversation("c").apost(UserSaid(message="be slow"), key="k")
+    await engine.conversation("c").apost(UserSaid(message="be slow"), key="l")
     assert len(engine.store.read_inbox(["c"])) == 2
     await engine.aclose()
 
@@ -298,13 +298,13 @@ async def say_where_it_is_parked(engine: Engine, store: VanishingHolder, model: 
     """A message is left for a conversation that has lost three workers, and is left alone."""
     model.may_answer.clear()
     for _ in range(2):
-        await model.lose_worker(engine, engine.aresume("c"))
+        await model.lose_worker(engine, engine.conversation("c").aresume())
     model.may_answer.set()
     (turn,) = await engine.arecover()
     assert turn.error is not None
     assert turn.error.startswith("parked: 3 workers")
     assert await engine.arecover() == []
-    await engine.apost("c", UserSaid(message="be quick"))
+    await engine.conversation("c").apost(UserSaid(message="be quick"))
     await engine.arecover()
 
 
@@ -328,9 +328,12 @@ async def test_who_takes_an_entry_leaves_the_work_of_a_dead_worker_to_the_next(m
     ("door", "kind"),
     [
         (lambda engine, call: engine.arun("be quick", conversation="c"), "user_said"),
-        (lambda engine, call: engine.asay("c", "be quick"), "user_said"),
-        (lambda engine, call: engine.adecide("c", Decided(call_id=call, approved=True)), "decided"),
-        (lambda engine, call: engine.acancel("c"), "cancelled"),
+        (lambda engine, call: engine.conversation("c").asay("be quick"), "user_said"),
+        (
+            lambda engine, call: engine.conversation("c").adecide(Decided(call_id=call, approved=True)),
+            "decided",
+        ),
+        (lambda engine, call: engine.conversation("c").acancel(), "cancelled"),
     ],
     ids=["run", "say", "decide", "cancel"],
 )
@@ -370,13 +373,13 @@ async def test_a_decision_that_comes_second_is_not_dropped_without_a_word(
     )
     await engine.arun("go", conversation="c")
     (call,) = read_waiting_calls(engine, "c")
-    await engine.apost("c", Decided(call_id=call.id, approved=True, by="ada"))
+    await engine.conversation("c").apost(Decided(call_id=call.id, approved=True, by="ada"))
     with (
         pytest.raises(SpecError, match="came first: approved by ada, and waits for the worker")
         if is_refused
         else contextlib.nullcontext()
     ):
-        await engine.apost("c", Decided(call_id=call.id, **second))
+        await engine.conversation("c").apost(Decided(call_id=call.id, **second))
     await engine.arecover()
     assert payments == ["paid"]
     await engine.aclose()
@@ -412,7 +415,7 @@ async def test_recover_takes_up_a_conversation_that_was_moved_to_its_chart() -> 
     async with make_approving_engine(store) as old, make_approving_engine(store, chart=SETTLING) as new:
         await old.arun("the bill", conversation="c")
         (call,) = read_waiting_calls(old, "c")
-        await old.apost("c", Decided(call_id=call.id, approved=True))
+        await old.conversation("c").apost(Decided(call_id=call.id, approved=True))
         assert await new.arecover() == []
         assert await new.arecover() == []
         await migrate_conversation(new, "c", is_recorded=True)

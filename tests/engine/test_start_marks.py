@@ -134,7 +134,7 @@ def test_an_interrupted_call_is_asked_for(answer: str, is_async: bool, tmp_path:
     (first_line,) = [line for line in ledger.read_text().splitlines() if line.startswith("pay00 ")]
     status = find_payment_later if is_async else find_payment
     engine = make_paying_engine(THREADS, log, ledger, status=status)
-    assert engine.resume("c").content == "all done"
+    assert engine.conversation("c").resume().content == "all done"
     ends = {event["call_id"]: event for event in list_events(engine, "tool_finished")}
     list(replay(engine.store.read_lines("c"), "c"))
     engine.close()

@@ -73,7 +73,7 @@ def test_closing_a_stream_cancels_its_turn() -> None:
                     break
             await stream.aclose()
             records = len(list(engine.store.read_lines("c")))
-            result = await engine.aresume("c")
+            result = await engine.conversation("c").aresume()
             return result.state, records
 
     state, records = asyncio.run(close_early())

@@ -334,7 +334,7 @@ def test_a_turn_that_waited_counts_its_usage_once_and_links_back() -> None:
         assert (collected.spans["approval echo"].attributes or {})["toolchart.is_waiting"]
         for _ in range(2):
             call = result.pending_approvals[0].id
-            result = engine.resume("c", Decided(call_id=call, approved=True))
+            result = engine.conversation("c").resume(Decided(call_id=call, approved=True))
         assert result.state == "finished"
         engine.run("bye", conversation="c")
         check_sums(collected, engine.store, "c")
@@ -372,7 +372,7 @@ def test_the_links_of_turns_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatc
     with agents.make_engine(replies, telemetry=collected.telemetry, **APPROVAL) as engine:
         waiting = {name: engine.run("go", conversation=name).pending_approvals[0].id for name in ("c", "d")}
         for name, call in waiting.items():
-            engine.resume(name, Decided(call_id=call, approved=True))
+            engine.conversation(name).resume(Decided(call_id=call, approved=True))
     assert [len(span.links) for span in list_spans(collected, "invoke_agent")] == [0, 0, 0, 1]
 
 
@@ -386,7 +386,7 @@ def test_another_process_counts_only_its_part() -> None:
         result = engine.run("go", conversation="c")
     done = {"content": "Done.", **make_usage(200)}
     with agents.make_engine([done], telemetry=second.telemetry, log=store, **APPROVAL) as engine:
-        engine.resume("c", Decided(call_id=result.pending_approvals[0].id, approved=True))
+        engine.conversation("c").resume(Decided(call_id=result.pending_approvals[0].id, approved=True))
     assert (list_usage(first, "invoke_agent"), list_usage(second, "invoke_agent")) == ([100], [200])
     (before,), (after,) = list_spans(first, "invoke_agent helper"), list_spans(second, "invoke_agent helper")
     assert after.links == ()
@@ -460,7 +460,9 @@ def test_spans_of_children_approvals_and_retries_sum_to_the_log() -> None:
         result = engine.run("go", conversation="c")
         while result.pending_approvals:
             call = result.pending_approvals[0]
-            result = engine.resume(str(call["conversation"]), Decided(call_id=call.id, approved=True))
+            result = engine.conversation(str(call["conversation"])).resume(
+                Decided(call_id=call.id, approved=True)
+            )
         assert result.is_over
         assert "do b: done" in str(result.content)
         check_sums(collected, engine.store, "c")
@@ -536,7 +538,7 @@ async def test_a_model_call_that_is_asked_again_after_a_stop_has_its_span() -> N
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-        result = await engine.aresume("c")
+        result = await engine.conversation("c").aresume()
         assert result.is_over
         check_sums(collected, engine.store, "c")
     assert list_usage(collected, "chat") == [None, 6]
@@ -556,7 +558,7 @@ async def test_a_reply_that_comes_too_late_is_counted_in_its_span(is_answered: b
     async with child_agents.make_engine(spec, model, telemetry=collected.telemetry) as engine:
         turn = asyncio.ensure_future(engine.arun("go", conversation="c"))
         await model.wait_for_requests(1)
-        await engine.asay("c", "No, there!")
+        await engine.conversation("c").asay("No, there!")
         result = await turn
         assert result.content == "No, there!"
         assert [record.is_late for record in read_conversation(engine.store, "c")].count(True) == is_answered
@@ -580,7 +582,7 @@ async def test_a_fork_in_the_middle_of_a_turn_has_spans() -> None:
     replies = [ask_for_approval(100), {"content": "Done.", **make_usage(200)}]
     async with agents.make_engine(replies, telemetry=collected.telemetry, **APPROVAL) as engine:
         await engine.arun("go", conversation="c")
-        await engine.afork("c", 1, name="f")
+        await engine.conversation("c").afork(1, name="f")
         forked = [
             s
             for s in list_spans(collected, "invoke_agent")

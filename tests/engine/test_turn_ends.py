@@ -97,7 +97,7 @@ def test_all_texts_of_a_turn_are_kept_beside_the_last(is_endless: bool) -> None:
     assert second.combined_text == "\n\n".join([*texts, second.content])
     assert second.to_dict()["combined_text"] == second.combined_text
     assert second.limit_reached == ("max_iterations" if is_endless else None)
-    assert engine.describe_turn("c").combined_text == second.combined_text
+    assert engine.conversation("c").read_turn().combined_text == second.combined_text
 
 
 # -- replies that nobody can use -------------------------------------------------------------------

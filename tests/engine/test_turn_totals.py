@@ -68,7 +68,7 @@ def test_ended_turns_are_counted_without_their_records() -> None:
         store.read_count = 0
         assert len(read_turns(store, "c")) == 3
         assert store.read_count == 0
-        engine.fork("c", 2, name="f")
+        engine.conversation("c").fork(2, name="f")
     assert read_turns(store, "f") == read_figures(store, "f").turns
 
 

@@ -36,7 +36,7 @@ def check_once(engine: Engine, read: Any, warnings: tuple[str, ...]) -> None:
     before = read()
     assert warnings
     assert all(before.count(warning) == 1 for warning in warnings)
-    engine.describe_turn("c")
+    engine.conversation("c").read_turn()
     list(replay_conversation(engine.store, "c"))
     assert read() == before
 
@@ -104,7 +104,7 @@ def test_a_message_that_waits_is_logged(lines: Any) -> None:
         first = engine.run("go", conversation="c")
         kept = engine.run("more", conversation="c")
         check_once(engine, lines, kept.warnings)
-        engine.resume("c", Decided(call_id=first.pending_approvals[0].id, approved=True))
+        engine.conversation("c").resume(Decided(call_id=first.pending_approvals[0].id, approved=True))
         assert len(lines()) == 1
 
 

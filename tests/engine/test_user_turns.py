@@ -101,12 +101,12 @@ def test_a_timer_beside_await_user_fires_at_resume_once() -> None:
     engine.run("hello", conversation="c")
     before = len(read_records(engine))
     clock.advance("6d")
-    assert engine.resume("c").content == "Name?"
+    assert engine.conversation("c").resume().content == "Name?"
     assert len(read_records(engine)) == before
     clock.advance("1d")
-    result = engine.resume("c")
+    result = engine.conversation("c").resume()
     assert (result.content, result.awaits_user) == ("Nobody is there.", False)
-    assert engine.resume("c").content == "Nobody is there."
+    assert engine.conversation("c").resume().content == "Nobody is there."
     assert [r["event"]["type"] for r in read_records(engine)[before:]] == ["resumed", "elapsed"]
     list(replay_conversation(engine.store, "c"))
 
@@ -151,7 +151,7 @@ def test_a_timer_that_is_not_due_goes_on_in_the_next_turn() -> None:
     result = engine.run("two", conversation="c")
     assert (result.content, result.due) == ("You said two.", "2027-01-05T09:00:00.000Z")
     clock.advance("4h")
-    assert engine.resume("c").content == "Bye."
+    assert engine.conversation("c").resume().content == "Bye."
     list(replay_conversation(engine.store, "c"))
 
 
@@ -198,7 +198,7 @@ async def test_a_message_during_the_turn_interrupts_the_model_call() -> None:
     engine = make_interview([], model=model)
     turn = asyncio.create_task(engine.arun("hello", conversation="c"))
     await model.has_started.wait()
-    await engine.asay("c", "wait, another topic")
+    await engine.conversation("c").asay("wait, another topic")
     result = await asyncio.wait_for(turn, 60)
     assert (result.content, result.awaits_user) == ("fresh", True)
     assert result.usage.total == 17
@@ -259,7 +259,7 @@ async def test_who_watches_an_interrupted_reply_ends_with_the_answer(pieces: lis
     engine = make_interview([], model=model, chart=chart, effects=effects)
     turn = asyncio.create_task(engine.arun("hello", conversation="c", on_delta=show))
     await model.has_started.wait()
-    await engine.asay("c", "wait, another topic")
+    await engine.conversation("c").asay("wait, another topic")
     result = await asyncio.wait_for(turn, 60)
     assert result.content == "".join(shown) == "".join(pieces)
     (*_, last) = replay_conversation(engine.store, "c")

@@ -80,7 +80,7 @@ def test_a_message_while_a_call_waits_is_kept_and_is_part_of_the_next_request(ch
         assert kept.to_dict()["waiting_messages"] == ["and hurry"]
         assert "the message waits for the decision on 'echo'" in kept.warnings[-1]
         assert len(list_requests(engine)) == 1, "nothing was asked again"
-        result = engine.resume("c", approve(kept))
+        result = engine.conversation("c").resume(approve(kept))
         assert (result.content, result.waiting_messages) == ("both done", [])
         assert [role for role, _ in read_request(engine)] == ["user", "assistant", "tool", "user"]
         assert read_request(engine)[-1] == ("user", "and hurry")
@@ -99,8 +99,8 @@ def test_messages_are_kept_in_their_order_by_several_processes(tmp_path: Path) -
             kept = engine.run(text, conversation="c")
     assert kept.waiting_messages == ["one", "two"]
     with make_engine(["done"], tools=RISKY, log=log) as engine:
-        assert engine.describe_turn("c").waiting_messages == ["one", "two"]
-        assert engine.resume("c", approve(first)).content == "done"
+        assert engine.conversation("c").read_turn().waiting_messages == ["one", "two"]
+        assert engine.conversation("c").resume(approve(first)).content == "done"
         assert read_request(engine)[-2:] == [("user", "one"), ("user", "two")]
         list(replay_conversation(engine.store, "c"))
 
@@ -134,7 +134,7 @@ def test_a_row_of_the_chart_takes_the_message_at_once() -> None:
         assert read_request(engine)[-1] == ("user", "leave it")
         assert [call.outcome for call in result.tool_calls] == ["skipped"]
         assert list_types(engine).count("turn_started") == 1
-        assert engine.resume("c").content == "never mind then"
+        assert engine.conversation("c").resume().content == "never mind then"
         assert first.pending_approvals
         list(replay_conversation(engine.store, "c"))
 
@@ -145,7 +145,7 @@ def test_a_message_that_no_request_of_the_turn_has_is_part_of_the_next_turn() ->
     with make_waiting_engine("hello", limits={"max_iterations": 1}) as engine:
         first = engine.run("go", conversation="c")
         engine.run("and hurry", conversation="c")
-        ended = engine.resume("c", approve(first))
+        ended = engine.conversation("c").resume(approve(first))
         assert (ended.limit_reached, ended.waiting_messages) == ("max_iterations", ["and hurry"])
         result = engine.run("hello?", conversation="c")
         assert (result.content, result.waiting_messages) == ("hello", [])
@@ -162,7 +162,7 @@ async def test_a_streamed_message_yields_its_step_and_the_result() -> None:
         assert isinstance(pieces[-1], TurnResult)
         assert pieces[-1].waiting_messages == ["more"]
         with pytest.raises(SpecError, match="there is no conversation 'd'"):
-            await engine.asay("d", "more")
+            await engine.conversation("d").asay("more")
 
 
 def test_a_message_comes_after_the_work_that_a_crash_has_left() -> None:
@@ -293,11 +293,11 @@ async def test_nothing_begins_that_is_not_recorded_or_was_cancelled(comes: str, 
         ends["a"].set()
         await asyncio.sleep(0.05)  # the record of its result is handed over, and waits
         if comes == "message":
-            said = asyncio.create_task(engine.asay("c", "and hurry"))
+            said = asyncio.create_task(engine.conversation("c").asay("and hurry"))
             await asyncio.sleep(0.05)
             ends["b"].set()
         else:
-            said = asyncio.create_task(engine.acancel("c", "enough"))
+            said = asyncio.create_task(engine.conversation("c").acancel("enough"))
         await asyncio.sleep(0.05)
         store.may_go_on.set()
         await said
@@ -334,7 +334,7 @@ async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_t
         await model.wait_for_requests(1)
         may_end.set()
         assert (await turn).content == "done", "the caller gets the answer to its own message"
-        assert engine.describe_turn("c").content == "second"
+        assert engine.conversation("c").read_turn().content == "second"
         assert model.asked == ["go", "too late"]
         assert store.read_inbox(["c"]) == []
         list(replay_conversation(store, "c"))
@@ -349,11 +349,11 @@ async def test_a_message_that_is_submitted_while_a_call_waits_goes_to_the_inbox(
         await host.join()
         assert await client.submit("and a receipt", conversation="c") == "c"
         await host.join()
-        waiting = engine.describe_turn("c")
+        waiting = engine.conversation("c").read_turn()
         assert (waiting.is_over, waiting.waiting_messages) == (False, ["and a receipt"])
         await client.decide("c", approve(waiting))
         await host.join()
-        assert engine.describe_turn("c").waiting_messages == []
+        assert engine.conversation("c").read_turn().waiting_messages == []
         assert list_types(engine).count("user_said") == 1
         list(replay_conversation(engine.store, "c"))
 
@@ -388,7 +388,7 @@ def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(tmp_p
         kept = engine.run("and hurry", conversation="c")
         assert "the message waits for the decision on 'echo'" in kept.warnings[-1]
         assert kept.pending_approvals == first.pending_approvals
-        assert engine.resume("c", approve(first)).content == "both"
+        assert engine.conversation("c").resume(approve(first)).content == "both"
         assert read_request(engine)[-1] == ("user", "and hurry")
         child = first.pending_approvals[0].conversation
         assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
@@ -431,7 +431,7 @@ async def test_a_turn_begins_after_the_record_that_was_read_or_not_at_all(when: 
         await first.arun("hi", conversation="c")
         read = first.store.read_last_line("c")
         assert read is not None
-        stream = first.stream_after(read[0], "slow", conversation="c")
+        stream = first.conversation("c").stream_after(read[0], "slow")
         turn = asyncio.ensure_future(collect(stream))
         await model.asked.wait()
         if when == "it has ended":
@@ -439,7 +439,7 @@ async def test_a_turn_begins_after_the_record_that_was_read_or_not_at_all(when: 
             await turn
         engine = first if when == "it runs here" else second
         with pytest.raises(LogConflict):
-            await collect(engine.stream_after(read[0], "late", conversation="c"))
+            await collect(engine.conversation("c").stream_after(read[0], "late"))
         model.gate.set()
         pieces = await turn
         assert pieces[-1].content == "done"

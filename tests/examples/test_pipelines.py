@@ -73,8 +73,8 @@ def check_log(desk: Desk) -> None:
 def approve(desk: Desk, conversation: str) -> None:
     """Approve the call that a conversation waits for, and go on with it."""
     with open_engine(desk) as engine:
-        (call,) = engine.describe_turn(conversation).pending_approvals
-        engine.resume(conversation, Decided(call_id=call.id, approved=True))
+        (call,) = engine.conversation(conversation).read_turn().pending_approvals
+        engine.conversation(conversation).resume(Decided(call_id=call.id, approved=True))
 
 
 def wait_until(is_true: Callable[[], bool], what: str, limit_s: float = 120.0) -> None:
@@ -162,7 +162,10 @@ def test_a_celery_worker(desk: Desk, celery_app: ModuleType) -> None:
         celery_app.app.control.revoke(running.id, terminate=True)
         wait_until(lambda: running.state == "REVOKED", "the task is revoked")
         with open_engine(desk) as engine:
-            wait_until(lambda: engine.describe_turn("ticket:3").failure is not None, "the turn is cancelled")
+            wait_until(
+                lambda: engine.conversation("ticket:3").read_turn().failure is not None,
+                "the turn is cancelled",
+            )
             wait_until(lambda: not list(engine.store.list_leases()), "the worker gives it back")  # type: ignore[attr-defined]
         desk.let_go.set()
         assert answer.delay(key="3", message="pay stay 3").get(timeout=120)["conversation"] == "ticket:3~2"
@@ -271,7 +274,7 @@ def test_dagster_interrupts_a_turn(desk: Desk, dagster_job: ModuleType) -> None:
     thread.join()
     assert list_step_events(terminated, "STEP_FAILURE") == ["answer[e]"]
     with open_engine(desk) as engine:
-        assert str(engine.describe_turn("ticket:e").failure).startswith("cancelled: ")
+        assert str(engine.conversation("ticket:e").read_turn().failure).startswith("cancelled: ")
     desk.let_go.set()
     answers = run_job(dagster_job, instance, {"e": "pay stay e"}).output_for_node("answer")
     assert answers["e"]["content"] == "done: pay stay e"

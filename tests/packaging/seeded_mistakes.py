@@ -42,10 +42,10 @@ engine.run("hello", variables=["city"])  # mistake: a list where names have valu
 engine.run("hello", history=["earlier"])  # mistake: a text instead of a message or a dict
 engine.stream("hello", on_delta=print)  # mistake: a stream yields its deltas itself
 engine.stream("hello", handlr="weather")  # mistake: a misspelt argument
-engine.fork("c1", name=3)  # mistake: a name that is no text
-engine.fork("c1", from_logs=True)  # mistake: a misspelt argument
-engine.fork("c1", changes={"model": "qwen3"})  # mistake: a dict instead of ForkChanges
-engine.resume("c1", "approved")  # mistake: a text instead of a Decided
+engine.conversation("c1").fork(name=3)  # mistake: a name that is no text
+engine.conversation("c1").fork(from_logs=True)  # mistake: a misspelt argument
+engine.conversation("c1").fork(changes={"model": "qwen3"})  # mistake: a dict instead of ForkChanges
+engine.conversation("c1").resume("approved")  # mistake: a text instead of a Decided
 Engine("quickstart", lgo="memory")  # mistake: a misspelt argument
 Engine("quickstart", log=3)  # mistake: a log that is no address and no store
 Engine("quickstart", functions=["add"])  # mistake: a name instead of a function
@@ -65,7 +65,7 @@ print(result.content.uper())  # mistake: a misspelt method of a text
 print(result.usage.input_tokens)  # mistake: the field of another library
 result.content = "changed"  # mistake: results are immutable
 total: int = result.usage.total  # mistake: None where the host does not report it
-fork_content: str = engine.fork("c1").content  # mistake: the turn's result is one level deeper
+fork_content: str = engine.conversation("c1").fork().content  # mistake: the turn's result is one level deeper
 usage: Usage = result.tool_calls  # mistake: another type
 print(toolchart.Engine_)  # mistake: no such attribute of the package
 print(toolchart.testing.find_pats("tool_loop"))  # mistake: a misspelt function of the test tools

@@ -130,11 +130,11 @@ def test_decisions_are_strict() -> None:
     before = list(engine.store.read_lines("c"))
     for call_id in ("call_9_9_9", "", "call_1_0_1"):
         with pytest.raises(IllegalEvent):
-            engine.resume("c", Decided(call_id=call_id, approved=True))
+            engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
     assert list(engine.store.read_lines("c")) == before
-    result = engine.resume("c", Decided(call_id="call_1_0_0", approved=True))
+    result = engine.conversation("c").resume(Decided(call_id="call_1_0_0", approved=True))
     assert result.is_over
     after = list(engine.store.read_lines("c"))
     with pytest.raises(IllegalEvent):
-        engine.resume("c", Decided(call_id="call_1_0_0", approved=True))
+        engine.conversation("c").resume(Decided(call_id="call_1_0_0", approved=True))
     assert list(engine.store.read_lines("c")) == after

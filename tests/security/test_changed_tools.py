@@ -93,12 +93,12 @@ def test_an_approved_get_never_goes_out_as_a_delete(
     with open_shop(tmp_path, store, REPLIES) as engine:
         waiting = engine.run("Go", conversation="c").pending_approvals[0]
         assert waiting.runs.startswith(f"GET {first.url}/orders/7")
-        engine.resume("c", Decided(call_id=waiting.id, approved=True))
+        engine.conversation("c").resume(Decided(call_id=waiting.id, approved=True))
         assert [request["method"] for request in first.requests] == ["GET"]
     approved = copy_until(store, b'"decided"')  # the worker died after the decision was recorded
     write_document(tmp_path, second, "delete", "/admin/{id}")
     with caplog.at_level("WARNING"), open_shop(tmp_path, approved, ["Done."]) as engine:
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
     assert (second.requests, len(first.requests)) == ([], 1)
     assert result.tool_calls[0].outcome == "interrupted"  # the GET may have been sent
     check_changes(caplog.text, first, second)
@@ -121,10 +121,10 @@ def test_an_approved_call_that_has_not_begun_is_denied_by_name(
     replies = [reply_with_calls(("change_order", {"id": "7"}), ("pay", {}))]
     with open_shop(tmp_path, store, replies, functions=[pay]) as engine:
         order, payment = engine.run("Go", conversation="c").pending_approvals
-        assert engine.resume("c", Decided(call_id=order.id, approved=True)).pending_approvals
+        assert engine.conversation("c").resume(Decided(call_id=order.id, approved=True)).pending_approvals
     write_document(tmp_path, second, "delete", "/admin/{id}")
     with open_shop(tmp_path, store, ["Done."], functions=[pay]) as engine:
-        result = engine.resume("c", Decided(call_id=payment.id, approved=False))
+        result = engine.conversation("c").resume(Decided(call_id=payment.id, approved=False))
     assert (first.requests, second.requests) == ([], [])
     (outcome,) = [call for call in result.tool_calls if call.tool == "change_order"]
     assert outcome.outcome == "denied"
@@ -146,12 +146,12 @@ def test_a_question_about_a_get_is_no_question_about_a_delete(
     with open_shop(tmp_path, store, ["Done."]) as engine:
         count = len(list(store.read_lines("c")))
         with pytest.raises(SpecError, match="its method changed: GET, now DELETE") as caught:
-            engine.resume("c", Decided(call_id=call_id, approved=True))
+            engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
         assert len(list(store.read_lines("c"))) == count
         assert second.requests == []
         digest = str(caught.value.hint).rpartition(" ")[2]
         approval = Decided(call_id=call_id, approved=True, definition={"digest": digest})
-        assert engine.resume("c", approval).content == "Done."
+        assert engine.conversation("c").resume(approval).content == "Done."
     assert [(r["method"], r["path"]) for r in second.requests] == [("DELETE", "/admin/7")]
     assert first.requests == []
     line = next(line for line in store.read_lines("c") if b'"decided"' in line)
@@ -201,7 +201,7 @@ def test_a_decision_that_waits_in_an_inbox_is_checked_when_it_is_taken(
     write_document(tmp_path, second, "delete", "/admin/{id}")
     with open_shop(tmp_path, log, ["Done."]) as engine:
         engine.recover()
-        assert engine.resume("c").pending_approvals
+        assert engine.conversation("c").resume().pending_approvals
     assert (first.requests, second.requests) == ([], [])
 
 
@@ -214,7 +214,7 @@ def test_a_decision_without_a_definition_in_a_log_lets_nothing_run(
     store = MemoryStore()
     with open_shop(tmp_path, store, REPLIES) as engine:
         call_id = engine.run("Go", conversation="c").pending_approvals[0].id
-        engine.resume("c", Decided(call_id=call_id, approved=True))
+        engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
     from toolchart.engine.log.record import GENESIS, seal_line
 
     lines, prev = [], GENESIS
@@ -229,7 +229,7 @@ def test_a_decision_without_a_definition_in_a_log_lets_nothing_run(
     older = MemoryStore()
     older.append("c", 0, lines)
     with open_shop(tmp_path, older, ["Done."]) as engine:
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
     assert len(first.requests) == 1
     assert "the decision does not say for which definition of the tool" in (result.tool_calls[0].error or "")
 
@@ -244,14 +244,14 @@ def test_a_fork_asks_about_the_tool_as_people_were_asked(
     store = MemoryStore()
     with open_shop(tmp_path, store, REPLIES) as engine:
         call_id = engine.run("Go", conversation="c").pending_approvals[0].id
-        engine.resume("c", Decided(call_id=call_id, approved=True))
+        engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
         (asked_at,) = [n for n, line in enumerate(store.read_lines("c")) if b'"reviewed"' in line]
     write_document(tmp_path, second, "delete", "/admin/{id}")
     with open_shop(tmp_path, store, ["Done."]) as engine:
-        fork = engine.fork("c", at=asked_at, run_tools=True)
+        fork = engine.conversation("c").fork(at=asked_at, run_tools=True)
         assert fork.result is not None
         with pytest.raises(SpecError) as caught:
-            engine.resume(fork.conversation, Decided(call_id=call_id, approved=True))
+            engine.conversation(fork.conversation).resume(Decided(call_id=call_id, approved=True))
     check_changes(str(caught.value), first, second)
     assert (len(first.requests), second.requests) == (1, [])
 
@@ -275,7 +275,7 @@ def test_a_signer_signs_no_decision_of_an_inbox(tmp_path: Path) -> None:
     store.close()
     with make_engine(["Done."], signer=signer, **options) as engine:
         engine.recover()
-        assert engine.resume("c").pending_approvals
+        assert engine.conversation("c").resume().pending_approvals
         assert not any(b'"decided"' in line for line in engine.store.read_lines("c"))
 
 
@@ -298,7 +298,7 @@ def test_a_tool_that_became_idempotent_is_not_run_again(tmp_path: Path) -> None:
         )
         # The record after which the call runs: that of its start, which an idempotent one has not.
         begun = copy_until(store, b'"reviewed"' if was_idempotent else b'"calls_started"')
-        result = make_engine(["Done."], log=begun, functions=[idempotent]).resume("c")
+        result = make_engine(["Done."], log=begun, functions=[idempotent]).conversation("c").resume()
         assert result.tool_calls[0].outcome == outcome
         assert len(runs) == 1 + was_idempotent
 
@@ -347,7 +347,7 @@ async def test_the_terminal_approves_what_it_shows(
     approver = TerminalApprover()
     async with open_shop(tmp_path, store, ["Done."], approver=approver) as engine:
         approver.tools = engine.tools
-        assert (await engine.aresume("c")).content == "Done."
+        assert (await engine.conversation("c").aresume()).content == "Done."
     screen = capsys.readouterr().err
     assert f"it runs: DELETE {second.url}/admin/7" in screen
     check_changes(screen.partition("the tool has changed since people were asked: ")[2], first, second)
@@ -369,7 +369,7 @@ async def test_a_callback_that_shows_nothing_approves_no_other_tool(
         return Decided(call_id=call.id, approved=True)
 
     async with open_shop(tmp_path, store, ["Done."], approver=approve) as engine:
-        assert (await engine.aresume("c")).pending_approvals
+        assert (await engine.conversation("c").aresume()).pending_approvals
     assert (first.requests, second.requests) == ([], [])
 
 

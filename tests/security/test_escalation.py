@@ -75,7 +75,7 @@ def start(store: Any, clock: MovedClock, paid: list[Any]) -> str:
 
 def decide(engine: Engine, call_id: str, name: str) -> Any:
     """Approve a call in somebody's name."""
-    return engine.resume("c", Decided(call_id=call_id, approved=True, by=name))
+    return engine.conversation("c").resume(Decided(call_id=call_id, approved=True, by=name))
 
 
 def test_another_approver_is_asked_after_a_time() -> None:
@@ -87,7 +87,7 @@ def test_another_approver_is_asked_after_a_time() -> None:
     with pytest.raises(IllegalEvent, match="approvers: clerk"):
         decide(engine, call_id, "manager")
     clock.time = "2026-01-01T12:10:00.000Z"
-    escalated = engine.resume("c")
+    escalated = engine.conversation("c").resume()
     assert (escalated.state, list(escalated.pending_approvals[0].approvers)) == (
         "escalated",
         ["manager", "deputy"],
@@ -129,10 +129,10 @@ def test_nobody_decides() -> None:
     start(store, clock, paid)
     clock.time = "2026-01-03T12:00:00.000Z"
     engine = make_payer(store, clock, ["Nobody decided."], paid)
-    result = engine.resume("c")
+    result = engine.conversation("c").resume()
     if not result.is_over:  # the second deadline began when the first one fired
         clock.time = "2026-01-05T12:00:00.000Z"
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
     assert (result.content, result.tool_calls[0].outcome, paid) == ("Nobody decided.", "expired", [])
 
 

@@ -163,7 +163,7 @@ def test_a_call_that_could_be_quoted_asks(row: Any) -> None:
         if waits:
             call_id = result.pending_approvals[0].id
             decision = Decided(call_id=call_id, approved=True)
-            assert engine.resume(result.conversation, decision).content == "Done."
+            assert engine.conversation(result.conversation).resume(decision).content == "Done."
             assert len(runs) == 1
         runs.clear()
 

@@ -71,7 +71,7 @@ def open_operator(store: Store, spec: Any = "agent.yaml") -> Engine:
 
 async def _hand_over_and_recover(engine: Engine) -> Any:
     """What a worker does: a message comes by the inbox, and recovery takes it."""
-    await engine.asay("c", "go on")
+    await engine.conversation("c").asay("go on")
     return await engine.arecover()
 
 
@@ -79,21 +79,21 @@ DOORS: dict[str, Callable[[Engine], Any]] = {
     "run": lambda engine: engine.run("go on", conversation="c"),
     "stream": lambda engine: asyncio.run(_drain(engine.stream("go on", conversation="c"))),
     "run_once": lambda engine: engine.run_once("go on", conversation="c"),
-    "resume": lambda engine: engine.resume("c"),
-    "stream_resume": lambda engine: asyncio.run(_drain(engine.stream_resume("c"))),
+    "resume": lambda engine: engine.conversation("c").resume(),
+    "stream_resume": lambda engine: asyncio.run(_drain(engine.conversation("c").stream_resume())),
     "say": lambda engine: asyncio.run(_hand_over_and_recover(engine)),
     "recover": lambda engine: engine.recover(),
-    "go_on": lambda engine: asyncio.run(engine.acontinue("c")),
+    "go_on": lambda engine: asyncio.run(engine.conversation("c").acontinue()),
     "stretch": lambda engine: asyncio.run(
         perform_stretch(engine, Stretch(conversation="c", key="k", version=""))
     ),
     "stretch with a message": lambda engine: asyncio.run(
         perform_stretch(engine, Stretch(conversation="c", key="k", version="", message="go on"))
     ),
-    "fork": lambda engine: engine.fork("c", name="f"),
-    "fork with tools": lambda engine: engine.fork("c", name="f", run_tools=True),
-    "fork from the log": lambda engine: engine.fork("c", name="f", from_log=True),
-    "cancel": lambda engine: engine.cancel("c"),
+    "fork": lambda engine: engine.conversation("c").fork(name="f"),
+    "fork with tools": lambda engine: engine.conversation("c").fork(name="f", run_tools=True),
+    "fork from the log": lambda engine: engine.conversation("c").fork(name="f", from_log=True),
+    "cancel": lambda engine: engine.conversation("c").cancel(),
 }
 """Every way of a program to go on with a conversation."""
 
@@ -190,7 +190,7 @@ def test_no_store_makes_a_difference(store: Store, canaries: Canaries, web: WebS
             name = f"c{number}{is_open}"
             plant(store, canaries, attack, name, is_open=is_open)
             with open_operator(store) as engine, pytest.raises(EffectRefused, match="'act'"):
-                engine.resume(name) if is_open else engine.run("go on", conversation=name)
+                engine.conversation(name).resume() if is_open else engine.run("go on", conversation=name)
             with open_operator(store) as engine:
                 engine.recover()
             assert list_touched(canaries, web) == [], attack.name
@@ -434,7 +434,7 @@ def test_lists_know_the_agents_that_an_agent_runs(canaries: Canaries, run_cli: R
     with closing(open_store("log.db", durable=False)) as opened, open_operator(opened, "own.yaml") as engine:
         engine.run("hello", conversation="c")
         engine.run("go on", conversation="c")
-        engine.fork("c", 0, name="f", from_log=True)
+        engine.conversation("c").fork(0, name="f", from_log=True)
     rows = run_cli("runs", "--children", "--json", "--spec", "own.yaml", "--log", "log.db").out.splitlines()
     marked = {row["conversation"]: row["own_chart"] for row in map(json.loads, rows)}
     assert len(marked) == 3
@@ -515,10 +515,10 @@ def test_settings_of_a_log_give_a_host_nothing_to_do(canaries: Canaries, web: We
     turn_started = 1
     web.requests.clear()
     with open_operator(store, "own.yaml") as engine, pytest.raises(EffectRefused, match=name):
-        engine.fork("c", turn_started, name="f")
+        engine.conversation("c").fork(turn_started, name="f")
     assert web.requests == []
     with open_operator(store, hostile) as engine:  # the agent that names it goes on
-        engine.fork("c", turn_started, name="g")
+        engine.conversation("c").fork(turn_started, name="g")
     with open_operator(store, "own.yaml") as engine:  # the operator names it for this fork
-        engine.fork("c", turn_started, ForkChanges(settings={name: ACTING[name]}), name="h")
+        engine.conversation("c").fork(turn_started, ForkChanges(settings={name: ACTING[name]}), name="h")
     assert len(web.requests) == 2

@@ -83,7 +83,7 @@ def test_a_signed_decision_lets_its_call_run_once(anna: tuple[Signer, str]) -> N
     rules = {**STRICT, "rules": [{"tools": "pay", "decision": "ask", "expires_s": 600}]}
     engine = make_payer(payments, store, signer=signer, approval=rules, approvers={"anna": public})
     waiting = engine.run("Pay.", conversation="c")
-    result = engine.resume("c", Decided(call_id=waiting.pending_approvals[0].id, approved=True))
+    result = engine.conversation("c").resume(Decided(call_id=waiting.pending_approvals[0].id, approved=True))
     assert (result.content, payments.paid) == ("Done.", [20])
     line = next(line for line in store.read_lines("c") if b'"decided"' in line)
     for text in (b'"by":"anna"', b'"signature":{"key":"', b'"expires_at":"20'):
@@ -101,7 +101,7 @@ def test_an_unsigned_decision_is_refused_where_signatures_are_required(
     count = len(list(store.read_lines("c")))
     for approved in (True, False):
         with pytest.raises(SpecError, match="it is not signed"):
-            engine.resume("c", Decided(call_id=call_id, approved=approved, by=by))
+            engine.conversation("c").resume(Decided(call_id=call_id, approved=approved, by=by))
     assert (len(list(store.read_lines("c"))), payments.paid) == (count, [])
 
 
@@ -125,7 +125,7 @@ def test_a_forged_log_runs_nothing(anna: tuple[Signer, str]) -> None:
     # A spec that accepts unsigned decisions plays the forger; the log ends before the tool has run.
     forger = make_payer(payments, store, approval={"default": "ask"}, chart="approval")
     call_id = forger.run("Pay.", conversation="c").pending_approvals[0].id
-    forger.resume("c", Decided(call_id=call_id, approved=True, by="anna"))
+    forger.conversation("c").resume(Decided(call_id=call_id, approved=True, by="anna"))
     assert payments.paid == [20]
     lines = list(store.read_lines("c"))
     decided_at = next(seq for seq, line in enumerate(lines) if b'"decided"' in line)
@@ -134,7 +134,7 @@ def test_a_forged_log_runs_nothing(anna: tuple[Signer, str]) -> None:
     engine = make_payer(
         payments, forged, ["Done."], approval=STRICT, approvers={"anna": anna[1]}, chart="approval"
     )
-    assert engine.resume("c").content == "Done."
+    assert engine.conversation("c").resume().content == "Done."
     assert payments.paid == [20]
     assert any(b"has not been approved" in line for line in forged.read_lines("c"))
 
@@ -239,7 +239,7 @@ class SignedPayment:
         }
         engine = make_payer(self.payments, self.store, signer=anna[0], **self.changes)
         call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
-        engine.resume("c", Decided(call_id=call_id, approved=True))
+        engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
         assert self.payments.paid == [20]
         self.lines = list(self.store.read_lines("c"))
         self.decided_at = next(seq for seq, line in enumerate(self.lines) if b'"decided"' in line)
@@ -268,7 +268,7 @@ def test_a_signed_decision_does_not_count_in_another_log(anna: tuple[Signer, str
     assert call_id == first.decision.call_id
     count = len(list(store.read_lines("c")))
     with pytest.raises(SpecError, match="it was signed for another question"):
-        engine.resume("c", first.decision)
+        engine.conversation("c").resume(first.decision)
     assert (len(list(store.read_lines("c"))), first.payments.paid) == (count, [20])
 
 
@@ -279,7 +279,7 @@ def test_a_decision_that_was_written_into_another_log_runs_nothing(anna: tuple[S
     forger = make_payer(first.payments, store, approval={"default": "ask"}, chart="approval")
     call_id = forger.run("Pay.", conversation="c").pending_approvals[0].id
     unsigned = replace(first.decision, signature=None)
-    forger.resume("c", replace(unsigned, call_id=call_id))
+    forger.conversation("c").resume(replace(unsigned, call_id=call_id))
     assert first.payments.paid.pop() == 20
     lines = list(store.read_lines("c"))
     seq = next(seq for seq, line in enumerate(lines) if b'"decided"' in line)
@@ -291,7 +291,7 @@ def test_a_decision_that_was_written_into_another_log_runs_nothing(anna: tuple[S
     forged.append("c", 0, [*lines[:seq], seal_line(orjson.dumps(record)[:-1] + b"}")[0]])
     findings = [one.finding for one in check_decisions(forged, "c", parse_approvers({"anna": anna[1]}))]
     assert findings == ["other_question"]
-    assert first.open_engine(forged).resume("c").content == "Done."
+    assert first.open_engine(forged).conversation("c").resume().content == "Done."
     assert first.payments.paid == [20]
     assert any(b"has not been approved" in line for line in forged.read_lines("c"))
 
@@ -325,7 +325,9 @@ def test_a_receipt_outlives_the_log(anna: tuple[Signer, str], tmp_path: Path, en
     is_decided = end == "after the decision"
     store = first.copy_log(first.decided_at + is_decided)
     engine = first.open_engine(store)
-    result = engine.resume("c") if is_decided else engine.resume("c", first.decision)
+    result = (
+        engine.conversation("c").resume() if is_decided else engine.conversation("c").resume(first.decision)
+    )
     assert (result.content, first.payments.paid) == ("Done.", [20])
     assert any(b"its signed approval was used before" in line for line in store.read_lines("c"))
 
@@ -334,19 +336,19 @@ def test_an_idempotent_call_is_repeated_under_its_receipt(anna: tuple[Signer, st
     """After a crash an approved idempotent call runs again with its key; a call with another key does not."""
     first = SignedPayment(anna, is_idempotent=True, receipts=str(tmp_path / "receipts"))
     store = first.copy_log(first.decided_at + 1)
-    assert first.open_engine(store).resume("c").content == "Done."
+    assert first.open_engine(store).conversation("c").resume().content == "Done."
     assert first.payments.paid == [20, 20]
     (receipt,) = (tmp_path / "receipts").iterdir()
     receipt.write_bytes(receipt.read_bytes().replace(b'"key":"', b'"key":"x'))
     store = first.copy_log(first.decided_at + 1)
-    assert first.open_engine(store).resume("c").content == "Done."
+    assert first.open_engine(store).conversation("c").resume().content == "Done."
     assert first.payments.paid == [20, 20]
 
 
 def test_without_receipts_a_copy_is_the_same_log(anna: tuple[Signer, str]) -> None:
     """A copy has the bytes that were asked: only what stands outside of the log tells it from the log."""
     first = SignedPayment(anna)
-    first.open_engine(first.copy_log(first.decided_at)).resume("c", first.decision)
+    first.open_engine(first.copy_log(first.decided_at)).conversation("c").resume(first.decision)
     assert first.payments.paid == [20, 20]
 
 
@@ -355,7 +357,7 @@ def test_a_new_decision_gets_a_new_receipt(anna: tuple[Signer, str], tmp_path: P
     first = SignedPayment(anna, receipts=str(tmp_path / "receipts"))
     store = first.copy_log(first.decided_at)
     engine = make_payer(first.payments, store, ["Done."], signer=anna[0], **first.changes)
-    engine.resume("c", Decided(call_id=first.decision.call_id, approved=True))
+    engine.conversation("c").resume(Decided(call_id=first.decision.call_id, approved=True))
     assert first.payments.paid == [20, 20]
     assert len(list((tmp_path / "receipts").iterdir())) == 2
 
@@ -369,7 +371,7 @@ def test_without_a_receipt_nothing_runs(anna: tuple[Signer, str], tmp_path: Path
         payments, store, signer=anna[0], approval=rules, approvers={"anna": anna[1]}, chart="approval"
     )
     call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
-    engine.resume("c", Decided(call_id=call_id, approved=True))
+    engine.conversation("c").resume(Decided(call_id=call_id, approved=True))
     assert payments.paid == []
     assert any(b"no receipt can be written" in line for line in store.read_lines("c"))
 
@@ -388,9 +390,9 @@ def test_a_fork_carries_no_signature(anna: tuple[Signer, str]) -> None:
         payments, store, signer=signer, approval=STRICT, approvers={"anna": public}, chart="approval"
     )
     waiting = engine.run("Pay.", conversation="c")
-    engine.resume("c", Decided(call_id=waiting.pending_approvals[0].id, approved=True))
+    engine.conversation("c").resume(Decided(call_id=waiting.pending_approvals[0].id, approved=True))
     asked_at = next(seq for seq, line in enumerate(store.read_lines("c")) if b'"reviewed"' in line)
-    fork = engine.fork("c", at=asked_at, run_tools=True)
+    fork = engine.conversation("c").fork(at=asked_at, run_tools=True)
     assert fork.result is not None
     assert fork.result.pending_approvals
     assert payments.paid == [20]
@@ -457,7 +459,7 @@ def test_a_decision_for_a_named_approver_is_theirs(anna: tuple[Signer, str]) -> 
     call_id = engine.run("Pay.", conversation="c").pending_approvals[0].id
     for name in (None, "ben"):
         with pytest.raises(IllegalEvent, match="approvers: anna"):
-            engine.resume("c", Decided(call_id=call_id, approved=True, by=name))
+            engine.conversation("c").resume(Decided(call_id=call_id, approved=True, by=name))
     signing = make_payer(payments, store, ["Done."], signer=signer, **changes)
-    assert signing.resume("c", Decided(call_id=call_id, approved=True)).content == "Done."
+    assert signing.conversation("c").resume(Decided(call_id=call_id, approved=True)).content == "Done."
     assert payments.paid == [20]

@@ -134,7 +134,7 @@ def test_a_fork_takes_recorded_results() -> None:
     store = MemoryStore()
     engine = make_engine([send, "done", send, "again"], functions=[make_counting_tool(runs)], log=store)
     engine.run("go", conversation="c")
-    fork = engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f")
+    fork = engine.conversation("c").fork(changes=ForkChanges(settings={"temperature": 1}), name="f")
     assert runs == ["a"]
     assert fork.result is not None
     assert fork.result.tool_calls[0]["result"]["result"] == "sent"
@@ -159,7 +159,7 @@ def test_a_fork_asks_before_a_tool_that_must_not_repeat(run_tools: bool) -> None
     engine.run("go", conversation="c")
     assert (runs, asked) == (["a"], [])
     changes = ForkChanges(settings={"temperature": 1})
-    engine.fork("c", changes=changes, name="f", run_tools=run_tools)
+    engine.conversation("c").fork(changes=changes, name="f", run_tools=run_tools)
     assert len(asked) == 1
     assert runs == ["a", second]
 
@@ -171,7 +171,7 @@ def test_a_fork_without_a_person_does_not_run_such_a_tool() -> None:
         replies = [reply_with_calls(("send", {"to": "a"})), "x", reply_with_calls(("send", {"to": "b"})), "y"]
         engine = make_engine(replies, functions=[make_counting_tool(runs)], chart=chart)
         engine.run("go", conversation="c")
-        fork = engine.fork("c", changes=ForkChanges(settings={"temperature": 1}), name="f")
+        fork = engine.conversation("c").fork(changes=ForkChanges(settings={"temperature": 1}), name="f")
         assert runs == ["a"]
         assert fork.result is not None
         assert [call["id"] for call in fork.result.pending_approvals] == ["call_1_0_0"]
@@ -184,10 +184,10 @@ def test_a_fork_carries_no_grant() -> None:
     replies = [reply_with_calls(("send", {"to": "a"})), "one", "two", "three"]
     engine = make_engine(replies, functions=tools, chart="full", log="memory")
     engine.run("go", conversation="c")
-    engine.resume("c", Decided(call_id="call_1_0_0", approved=True, by="test"))
+    engine.conversation("c").resume(Decided(call_id="call_1_0_0", approved=True, by="test"))
     assert runs == ["a"]
     events = list_events(engine.store, "c")  # type: ignore[arg-type]
     decided_at = [event["type"] for event in events].index("decided")
     for run_tools in (False, True):
-        engine.fork("c", at=decided_at, name=f"f{run_tools}", run_tools=run_tools)
+        engine.conversation("c").fork(at=decided_at, name=f"f{run_tools}", run_tools=run_tools)
     assert runs == ["a"]

@@ -348,7 +348,7 @@ def test_a_shipped_agent_is_one_word_for_word() -> None:
     """Every shipped agent is recognised by spec, chart and effects; none by its spec alone."""
     for name in list_shipped_agents():
         with Engine(name, log="memory", providers={}) as engine:
-            stored = engine.build_configured_event("c")
+            stored = engine.conversation("c").build_configured_event()
         assert find_shipped_agent(stored) == name
         evil = {"act": {"call_function": {"function": "os:system"}}}
         assert find_shipped_agent(replace(stored, effects=evil)) is None
@@ -363,7 +363,7 @@ def test_a_shipped_agent_is_one_word_for_word() -> None:
 def test_a_log_chooses_no_shipped_agent_that_acts(name: str, goes_on: bool) -> None:
     """Only one that starts nothing goes on because a log names it; the others are named by the operator."""
     with Engine(name, log="memory", providers={}) as engine:
-        stored = engine.build_configured_event("c")
+        stored = engine.conversation("c").build_configured_event()
     assert choose_agent(name, stored, trust_log=False) == name
     if goes_on:
         assert choose_agent(None, stored, trust_log=False) == name
@@ -375,7 +375,7 @@ def test_a_log_chooses_no_shipped_agent_that_acts(name: str, goes_on: bool) -> N
 def test_equal_values_are_not_equal_words() -> None:
     """1 and true are equal values, and not the same words of a spec."""
     with Engine("talkative", log="memory") as engine:
-        stored = engine.build_configured_event("c")
+        stored = engine.conversation("c").build_configured_event()
     text = json.dumps(stored.spec)
     assert "true" in text
     changed = json.loads(text, object_hook=lambda data: {k: 1 if v is True else v for k, v in data.items()})

@@ -231,7 +231,7 @@ async def try_approvals(log: str, turns: int) -> None:
             statuses = Counter(dict(await client.read_line()))
         seconds = time.perf_counter() - start_s
         names = [name for name in site.engine.store.list_conversations() if name.startswith("pay")]
-        results = [site.engine.describe_turn(name) for name in names]
+        results = [site.engine.conversation(name).read_turn() for name in names]
         checked = list(verify_store(site.engine.store, names))
     assert statuses[200] + statuses[202] == 2 * turns, statuses
     assert statuses[409] == 4 * turns, statuses

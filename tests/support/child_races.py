@@ -131,11 +131,11 @@ async def run_world(seed: int, store: Store) -> str:
             await turn
         except asyncio.CancelledError:
             """The program stopped it; the log has it."""
-        while engine.is_busy_with("c"):  # noqa: ASYNC110  who stops it twice does not wait for its last record
+        while engine.leases.is_claimed("c"):  # noqa: ASYNC110  who stops it twice does not wait for its last record
             await asyncio.sleep(0)
         loaded = load_conversation(store, "c")
         if loaded is not None and not loaded.snapshot.is_over:
-            await engine.aresume("c")
+            await engine.conversation("c").aresume()
         check_logs(store)
         loaded = load_conversation(store, "c")
     return loaded.snapshot.state if loaded is not None else "nothing"
@@ -148,7 +148,11 @@ async def _disturb(engine: Engine, turn: asyncio.Task[Any], rng: random.Random) 
         turn.cancel()
         return
     try:
-        await (engine.asay("c", "listen") if kind == "say" else engine.acancel("c", "enough"))
+        await (
+            engine.conversation("c").asay("listen")
+            if kind == "say"
+            else engine.conversation("c").acancel("enough")
+        )
     except LogConflict:
         raise
     except (SpecError, IllegalEvent):

@@ -129,9 +129,9 @@ async def run_in_process(engine: Engine, actions: Sequence[tuple[str, str]], con
         if kind == "say":
             await engine.arun(text, conversation=conversation)
         elif kind == "cancel":
-            await engine.acancel(conversation, text)
+            await engine.conversation(conversation).acancel(text)
         else:
-            await engine.adecide(conversation, _build_decision(engine, conversation, kind))
+            await engine.conversation(conversation).adecide(_build_decision(engine, conversation, kind))
         while not _has_rested(engine, conversation, 0):
             await asyncio.sleep(0.01)
             await engine.arecover()
@@ -208,7 +208,7 @@ def _has_rested(engine: Engine, conversation: str, after: int) -> bool:
     if newest is None or newest[0] < after or conversation in [lease.conversation for lease in leases]:
         return False
     try:
-        turn = engine.describe_turn(conversation)
+        turn = engine.conversation(conversation).read_turn()
     except SpecError:
         return False
     return turn.is_over or bool(turn.pending_approvals or turn.questions)

@@ -109,7 +109,7 @@ async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:
 
     def has_state() -> bool:
         try:
-            return engine.describe_turn(conversation).state == state
+            return engine.conversation(conversation).read_turn().state == state
         except SpecError:  # it has not begun
             return False
 

@@ -331,11 +331,11 @@ async def run_approvals(world: World, chart: Any) -> None:
         result = await engine.arun("Pay both.", conversation="c")
         await world.clock.sleep(3600)
         await engine.arun("Hurry!", conversation="c")
-        await engine.aresume("c", _decide(result, 1, approved=False, reason="too much"))
+        await engine.conversation("c").aresume(_decide(result, 1, approved=False, reason="too much"))
     async with world.open(make_spec(chart), ["One of two.", PAYMENTS], functions=make_tools()) as engine:
-        await engine.aresume("c", _decide(result, arguments={"amount": 19.5, "to": "Ann"}))
+        await engine.conversation("c").aresume(_decide(result, arguments={"amount": 19.5, "to": "Ann"}))
         await engine.arun("Pay both again.", conversation="c")
-        await engine.acancel("c", "not today")
+        await engine.conversation("c").acancel("not today")
 
 
 def _add_approvals(chart: str) -> None:
@@ -378,7 +378,7 @@ async def run_deadline(world: World) -> None:
     async with world.open(make_spec(chart), [PAYMENTS, "Too late."], functions=make_tools()) as engine:
         result = await engine.arun("Pay both.", conversation="c")
         await world.clock.sleep(25 * 3600)
-        await engine.aresume("c", _decide(result))
+        await engine.conversation("c").aresume(_decide(result))
 
 
 EDITOR_FORM = {
@@ -413,12 +413,12 @@ async def run_question(world: World) -> None:
     }
     async with world.open(make_spec({"name": "editor", "states": states}, effects=effects), []) as engine:
         await engine.arun("tides", conversation="c")
-        await engine.aanswer("c", {"publish": True, "channel": "mail"}, by="ann")
+        await engine.conversation("c").aanswer({"publish": True, "channel": "mail"}, by="ann")
         await engine.arun("ebbs", conversation="c")
         await world.clock.sleep(25 * 3600)
-        await engine.aresume("c")
+        await engine.conversation("c").aresume()
         await engine.arun("floods", conversation="c")
-        await engine.aanswer("c", {"publish": False})
+        await engine.conversation("c").aanswer({"publish": False})
 
 
 # -- time, cancellation, what comes late ---------------------------------------------------------
@@ -479,10 +479,10 @@ async def run_timer(world: World) -> None:
     async with world.open(spec, [], longest_wait_s=10) as engine:
         await engine.arun("Later.", conversation="c")
         await world.clock.sleep(600)
-        await engine.aresume("c")
+        await engine.conversation("c").aresume()
     await world.clock.sleep(6 * 3600)
     async with world.open(spec, ["Now."], longest_wait_s=10) as engine:
-        await engine.aresume("c")
+        await engine.conversation("c").aresume()
 
 
 async def _begin(work: Any, seconds: float, world: World) -> asyncio.Future[Any]:
@@ -499,10 +499,10 @@ async def run_cancellations(world: World) -> None:
     replies = [slow, call(LOOK, ("hang", {"word": "x"})), slow, "Well."]
     async with world.open(make_spec("tool_loop"), replies, functions=make_tools()) as engine:
         turn = await _begin(engine.arun("One.", conversation="c"), 3, world)
-        await engine.acancel("c", "enough")
+        await engine.conversation("c").acancel("enough")
         await turn
         turn = await _begin(engine.arun("Two.", conversation="c"), 1.4, world)
-        await engine.acancel("c")
+        await engine.conversation("c").acancel()
         await turn
         turn = await _begin(engine.arun("Three.", conversation="c"), 3, world)
         turn.cancel()
@@ -518,7 +518,7 @@ async def run_cancelled_stream(world: World) -> None:
     async with world.open(make_spec("full", log_deltas=True), replies, functions=make_tools()) as engine:
         texts: list[Any] = []
         turn = await _begin(engine.arun("Tides?", conversation="c", on_delta=texts.append), 3, world)
-        await engine.acancel("c", "enough")
+        await engine.conversation("c").acancel("enough")
         await turn
         await engine.arun("Tides!", conversation="c", on_delta=texts.append)
         world.notes = [len(texts)]
@@ -554,14 +554,14 @@ async def run_suspended(world: World) -> None:
     ]
     async with world.open(spec, replies, functions=make_tools()) as engine:
         turn = await _begin(engine.arun("Go.", conversation="c"), 1.2, world)
-        await engine.acancel("c", "wait")
+        await engine.conversation("c").acancel("wait")
         await turn
     async with world.open(spec, [{"content": "no", "latency_s": 60}], functions=make_tools()) as engine:
-        turn = await _begin(engine.aresume("c"), 9, world)
+        turn = await _begin(engine.conversation("c").aresume(), 9, world)
         turn.cancel()
         await asyncio.gather(turn, return_exceptions=True)
     async with world.open(spec, ["Back."], functions=make_tools()) as engine:
-        await engine.aresume("c")
+        await engine.conversation("c").aresume()
 
 
 def _add_crash(name: str, records: int) -> None:
@@ -574,8 +574,8 @@ def _add_crash(name: str, records: int) -> None:
         world.store.append("c", 0, lines)
         await world.clock.sleep(60)
         async with world.open(make_spec("approval"), replies[1:], functions=make_tools()) as engine:
-            result = await engine.aresume("c")
-            await engine.aresume("c", _decide(result))
+            result = await engine.conversation("c").aresume()
+            await engine.conversation("c").aresume(_decide(result))
 
     golden(f"crash-{name}")(run)
 
@@ -628,9 +628,9 @@ async def run_message(world: World) -> None:
     replies = [{**call(LOOK), "latency_s": 4}, call(("hang", {"word": "z"})), "Noted.", "Hello."]
     async with world.open(make_spec("full"), replies, functions=make_tools()) as engine:
         turn = await _begin(engine.arun("Look.", conversation="c"), 2, world)
-        await engine.apost("c", UserSaid(message="And listen.", at=""))
+        await engine.conversation("c").apost(UserSaid(message="And listen.", at=""))
         await world.clock.sleep(4)
-        await engine.apost("c", UserSaid(message="And wait."))
+        await engine.conversation("c").apost(UserSaid(message="And wait."))
         await turn
         await engine.arun("Again.", conversation="c")
 
@@ -642,7 +642,7 @@ async def run_picture(world: World) -> None:
     picture = ImagePart(media_type="image/png", data=_DOT, name="dot.png")
     async with world.open(make_spec("full"), replies, functions=make_tools()) as engine:
         turn = await _begin(engine.arun("Look.", conversation="c"), 2, world)
-        await engine.apost("c", UserSaid(message="At this.", parts=(picture,)))
+        await engine.conversation("c").apost(UserSaid(message="At this.", parts=(picture,)))
         await turn
 
 
@@ -673,7 +673,7 @@ async def run_interruption(world: World) -> None:
     replies = [{"content": "never", "latency_s": 30}, "Both answered."]
     async with world.open(make_spec({"name": "listener", "states": states}), replies) as engine:
         turn = await _begin(engine.arun("One?", conversation="c"), 2, world)
-        await engine.apost("c", UserSaid(message="And two?"))
+        await engine.conversation("c").apost(UserSaid(message="And two?"))
         await turn
 
 
@@ -874,8 +874,8 @@ async def run_asking_children(world: World) -> None:
     spec = _make_fan_out(1)
     async with world.open(spec, providers={"model": FunctionModel(answer)}, functions=make_tools()) as engine:
         await engine.arun("go", conversation="c", variables={"items": ["a", "b"]})
-        await engine.aresume("c", Decided(call_id="call a", approved=True))
-        await engine.aresume("c", Decided(call_id="call b", approved=False))
+        await engine.conversation("c").aresume(Decided(call_id="call a", approved=True))
+        await engine.conversation("c").aresume(Decided(call_id="call b", approved=False))
 
 
 # -- what a flow does beside -----------------------------------------------------------------------
@@ -1107,8 +1107,8 @@ async def run_changed_agent(world: World) -> None:
         report = await migrate_conversation(engine, "c", is_recorded=True)
         assert report is not None
         assert report.is_approved, report
-        await engine.aresume("c", _decide(result))
-        await engine.aresume("c", _decide(result, 1, approved=False))
+        await engine.conversation("c").aresume(_decide(result))
+        await engine.conversation("c").aresume(_decide(result, 1, approved=False))
         world.keeps_checkpoints = True
 
 
@@ -1119,8 +1119,8 @@ async def run_other_release(world: World) -> None:
         result = await engine.arun("Pay.", conversation="c")
     world.clock.release = "golden, a year later"
     async with world.open(make_spec("approval"), ["Paid.", "Bye."], functions=make_tools()) as engine:
-        await engine.aresume("c", _decide(result))
-        await engine.aresume("c", _decide(result, 1))
+        await engine.conversation("c").aresume(_decide(result))
+        await engine.conversation("c").aresume(_decide(result, 1))
         await engine.arun("Bye?", conversation="c")
 
 
@@ -1142,11 +1142,15 @@ async def run_forks(world: World) -> None:
         await engine.arun("Bye?", conversation="c")
         lines = [orjson.loads(line)["event"] for line in world.store.read_lines("c")]
         call_id = next(event["call_id"] for event in lines if event["type"] == "tool_finished")
-        await engine.afork("c", changes=ForkChanges(results={call_id: {"length": 99}}), name="result")
+        await engine.conversation("c").afork(
+            changes=ForkChanges(results={call_id: {"length": 99}}), name="result"
+        )
         settings = {"temperature": 0.5, "limits.max_iterations": 1}
-        await engine.afork("c", 1, ForkChanges(settings=settings, system="Be long."), name="settings")
-        await engine.afork("result", 0, name="again")
-        await engine.afork("c", 4, name="recorded", from_log=True)
+        await engine.conversation("c").afork(
+            1, ForkChanges(settings=settings, system="Be long."), name="settings"
+        )
+        await engine.conversation("result").afork(0, name="again")
+        await engine.conversation("c").afork(4, name="recorded", from_log=True)
 
 
 def _make_private_replies() -> list[Any]:
@@ -1164,7 +1168,9 @@ async def run_redaction(world: World) -> None:
     spec = make_spec("tool_loop", redact=rules)
     async with world.open(spec, _make_private_replies(), functions=make_tools()) as engine:
         result = await engine.arun("I am ada@example.org, ID-7781", conversation="c")
-        await engine.aresume("c", _decide(result, approved=False, reason="not to ada@example.org"))
+        await engine.conversation("c").aresume(
+            _decide(result, approved=False, reason="not to ada@example.org")
+        )
         await engine.arun("Again?", conversation="c", variables={"password": "hunter2secret"})
 
 
@@ -1194,7 +1200,7 @@ async def run_pending_tool(world: World) -> None:
         waiting = await engine.arun("Where?", conversation="c")
         await world.clock.sleep(30)
         outcomes[waiting.waiting_calls[0].id] = {"town": "Brno"}
-        await engine.aresume("c")
+        await engine.conversation("c").aresume()
 
 
 @golden("text-calls")
@@ -1211,7 +1217,7 @@ async def run_text_calls(world: World) -> None:
     async with world.open(spec, providers={"model": provider}, functions=make_tools()) as engine:
         result = await engine.arun("Look.", conversation="c")
         while result.pending_approvals:
-            result = await engine.aresume("c", _decide(result))
+            result = await engine.conversation("c").aresume(_decide(result))
 
 
 @golden("tools-as-text-for-one-model")
@@ -1255,7 +1261,7 @@ def _add_agent(name: str) -> None:
             for message in AGENTS[name]:
                 result = await engine.arun(message, conversation="c")
             if result.pending_approvals:
-                await engine.aresume("c", _decide(result))
+                await engine.conversation("c").aresume(_decide(result))
 
     golden(f"agent-{name}")(run)
 

@@ -52,7 +52,7 @@ def write_base_logs() -> dict[str, tuple[bytes, ...]]:
     engine.run("go on", conversation="g")
     engine.close()
     with agents.make_engine(["other"], log=store) as forker:
-        forker.fork("g", 3, name="h", run_tools=True)
+        forker.conversation("g").fork(3, name="h", run_tools=True)
     _write_family(store)
     return {name: tuple(store.read_lines(name)) for name in store.list_conversations()}
 

@@ -124,7 +124,7 @@ def check_resume(log: str, marks: Path, *, early: bool = False) -> int:
     engine = make_engine(log, marks, early=early)
     acknowledged_lines = read_acknowledged_lines(engine)
     if len(acknowledged_lines) > 1:
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
     else:  # killed before the turn was acknowledged: no call has run
         assert not marks.exists()
         result = engine.run("go", conversation="c")

@@ -105,9 +105,9 @@ def _finish_turn(
 
 def _resume(engine: Engine, decision: Decided | None = None) -> TurnResult:
     try:
-        return engine.resume("c", decision)
+        return engine.conversation("c").resume(decision)
     except IllegalEvent:  # the deadline was first, and recorded
-        return engine.resume("c")
+        return engine.conversation("c").resume()
 
 
 def run_and_kill(

@@ -98,7 +98,7 @@ def check_resume(log: str, marks: Path) -> int:
     with make_engine(log, marks) as engine:
         if engine.store.read_last_line("c") is None:
             engine.run("go", conversation="c", variables={"items": ITEMS})
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
         assert result.is_over
         entries = result.results["outcome"]["items"]
         assert [entry["content"] for entry in entries] == [f"did {item}" for item in ITEMS]

@@ -158,7 +158,7 @@ def check_resume(flow: Flow, log: str, ledger: Path) -> Counter[str]:
     engine = make_engine(flow, log, ledger)
     acknowledged_lines = read_acknowledged_lines(engine)
     if len(acknowledged_lines) > 1:
-        result = engine.resume("c")
+        result = engine.conversation("c").resume()
     else:  # killed before the turn was acknowledged
         assert not began_before, began_before
         result = engine.run("go", conversation="c")

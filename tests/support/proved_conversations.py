@@ -116,7 +116,7 @@ def record_host_conversation(store: Store, name: str, entry: dict[str, Any], hos
         engine.run("Thank you.", conversation=name, handler="strict")
         host.answers.append({"text": "Forked."})
         changes = ForkChanges(settings={"model": "m3"}, system="You know nothing.")
-        engine.fork(name, changes=changes, name=f"{name}, forked")
+        engine.conversation(name).fork(changes=changes, name=f"{name}, forked")
     host.answers.clear()
 
 
@@ -130,7 +130,7 @@ def record_exceptions(store: Store) -> None:
     name = "scripted"
 
     async def nudge(arguments: Any) -> str:
-        await engine.asay(name, "And hurry, please.")
+        await engine.conversation(name).asay("And hurry, please.")
         return "nudged"
 
     calls = (ToolCall(id="same", name="nudge", arguments={}), ToolCall(id="c2", name="delete", arguments={}))

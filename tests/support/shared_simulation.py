@@ -376,7 +376,7 @@ class Worker:
         await self._engine.arun(f"message {self._number}.{self._turns}", conversation="c")
 
     async def _resume(self) -> None:
-        await self._engine.aresume("c")
+        await self._engine.conversation("c").aresume()
 
     async def _recover(self) -> None:
         for turn in await self._engine.arecover():
@@ -387,18 +387,18 @@ class Worker:
         for call in loaded.snapshot.calls if loaded is not None else ():
             if call.ruling == "needs_approval":
                 is_approved = self._fleet.rng.random() < 0.6
-                await self._engine.aresume(
-                    "c", Decided(call_id=call.call.id, approved=is_approved, by="a person")
+                await self._engine.conversation("c").aresume(
+                    Decided(call_id=call.call.id, approved=is_approved, by="a person")
                 )
                 return
 
     async def _say(self) -> None:
         self._turns += 1
         words = f"{self._number}.{self._turns}"
-        await self._engine.asay("c", f"besides {words}", key=words)
+        await self._engine.conversation("c").asay(f"besides {words}", key=words)
 
     async def _cancel(self) -> None:
-        await self._engine.acancel("c", "enough")
+        await self._engine.conversation("c").acancel("enough")
 
     async def settle(self) -> bool:
         """In a calm world: go on with what is open; whether nothing is."""

@@ -341,10 +341,10 @@ async def _run_turn(world: World, log: FaultyLog, agent: dict[str, Any], message
             and loaded_conversation.snapshot.turn
             and loaded_conversation.next_seq > line_count
         ):
-            return await engine.aresume("c")  # the turn is over: returns its result
+            return await engine.conversation("c").aresume()  # the turn is over: returns its result
         if open_turn:
             assert loaded_conversation is not None
-            work = engine.aresume("c", _decide_call(world, loaded_conversation.snapshot))
+            work = engine.conversation("c").aresume(_decide_call(world, loaded_conversation.snapshot))
         else:
             work = engine.arun(message, conversation="c")
         await _until_it_ends(world, asyncio.ensure_future(work))

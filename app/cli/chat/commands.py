@@ -149,7 +149,7 @@ class ChatCommands:
     async def _fork_conversation(self, rest: str) -> None:
         if rest and not is_whole_number(rest):
             raise SpecError(f"{rest!r} is not a record number", hint="/show lists the records")
-        fork = await self._engine.afork(self._require_turn(), int(rest) if rest else None)
+        fork = await self._engine.conversation(self._require_turn()).afork(int(rest) if rest else None)
         self._state.conversation = fork.conversation
         print_notice(
             f"(forked at record {fork.at} of {fork.parent}; the conversation is now {fork.conversation})"
@@ -184,7 +184,7 @@ def find_open_turn(engine: Engine, conversation: str) -> TurnResult | None:
     if engine.store.read_last_line(conversation) is None:
         return None
     try:
-        newest = engine.describe_turn(conversation)
+        newest = engine.conversation(conversation).read_turn()
     except SpecError:  # a fork that has no turn yet
         return None
     return None if newest.is_over or newest.awaits_user else newest

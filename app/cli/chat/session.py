@@ -112,9 +112,10 @@ class ChatSession:
         """Send a line to the turn that runs, where a message of the user interrupts it now."""
         if self.screen.is_plain or line.startswith("/"):
             return False
-        if not self.engine.can_interrupt(self.state.conversation):
+        conversation = self.engine.conversation(self.state.conversation)
+        if not conversation.can_interrupt:
             return False
-        await self.engine.asay(self.state.conversation, line)
+        await conversation.asay(line)
         return True
 
     async def _handle_line(self, line: str) -> bool:
@@ -144,7 +145,7 @@ class ChatSession:
 
     async def _go_on(self, decision: Decided | None) -> None:
         """Go on with the open turn, with a decision if there is one."""
-        pieces = self.engine.stream_resume(self.state.conversation, decision)
+        pieces = self.engine.conversation(self.state.conversation).stream_resume(decision)
         await self._run_cancellable(self._show_turn(pieces))
 
     async def _show_turn(self, pieces: AsyncGenerator[StepTaken | Delta | TurnResult, None]) -> None:

@@ -218,7 +218,7 @@ async def _open_run(site: Site, access: Access, run: RunRequest, handler: str | 
 async def _cancel_turn(site: Site, access: Access, conversation: str) -> Pieces:
     """End a turn whose question nobody answers."""
     require_role(access, "approve")
-    result = await site.engine.acancel(conversation, f"given up by {access.name}")
+    result = await site.engine.conversation(conversation).acancel(f"given up by {access.name}")
     if result is None:
         raise SpecError("the turn runs elsewhere, and is told to stop")
     yield result

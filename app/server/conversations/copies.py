@@ -127,8 +127,8 @@ async def fork(request: Request) -> Response:
     )
 
     async def run_fork(on_delta: DeltaObserver) -> Any:
-        return await engine.afork(
-            parent, form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
+        return await engine.conversation(parent).afork(
+            form.at, changes, name=name, from_log=form.from_log, run_tools=form.run_tools
         )
 
     task = site.live_turns.begin(name, run_fork)

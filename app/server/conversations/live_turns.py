@@ -91,7 +91,7 @@ class LiveTurns:
 
     def is_running(self, conversation: str) -> bool:
         """Whether a turn of the conversation runs now."""
-        return conversation in self._tasks or self._engine.is_running(conversation)
+        return conversation in self._tasks or self._engine.conversation(conversation).is_running
 
     def begin(self, conversation: str, run_turn: RunTurn) -> asyncio.Task[Any]:
         """Begin a turn; what it gives is published to those who follow it.
@@ -137,9 +137,10 @@ class LiveTurns:
             SpecError: there is no such conversation.
         """
         root = find_root(self._engine.store, conversation)
+        running = self._engine.conversation(root)
         while True:
-            if self._engine.is_running(root):
-                return await self._engine.adecide(root, decision)
+            if running.is_running:
+                return await running.adecide(decision)
             task = self._tasks.get(root)
             if task is None:
                 break
@@ -148,7 +149,7 @@ class LiveTurns:
 
         async def go_on(on_delta: DeltaObserver) -> TurnResult:
             engine = self._find_engine(root)
-            return await engine.aresume(conversation, decision, on_delta=on_delta)
+            return await engine.conversation(conversation).aresume(decision, on_delta=on_delta)
 
         return await self.wait(root, self.begin(root, go_on), until_rest=until_rest)
 

@@ -101,7 +101,7 @@ async def _find_begun(site: Site, name: str, form: NewConversation) -> Response 
     if (heading := read_heading_options({"owner": form.owner, "tags": form.tags})) is not None:
         require_heading(site.engine.store, name, heading)
     options = _read_turn_options(form, form.history)
-    difference = await site.engine.compare_request(name, form.message, options)
+    difference = await site.engine.once.compare_request(name, form.message, options)
     if difference is not None and difference.is_input:
         raise refuse_other_request()
     is_running = site.live_turns.is_running(name)
@@ -116,9 +116,8 @@ async def send_message(request: Request) -> Response:
     require_words(form.message, form.attachments)
     site, name = get_site(request), find_named_conversation(request)
     if site.live_turns.is_running(name):
-        await site.client_tools.choose_engine(name).asay(
-            name, form.message, attachments=decode_attachments(form.attachments)
-        )
+        conversation = site.client_tools.choose_engine(name).conversation(name)
+        await conversation.asay(form.message, attachments=decode_attachments(form.attachments))
         return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
     return await _run_message(request, name, form, [])
 
@@ -185,9 +184,9 @@ async def answer_question(request: Request) -> Response:
 
     async def give_answer(on_delta: DeltaObserver | None = None) -> TurnResult | None:
         engine = site.client_tools.find_engine(root)
-        return await engine.aanswer(name, form.content, question=form.question, by=by)
+        return await engine.conversation(name).aanswer(form.content, question=form.question, by=by)
 
-    if site.engine.is_running(root):
+    if site.engine.conversation(root).is_running:
         return _answer_result(name, await give_answer())
     return await _answer_turn(request, root, give_answer)
 
@@ -198,15 +197,15 @@ async def cancel(request: Request) -> Response:
     form = await read_form(request, CancelForm)
     name = find_named_conversation(request)
     reason = form.reason or f"cancelled by {get_access(request).name}"
-    return _answer_result(name, await get_site(request).engine.acancel(name, reason))
+    return _answer_result(name, await get_site(request).engine.conversation(name).acancel(reason))
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/resume", "chat")
 async def resume(request: Request) -> Response:
     """Go on with a turn that was left open."""
     name = find_named_conversation(request)
-    engine = get_site(request).client_tools.find_engine(name)
-    return await _answer_turn(request, name, lambda on_delta: engine.aresume(name, on_delta=on_delta))
+    conversation = get_site(request).client_tools.find_engine(name).conversation(name)
+    return await _answer_turn(request, name, lambda on_delta: conversation.aresume(on_delta=on_delta))
 
 
 def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
@@ -242,7 +241,7 @@ async def read_conversation(request: Request) -> Response:
 
 def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
     try:
-        return engine.describe_turn(name)
+        return engine.conversation(name).read_turn()
     except SpecError:  # it has no turn yet
         return None
 

@@ -94,7 +94,7 @@ class RunningTurns:
         """
         status: dict[str, Any] = {"status": "working"}
         if conversation not in self._turns:
-            result = await asyncio.to_thread(self._site.engine.describe_turn, conversation)
+            result = await asyncio.to_thread(self._site.engine.conversation(conversation).read_turn)
             status = self._describe_status(result, access)
         return {**await self._describe_task(conversation), "resultType": "complete", **status}
 
@@ -151,7 +151,7 @@ class RunningTurns:
             SpecError: no turn of the conversation is open.
         """
         require_role(access, "chat")
-        await self._site.engine.acancel(conversation, f"cancelled by {access.name}")
+        await self._site.engine.conversation(conversation).acancel(f"cancelled by {access.name}")
 
     def _read_times(self, conversation: str) -> tuple[str, str]:
         """When the first and the newest record were written."""

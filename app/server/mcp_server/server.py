@@ -292,7 +292,7 @@ class _Calls:
             conversation = params.request_state or ""
             pieces = await self._turns.continue_turn(conversation, params.input_responses, access)
             if pieces is None:
-                return build_call_result(self._site.engine.describe_turn(conversation))
+                return build_call_result(self._site.engine.conversation(conversation).read_turn())
         else:
             message, conversation = _read_arguments(params.arguments or {})
             engine = self._site.client_tools.choose_engine(conversation)

@@ -332,7 +332,8 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
         pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
         return _OpenResponse(name=name, pieces=pieces)
     conversation = previous.conversation if previous is not None else generate_conversation_id()
-    is_new_turn = not site.engine.has_open_turn(conversation)  # else the message is for the open one
+    # Where a turn is open, the message is for that one.
+    is_new_turn = not site.engine.conversation(conversation).has_open_turn
     name = _name_response(site, conversation, is_new_turn=is_new_turn)
     if previous is not None and name.turn != previous.turn + is_new_turn:
         raise Refusal(409, _NOT_NEWEST)
@@ -399,7 +400,7 @@ def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> Tu
     """The result at a record; of the newest one with what waits in the children."""
     newest = engine.store.read_last_line(conversation)
     if newest is not None and newest[0] == last.record.seq:
-        return engine.describe_turn(conversation)
+        return engine.conversation(conversation).read_turn()
     return build_turn_result(last.step.snapshot, conversation)
 
 

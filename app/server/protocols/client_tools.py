@@ -105,7 +105,7 @@ class ClientTools:
             Refusal: 400; as `get_engine`.
             SpecError: as `get_engine`.
         """
-        if self._base.has_open_turn(conversation):
+        if self._base.conversation(conversation).has_open_turn:
             return self.find_engine_or_own(conversation)
         return self.get_engine(definitions)
 

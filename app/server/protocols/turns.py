@@ -76,7 +76,8 @@ async def start_turn(
     """
     if follows is None:
         return await _start(_hold_slot(site, engine.stream(message, **options)))
-    return await _start(_hold_slot(site, engine.stream_after(follows, message, **options)))
+    conversation = engine.conversation(options.get("conversation"))
+    return await _start(_hold_slot(site, conversation.stream_after(follows, message, **options)))
 
 
 async def continue_turn(
@@ -140,7 +141,7 @@ async def _apply_answers(
     others = [answered for answered in answers if not isinstance(answered.answer, CallOutcome)]
     try:
         if outcomes:
-            async with aclosing(engine.stream_resume(root, output_type=output_type)) as pieces:
+            async with aclosing(engine.conversation(root).stream_resume(output_type=output_type)) as pieces:
                 async for piece in pieces:
                     if not (others and isinstance(piece, TurnResult)):
                         yield piece
@@ -171,13 +172,13 @@ async def _apply_answer(engine: Engine, answered: AnsweredItem, by: str, output_
     item, answer = answered.item, answered.answer
     if isinstance(answer, Decided):
         async with aclosing(
-            engine.stream_resume(item.conversation, answer, output_type=output_type)
+            engine.conversation(item.conversation).stream_resume(answer, output_type=output_type)
         ) as pieces:
             async for piece in pieces:
                 yield piece
         return
     assert isinstance(answer, dict), "outcomes of calls are kept apart"
-    result = await engine.aanswer(item.conversation, answer, question=item.id, by=by)
+    result = await engine.conversation(item.conversation).aanswer(answer, question=item.id, by=by)
     if result is None:
         raise Refusal(409, "the turn runs already; read its result from its own stream")
     yield result

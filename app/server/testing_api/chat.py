@@ -114,7 +114,7 @@ def _list_collections(form: ChatForm) -> list[str]:
 def _find_topic(engine: Engine, conversation: str) -> str:
     """The topic that was found before the handler was chosen; empty where none was looked for."""
     try:
-        topic = engine.describe_turn(name_context(conversation)).results.get("topic", {})
+        topic = engine.conversation(name_context(conversation)).read_turn().results.get("topic", {})
     except SpecError:
         return ""
     return str(topic.get("topic_summary") or "")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,8 +15,9 @@ from toolchart.engine.durable.turn_options import encode_turn_options
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.record import GENESIS, read_record
 from toolchart.engine.log.replay import ReplayState, derive_step, load_conversation
-from toolchart.engine.runtime.clock import Clock
+from toolchart.engine.runtime.clock import Clock, generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.handle import Conversation
 from toolchart.engine.runtime.parts import (
     NO_HOOKS,
     ResumeOptions,
@@ -53,12 +55,11 @@ _LONGEST_PAUSE_S = 1.0
 class FleetEngine(Engine):
     """An engine whose turns are run by workers of the same agent on the same log.
 
-    Messages, decisions, answers and cancellations go to the workers, and each method returns what that of
-    `Engine` returns, when the turn rests. Observers are called with the steps of the conversation as they
-    appear in its log. Deltas of replies stay in the worker: `on_delta` gets the text of each reply in one
-    piece, when its record is in the log. Nobody sees here the steps of sub-agents, which have logs of their
-    own. Whoever stops waiting does not stop the turn.
-    Forks run in this engine.
+    Messages, decisions, answers and cancellations go to the workers (`FleetConversation`), and each method
+    returns what that of `Engine` returns, when the turn rests. Observers are called with the steps of the
+    conversation as they appear in its log. Deltas of replies stay in the worker: `on_delta` gets the text of
+    each reply in one piece, when its record is in the log. Nobody sees here the steps of sub-agents, which
+    have logs of their own. Whoever stops waiting does not stop the turn. Forks run in this engine.
 
     Args:
         spec: as for `Engine`, like the options below; the agent of the workers.
@@ -92,7 +93,8 @@ class FleetEngine(Engine):
             durability=durability,
         )
         self._host = host
-        self._client = DurableClient(self, host)
+        self.client = DurableClient(self, host)
+        """Hands over to the workers."""
 
     def with_tools(self, tools: Sequence[Tool]) -> NoReturn:
         """Not possible: workers do not have further tools.
@@ -122,79 +124,16 @@ class FleetEngine(Engine):
         if options.get("history"):
             self._agent.require_no_messages(name)
         self._agent.check_turn(message, options)
-        first_seq = self._find_next_seq(name)
+        first_seq = self.find_next_seq(name)
         if follows is not None and first_seq != follows + 1:
             raise build_later_record_error(name, follows)
         data = await encode_turn_options(options)
-        stretch = await self._client.begin_turn(message, conversation=name, options=data)
-        return await self._follow(stretch, build_hooks(options), first_seq)
+        stretch = await self.client.begin_turn(message, conversation=name, options=data)
+        return await self.follow(stretch, build_hooks(options), first_seq)
 
-    async def aresume(
-        self,
-        conversation: str,
-        decision: Decided | None = None,
-        *,
-        output_type: Any = None,
-        observer: Observer | None = None,
-        on_delta: DeltaObserver | None = None,
-    ) -> TurnResult:
-        """As `Engine.aresume`; a worker goes on with the turn."""
-        first_seq = self._find_next_seq(find_root(self.store, conversation))
-        if decision is not None:
-            stretch = await self._client.decide(conversation, decision)
-        else:
-            stretch = await self._client.resume(find_root(self.store, conversation))
-        options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
-        return await self._follow(stretch, build_hooks(options), first_seq)
-
-    async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
-        """As `Engine.adecide`; a turn that runs on a worker gets the decision, and None is returned."""
-        if self.is_running(conversation):
-            await self._client.decide(conversation, decision)
-            return None
-        return await self.aresume(conversation, decision)
-
-    async def aanswer(
-        self,
-        conversation: str,
-        content: Mapping[str, Any],
-        *,
-        question: str | None = None,
-        by: str | None = None,
-    ) -> TurnResult | None:
-        """As `Engine.aanswer`; a turn that runs on a worker gets the answer, and None is returned."""
-        is_running = self.is_running(conversation)
-        first_seq = self._find_next_seq(find_root(self.store, conversation))
-        stretch = await self._client.answer(conversation, content, question=question, by=by)
-        return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
-
-    async def acancel(self, conversation: str, reason: str | None = None) -> TurnResult | None:
-        """As `Engine.acancel`; a turn that runs on a worker hears of it, and None is returned."""
-        is_running = self.is_running(conversation)
-        first_seq = self._find_next_seq(find_root(self.store, conversation))
-        stretch = await self._client.cancel(conversation, reason)
-        return None if is_running else await self._follow(stretch, NO_HOOKS, first_seq)
-
-    async def asay(
-        self,
-        conversation: str,
-        message: str,
-        *,
-        attachments: Sequence[Attachment] = (),
-        key: str | None = None,
-    ) -> None:
-        """As `Engine.asay`; a worker gets the message, or begins the next turn with it."""
-        event = await build_user_said(message, attachments)
-        await self._client.wake(await self.apost(conversation, event, key=key))
-
-    def is_running(self, conversation: str) -> bool:
-        """Whether some worker works on the conversation now."""
-        return super().is_running(conversation) or self._is_held(conversation)
-
-    def _is_held(self, conversation: str) -> bool:
-        """Whether some worker holds a conversation now."""
-        root = find_root(self.store, conversation)
-        return root in [lease.conversation for lease in self.store.list_leases()]
+    def conversation(self, conversation: str | None = None) -> FleetConversation:
+        """As `Engine.conversation`; workers run its turns."""
+        return FleetConversation(self, conversation or generate_conversation_id())
 
     # -- recovery --------------------------------------------------------------------------------
 
@@ -211,16 +150,17 @@ class FleetEngine(Engine):
         find_engine: Callable[[str], Engine] | None = None,
     ) -> None:
         """Wait until the engine is stopped: workers go on with what is left open."""
-        while not self.is_stopping:
-            await self._leases.wait_for_stop(every_s)
+        while not self.leases.is_stopping:
+            await self.leases.wait_for_stop(every_s)
 
     # -- following -------------------------------------------------------------------------------
 
-    def _find_next_seq(self, conversation: str) -> int:
+    def find_next_seq(self, conversation: str) -> int:
+        """Number of the next record of a conversation."""
         newest = self.store.read_last_line(conversation)
         return newest[0] + 1 if newest is not None else 0
 
-    async def _follow(self, stretch: Stretch, hooks: TurnHooks, first_seq: int) -> TurnResult:
+    async def follow(self, stretch: Stretch, hooks: TurnHooks, first_seq: int) -> TurnResult:
         """The result of a turn when it rests; its steps are observed meanwhile.
 
         Raises:
@@ -241,7 +181,7 @@ class FleetEngine(Engine):
     async def _iterate_steps(self, stretch: Stretch, first_seq: int) -> AsyncGenerator[StepTaken, None]:
         """The steps of a conversation until its stretch, and those that repeat it, leave it at rest."""
         follower, pause_s = LogFollower(self.store, stretch.conversation, first_seq), _SHORTEST_PAUSE_S
-        while not self.is_stopping:
+        while not self.leases.is_stopping:
             rest, steps = await self._look(stretch, follower)
             for step in steps:
                 yield step
@@ -255,7 +195,7 @@ class FleetEngine(Engine):
                 stretch = successor
             has_news = bool(steps) or rest is not None
             pause_s = _SHORTEST_PAUSE_S if has_news else min(pause_s * 1.5, _LONGEST_PAUSE_S)
-            await self._leases.wait_for_stop(pause_s)
+            await self.leases.wait_for_stop(pause_s)
 
     async def _look(self, stretch: Stretch, follower: LogFollower) -> tuple[Rest | None, list[StepTaken]]:
         """How a stretch has ended, if it has, and the steps that are new. What is away now may come back."""
@@ -266,6 +206,73 @@ class FleetEngine(Engine):
         except (DurableHostUnavailable, LogUnavailable) as error:
             log.warning("conversation %s is not followed now: %s", stretch.conversation, error)
             return None, []
+
+
+class FleetConversation(Conversation):
+    """A conversation whose turns are run by workers; made by `FleetEngine.conversation`.
+
+    Its turn goes on in a worker. Where it runs in one already, that worker gets what is said, and the result
+    is None. Forks run in this process.
+    """
+
+    def __init__(self, engine: FleetEngine, id_: str) -> None:
+        super().__init__(engine, id_)
+        self._fleet, self._client = engine, engine.client
+
+    async def aresume(
+        self,
+        decision: Decided | None = None,
+        *,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
+    ) -> TurnResult:
+        """As `Conversation.aresume`; a worker goes on with the turn."""
+        root = find_root(self._fleet.store, self.id)
+        first_seq = self._fleet.find_next_seq(root)
+        client = self._client
+        stretch = await (client.resume(root) if decision is None else client.decide(self.id, decision))
+        options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
+        return self._keep(await self._fleet.follow(stretch, build_hooks(options), first_seq))
+
+    async def adecide(self, decision: Decided) -> TurnResult | None:
+        """As `Conversation.adecide`; a turn that runs on a worker gets the decision."""
+        if self.is_running:
+            await self._client.decide(self.id, decision)
+            return None
+        return await self.aresume(decision)
+
+    async def aanswer(
+        self, content: Mapping[str, Any], *, question: str | None = None, by: str | None = None
+    ) -> TurnResult | None:
+        """As `Conversation.aanswer`; a turn that runs on a worker gets the answer."""
+        return await self._hand_over(partial(self._client.answer, self.id, content, question=question, by=by))
+
+    async def acancel(self, reason: str | None = None) -> TurnResult | None:
+        """As `Conversation.acancel`; a turn that runs on a worker hears of it."""
+        return await self._hand_over(partial(self._client.cancel, self.id, reason))
+
+    async def asay(
+        self, message: str, *, attachments: Sequence[Attachment] = (), key: str | None = None
+    ) -> None:
+        """As `Conversation.asay`; a worker gets the message, or begins the next turn with it."""
+        event = await build_user_said(message, attachments)
+        await self._client.wake(await self.apost(event, key=key))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether some worker works on the conversation now."""
+        if super().is_running:
+            return True
+        root = find_root(self._fleet.store, self.id)
+        return root in [lease.conversation for lease in self._fleet.store.list_leases()]
+
+    async def _hand_over(self, hand_over: Callable[[], Awaitable[Stretch]]) -> TurnResult | None:
+        """Hand something over; the result when the turn rests, or None where it runs already."""
+        is_running = self.is_running
+        first_seq = self._fleet.find_next_seq(find_root(self._fleet.store, self.id))
+        stretch = await hand_over()
+        return None if is_running else self._keep(await self._fleet.follow(stretch, NO_HOOKS, first_seq))
 
 
 def _find_successor(stretch: Stretch, rest: Rest) -> Stretch | None:

@@ -93,14 +93,14 @@ async def test_deadline_and_escalation_are_those_of_the_chart() -> None:
     assert (row["approvers"], row["then"]) == (["clerk"], "escalated")
     assert datetime.fromisoformat(row["due"]) == begin + timedelta(minutes=10)
     clock.advance("11m")
-    await engine.aresume("c")
+    await engine.conversation("c").aresume()
     (row,) = approvals.list_waiting(store)["waiting"]
     assert (row["approvers"], row["then"], row["state"]) == (["manager", "deputy"], "executing", "escalated")
     assert [item["to"] for item in row["asked"]] == [["clerk"], ["manager", "deputy"]]
     assert datetime.fromisoformat(row["since"]) == begin
     assert datetime.fromisoformat(row["asked"][1]["at"]) > begin
     clock.advance("25h")
-    await engine.aresume("c")
+    await engine.conversation("c").aresume()
     assert approvals.list_waiting(store)["waiting"] == []
 
 
@@ -169,7 +169,7 @@ async def test_a_fork_waits_since_it_was_made() -> None:
     store, clock = MemoryStore(), TurnableClock()
     engine, row = await open_waiting(store, "c", clock=clock)
     clock.advance("1h")
-    await engine.afork("c", name="copy")
+    await engine.conversation("c").afork(name="copy")
     rows = {row["conversation"]: row for row in approvals.list_waiting(store)["waiting"]}
     assert set(rows) == {"c", "copy"}
     assert rows["c"] == row
@@ -270,7 +270,7 @@ async def test_a_fork_asks_its_question_since_it_was_made() -> None:
     engine = make_engine([], log=store, clock=clock, **INTERVIEW)
     await engine.arun("hi", conversation="c")
     clock.advance("1h")
-    await engine.afork("c", name="copy")
+    await engine.conversation("c").afork(name="copy")
     rows = {row["conversation"]: row for row in approvals.list_waiting(store)["waiting"]}
     waited = datetime.fromisoformat(rows["copy"]["since"]) - datetime.fromisoformat(rows["c"]["since"])
     assert (set(rows), waited) == ({"c", "copy"}, timedelta(hours=1))
@@ -329,8 +329,8 @@ async def test_a_list_reads_what_is_new() -> None:
         )
     again = count_reads(store, lambda: approvals.list_waiting(store, cache))
     assert (first, again) == (6 * one, 0)
-    await engines["c2"].aresume("c2", Decided(call_id="call_1_0_0", approved=True))
-    await engines["c3"].afork("c3", name="copy")
+    await engines["c2"].conversation("c2").aresume(Decided(call_id="call_1_0_0", approved=True))
+    await engines["c3"].conversation("c3").afork(name="copy")
     store.delete("c4")
     store.reads.clear()
     listed = approvals.list_waiting(store, cache)
@@ -345,11 +345,11 @@ async def test_decisions_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time_ns", lambda: 1_800_000_000_000_000_000)
     store = CountingStore()
     engine, _ = await open_waiting(store, "c", [ask_for("a", "b"), "done"])
-    await engine.aresume("c", Decided(call_id="call_1_0_0", approved=True, by="anna"))
+    await engine.conversation("c").aresume(Decided(call_id="call_1_0_0", approved=True, by="anna"))
     cache = approvals.RowCache()
     first = approvals.list_decisions(store, cache)
     assert count_reads(store, lambda: approvals.list_decisions(store, cache)) == 0
-    await engine.aresume("c", Decided(call_id="call_1_0_1", approved=False, by="bob"))
+    await engine.conversation("c").aresume(Decided(call_id="call_1_0_1", approved=False, by="bob"))
     second = approvals.list_decisions(store, cache)
     assert [[row["by"] for row in rows] for rows in (first, second)] == [["anna"], ["bob", "anna"]]
 

@@ -20,6 +20,7 @@ from agents import make_spec, reply_with_calls
 from paying_agent import wait_until
 from served import SiteMaker, make_site, open_client
 
+from toolchart import Engine
 from toolchart.app.cli.commands.turns.serve import open_engine
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.durable.stretches import Rest, Stretch
@@ -151,6 +152,20 @@ async def test_a_server_that_stops_leaves_turns_to_their_workers(tmp_path: Path)
         await engine.astop(1)
         answer = await asking
     assert (answer.status_code, "in the queue" in answer.json()["error"]) == (503, True)
+
+
+async def test_what_is_said_to_a_child_goes_to_the_workers(tmp_path: Path) -> None:
+    """A handle of a child, found at its parent, hands over as the parent's does."""
+    log, host = str(tmp_path / "log.db"), AwayHost()
+    async with Engine("plan_and_review", log=log) as engine:
+        await engine.arun("6 * 7", conversation="c")
+    async with FleetEngine("plan_and_review", host, log=log) as fleet:
+        child, *_ = fleet.conversation("c").children
+        resuming = asyncio.create_task(child.aresume())
+        await wait_until(lambda: bool(host.started))
+        await fleet.astop(1)
+        assert (await resuming).content == "6 * 7 = 42, checked."
+    assert [stretch.conversation for stretch in host.started] == ["c"]
 
 
 async def test_observers_see_the_steps_of_the_log(sites: SiteMaker) -> None:

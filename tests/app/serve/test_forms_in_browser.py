@@ -125,7 +125,7 @@ async def test_a_form_is_filled_in_by_keyboard_on_the_page_of_approvals() -> Non
             await card.get_by_text("answered", exact=True).wait_for()
             await other.locator("li.question").get_by_text("answered by owner").wait_for()
             await page.locator("#decided", has_text="ask_guest").wait_for()
-    result = engine.describe_turn("c1")
+    result = engine.conversation("c1").read_turn()
     expected = {"name": "Ada", "team": "blue", "guests": 2, "vegan": True, "days": ["Tue"], "note": "see you"}
     assert (result.content, result.results["guest"]) == ("Hello Ada", expected)
 

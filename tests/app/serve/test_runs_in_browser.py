@@ -122,7 +122,7 @@ async def test_a_run_is_forked_in_three_ways_and_compared() -> None:
                 await page.click("#fork button[type=submit]")
                 name = str(await page.locator("#fork-answer a.name").inner_text())
                 async with asyncio.timeout(120):
-                    while not engine.describe_turn(name).is_over:  # noqa: ASYNC110  it runs in the server
+                    while not engine.conversation(name).read_turn().is_over:  # noqa: ASYNC110  it runs in the server
                         await asyncio.sleep(0.01)
                 return name
 

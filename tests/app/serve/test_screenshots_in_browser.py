@@ -145,7 +145,7 @@ async def make_served_site(folder: Path) -> Site:
     await engine.arun("What is 17 * (23 + 4)?", conversation="sum-of-boxes")
     await engine.arun("What do I wear in Oslo today?", conversation="trip-to-oslo")
     await engine.arun("Anything else?", conversation="trip-to-oslo")
-    await engine.afork("trip-to-oslo", 4, name="another-answer")
+    await engine.conversation("trip-to-oslo").afork(4, name="another-answer")
     await engine.arun("Tell the night shift and the drivers about the weather.", conversation="night-shift")
     (folder / "charts").mkdir()
     settings = SiteSettings(results=str(folder / "models.json"), edit_folder="charts")

@@ -86,7 +86,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     waiting = engine.run(LONG_TEXT, conversation=LONG_ID).pending_approvals
     for call in waiting:
         decision = Decided(call_id=call.id, approved=False, reason="not acceptable to anybody", by="owner")
-        engine.resume(LONG_ID, decision)
+        engine.conversation(LONG_ID).resume(decision)
     results = tmp_path_factory.mktemp("scores") / "models.json"
     with serve(make_site(engine, settings=SiteSettings(results=str(results)))) as url:
         yield url

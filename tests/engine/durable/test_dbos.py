@@ -110,7 +110,7 @@ async def test_workers_run_what_others_hand_over(address: str) -> None:
             decision = Decided(call_id=call.id, approved=True)
             await asyncio.gather(client.decide("a", decision), client.decide("a", decision))
             await client.cancel("b", "asked twice")
-            await outside.apost("c", decision)
+            await outside.conversation("c").apost(decision)
             await wait_for_state(engine, "a", "finished")
             await wait_for_state(engine, "b", "error")
             await wait_for_state(engine, "c", "finished")
@@ -181,7 +181,7 @@ async def test_a_release_with_another_chart_leaves_old_conversations_to_old_work
                 await wait_for_state(new, "new", "finished")
             types = [step.record.event["type"] for step in replay_conversation(new.store, "new")]
             assert types[-2:] == ["resumed", "elapsed"]
-        assert old.describe_turn("old").state == "awaiting_approval"
+        assert old.conversation("old").read_turn().state == "awaiting_approval"
         queue.close()
     async with make_engine(address, pay, approval=True) as other, work(other, address):
         await wait_for_state(other, "old", "finished")
@@ -252,14 +252,16 @@ async def test_an_engine_without_workers_of_its_own_hands_turns_over(address: st
         async with FleetEngine(SPEC, queue, **queue_options) as fleet:
             begun = await fleet.arun("bill", conversation="a", observer=observe)
             (waiting,) = begun.pending_approvals
-            decided = await fleet.aresume("a", Decided(call_id=waiting.id, approved=True), observer=observe)
+            decided = await fleet.conversation("a").aresume(
+                Decided(call_id=waiting.id, approved=True), observer=observe
+            )
             assert (begun.state, decided.content) == ("awaiting_approval", "paid bill")
             await fleet.arun("bill", conversation="b")
-            cancelled = await fleet.acancel("b", "asked twice")
+            cancelled = await fleet.conversation("b").acancel("asked twice")
             assert cancelled is not None
             assert cancelled.state == "error"
             with pytest.raises(SpecError, match="no turn"):
-                await fleet.acancel("b")
+                await fleet.conversation("b").acancel()
         queue.close()
         assert seen == [step.record.event["type"] for step in replay_conversation(engine.store, "a")]
     check_log(address, 2)
@@ -292,7 +294,7 @@ async def test_the_work_of_a_killed_worker_is_handed_on(address: str, tmp_path: 
                 await wait_for_state(engine, "c", "finished")
                 await wait_until(lambda: queue.count_waiting() == 0)
             queue.close()
-            (call,) = engine.describe_turn("c").tool_calls
+            (call,) = engine.conversation("c").read_turn().tool_calls
             assert (call.outcome, marks.read_text()) == ("interrupted", "the bill\n")
     finally:
         process.kill()

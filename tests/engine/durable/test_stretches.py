@@ -157,7 +157,7 @@ async def test_a_message_waits_for_a_conversation_that_is_worked_on() -> None:
 
     async with make_engine(MemoryStore(), wait, clock=TurnableClock(skips=True)) as engine:
         first = asyncio.create_task(perform_stretch(engine, TURN))
-        await wait_until(lambda: engine.is_busy_with("c"))
+        await wait_until(lambda: engine.leases.is_claimed("c"))
         second = Stretch(conversation="c", key="turn/2", version="v", message="another bill", first_seq=2)
         held = await perform_stretch(engine, second)
         assert held.outcome == "held"
@@ -255,7 +255,7 @@ async def test_a_decision_is_handed_over_through_the_inbox(kind: str, tmp_path: 
         await asyncio.gather(client.decide("c", decision), client.decide("c", decision))
         assert payments == []
         await host.join()
-        assert (payments, engine.describe_turn("c").content) == (["paid"], "paid the bill")
+        assert (payments, engine.conversation("c").read_turn().content) == (["paid"], "paid the bill")
 
 
 class LateStore(MemoryStore):
@@ -304,6 +304,6 @@ async def test_a_turn_that_waits_is_cancelled_through_the_inbox() -> None:
         await host.join()
         await client.cancel("c", "asked twice")
         await host.join()
-        assert engine.describe_turn("c").state == "error"
+        assert engine.conversation("c").read_turn().state == "error"
         with pytest.raises(SpecError, match="no turn"):
             await client.cancel("c")

@@ -88,7 +88,7 @@ async def wait_until(has_happened: Callable[[], bool]) -> None:
 def has_state(engine: Engine, conversation: str, state: str) -> bool:
     """Whether the log has a conversation in a state."""
     try:
-        return engine.describe_turn(conversation).state == state
+        return engine.conversation(conversation).read_turn().state == state
     except SpecError:  # it has not begun
         return False
 
@@ -147,7 +147,7 @@ async def test_a_release_with_another_chart_leaves_old_conversations_to_old_work
                 await wait_until(lambda: has_state(new, "new", "finished"))
             types = [step.record.event["type"] for step in replay_conversation(store, "new")]
             assert types[-2:] == ["resumed", "elapsed"]
-        assert old.describe_turn("old").state == "awaiting_approval"
+        assert old.conversation("old").read_turn().state == "awaiting_approval"
     async with make_payer(store, pay, approval=True) as other, work(other, server):
         await wait_until(lambda: has_state(other, "old", "finished"))
     assert payments == ["the bill"]
@@ -176,7 +176,7 @@ async def test_the_work_of_a_killed_worker_is_handed_on(server: str, tmp_path: P
             process.join()
             async with work(engine, server):
                 await wait_until(lambda: has_state(engine, "killed", "finished"))
-            (call,) = engine.describe_turn("killed").tool_calls
+            (call,) = engine.conversation("killed").read_turn().tool_calls
             assert (call.outcome, marks.read_text()) == ("interrupted", "the bill\n")
             check_log(engine.store)
     finally:
@@ -203,7 +203,7 @@ async def test_a_cancelled_workflow_cancels_its_turn(server: str) -> None:
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()
         assert isinstance(caught.value.cause, CancelledError)
-        assert engine.describe_turn("stopped").is_over
+        assert engine.conversation("stopped").read_turn().is_over
         types = [step.record.event["type"] for step in replay_conversation(store, "stopped")]
         assert types.count("cancelled") == 1
         await client.submit("two", conversation="stopped")

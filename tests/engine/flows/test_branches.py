@@ -139,7 +139,7 @@ async def test_what_a_message_begins_runs_beside_what_runs_already() -> None:
     @effect
     async def listen() -> str:
         """Return when somebody has spoken."""
-        await engine.asay("c", "now")
+        await engine.conversation("c").asay("now")
         await both_run.wait()
         return "heard"
 

@@ -269,7 +269,7 @@ def test_a_killed_turn_goes_on_compacted(
         assert child.exitcode == -signal.SIGKILL
         with make_engine(log) as engine:
             assert list_compactions(engine.store)
-            assert engine.resume("c").content == "all done"
+            assert engine.conversation("c").resume().content == "all done"
             assert_whole_log(engine)
             checkpoints = list(engine.store.read_checkpoints("c"))
             assert any(b'"shown":{"view"' in data for _, data in checkpoints)
@@ -285,7 +285,7 @@ def test_a_fork_of_a_compacted_turn_shows_what_its_parent_showed() -> None:
             if any(ask["effect"] == "compact" for ask in record.get("asks", ()))
         )
         digest = next(ask["digest"] for ask in record["asks"] if ask["effect"] == "call_model")
-        engine.fork("c", seq, name="f", from_log=True)
+        engine.conversation("c").fork(seq, name="f", from_log=True)
         lines = list(map(json.loads, engine.store.read_lines("f")))
         assert lines[0]["asks"][0]["digest"] == digest
         assert list(replay_conversation(engine.store, "f"))

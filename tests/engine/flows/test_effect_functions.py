@@ -292,7 +292,7 @@ async def test_after_a_crash_only_an_idempotent_function_runs_again(
     await first.aclose()
     let_worker_die(str(copy), "c")
     async with make_engine(work, {"text": "x"}, log=str(copy)) as second:
-        result = await second.aresume("c")
+        result = await second.conversation("c").aresume()
     if is_idempotent:
         assert (len(runs), result.state) == (2, "long")
     else:

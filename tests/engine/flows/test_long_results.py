@@ -140,7 +140,7 @@ def test_a_turn_goes_on_from_every_record(monkeypatch: pytest.MonkeyPatch) -> No
             expected = read_results(requests[-1])
             count = len(list(engine.store.read_lines("c")))
             for seq in range(1, count - 1):
-                forked = engine.fork("c", seq, name=f"f{seq}", from_log=True)
+                forked = engine.conversation("c").fork(seq, name=f"f{seq}", from_log=True)
                 assert forked.stopped is None
                 snapshot = load_conversation(engine.store, f"f{seq}").snapshot  # type: ignore[union-attr]
                 request = Request(model="m", messages=tuple(snapshot.request_messages))

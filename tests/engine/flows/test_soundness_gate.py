@@ -63,7 +63,7 @@ async def run_flow(document: dict[str, Any], report: CheckReport, rng: random.Ra
             if steps[-1].step.snapshot.is_over:
                 break
             world.clock_s += rng.choice([0, 10, 10_000])
-            await _disturb(engine, rng, engine.aresume("c"))
+            await _disturb(engine, rng, engine.conversation("c").aresume())
         check_turn(steps, report)
         check_outcomes(steps, world)
     await engine.aclose()
@@ -80,7 +80,11 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> None:
     if not task.done() and rng.random() < 0.4:
         with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
             has_spoken = rng.random() < 0.6
-            await (engine.asay("c", "and hurry") if has_spoken else engine.acancel("c"))
+            await (
+                engine.conversation("c").asay("and hurry")
+                if has_spoken
+                else engine.conversation("c").acancel()
+            )
     with suppress(*([SpecError] if has_spoken else [])):
         await asyncio.wait_for(task, timeout=300)
 

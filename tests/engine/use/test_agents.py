@@ -209,7 +209,7 @@ def test_a_stream_that_is_closed_early_cancels_its_turn() -> None:
                 break
     assert not [thread for thread in threading.enumerate() if thread.name == "toolchart-stream"]
     with agent.open(log=store) as opened:
-        error = opened.engine.describe_turn("c").error
+        error = opened.engine.conversation("c").read_turn().error
     assert error is not None
     assert error.kind == "cancelled"
 

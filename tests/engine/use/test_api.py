@@ -83,7 +83,7 @@ async def test_a_turn_streams_on_after_an_approval() -> None:
         assert "".join(piece.text for piece in second if isinstance(piece, TextDelta)) == "it is done"
         (pending,) = (await conversation.asend("again")).pending_approvals
         decision = Decided(call_id=pending.id, approved=True)
-        third = [piece async for piece in engine.stream_resume("c", decision)]
+        third = [piece async for piece in engine.conversation("c").stream_resume(decision)]
         assert third[-1].content == "twice"  # type: ignore[union-attr]
 
 
@@ -93,7 +93,7 @@ async def test_a_second_approval_at_the_same_time_is_refused() -> None:
         (pending,) = (await engine.arun("go", conversation="c")).pending_approvals
         decision = Decided(call_id=pending.id, approved=True)
         answers = await asyncio.gather(
-            *(engine.aresume("c", decision) for _ in range(3)), return_exceptions=True
+            *(engine.conversation("c").aresume(decision) for _ in range(3)), return_exceptions=True
         )
         results = [answer for answer in answers if isinstance(answer, TurnResult)]
         assert [result.content for result in results] == ["done"]

@@ -120,7 +120,7 @@ def test_a_decision_of_wrong_types_is_refused(decision: Decided, says: str, meth
         (pending,) = engine.run("go", conversation="c").pending_approvals
         before = engine.store.read_last_line("c")
         with pytest.raises(ValueError, match=re.escape(says)):
-            run_if_async(getattr(engine, method)("c", replace(decision, call_id=pending.id)))
+            run_if_async(getattr(engine.conversation("c"), method)(replace(decision, call_id=pending.id)))
         assert engine.store.read_last_line("c") == before
         assert not engine.store.read_inbox(["c"])
 
@@ -180,22 +180,24 @@ def test_a_message_is_a_text(message: Any) -> None:
 
 
 GOING_ON: dict[str, Call] = {
-    "a decision that is none": lambda engine: engine.resume("c", True),
-    "a misspelt option of resume": lambda engine: engine.resume("c", output_typ=City),
+    "a decision that is none": lambda engine: engine.conversation("c").resume(True),
+    "a misspelt option of resume": lambda engine: engine.conversation("c").resume(output_typ=City),
     "a misspelt option of stream_resume": lambda engine: asyncio.run(
-        drain(engine.stream_resume("c", output_typ=City))
+        drain(engine.conversation("c").stream_resume(output_typ=City))
     ),
-    "a misspelt option of fork": lambda engine: engine.fork("c", form_log=True),
-    "changes that are a mapping": lambda engine: engine.fork("c", changes={"model": "m"}),
-    "a record that is none": lambda engine: engine.fork("c", at="3"),
-    "a name that is none": lambda engine: engine.fork("c", name=3),
-    "a name that is none, for a fork from the log": lambda engine: engine.fork("c", name=3, from_log=True),
-    "a decision for adecide": lambda engine: asyncio.run(engine.adecide("c", {})),
-    "an event that cannot be posted": lambda engine: asyncio.run(engine.apost("c", "cancelled")),
-    "a message for asay": lambda engine: asyncio.run(engine.asay("c", None)),
+    "a misspelt option of fork": lambda engine: engine.conversation("c").fork(form_log=True),
+    "changes that are a mapping": lambda engine: engine.conversation("c").fork(changes={"model": "m"}),
+    "a record that is none": lambda engine: engine.conversation("c").fork(at="3"),
+    "a name that is none": lambda engine: engine.conversation("c").fork(name=3),
+    "a name that is none, for a fork from the log": lambda engine: engine.conversation("c").fork(
+        name=3, from_log=True
+    ),
+    "a decision for adecide": lambda engine: asyncio.run(engine.conversation("c").adecide({})),
+    "an event that cannot be posted": lambda engine: asyncio.run(engine.conversation("c").apost("cancelled")),
+    "a message for asay": lambda engine: asyncio.run(engine.conversation("c").asay(None)),
     "a misspelt argument of approve": lambda engine: engine.conversation("c").approve(resaon="x"),
-    "an answer that is a text": lambda engine: engine.answer("c", "yes"),
-    "a reason that is none": lambda engine: engine.cancel("c", Cancelled()),
+    "an answer that is a text": lambda engine: engine.conversation("c").answer("yes"),
+    "a reason that is none": lambda engine: engine.conversation("c").cancel(Cancelled()),
     "two conversations": lambda engine: engine.conversation("c").send("x", conversation="d"),
 }
 

@@ -210,7 +210,7 @@ def test_a_running_turn_hears_of_an_event_from_another_loop(host: CountingHost) 
     with ThreadPoolExecutor(1) as threads:
         turn = threads.submit(lambda: asyncio.run(engine.arun("go", conversation="c")))
         assert begun.wait(30)
-        asyncio.run(engine.asay("c", "and hurry"))
+        asyncio.run(engine.conversation("c").asay("and hurry"))
         goes_on.set()
         assert turn.result(30).content == "answer"
     assert "and hurry" in [message.content for message in model.requests[-1].messages]

@@ -125,7 +125,7 @@ def test_a_child_that_waits_stands_in_its_parent() -> None:
         assert conversation.approve().is_over
         assert (
             conversation.results
-            == engine.describe_turn("c").results
+            == engine.conversation("c").read_turn().results
             == {"outcome": {"content": "do it: done"}}
         )
 
@@ -138,7 +138,7 @@ def test_views_say_what_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
     with agents.make_engine(replies, log=store, **APPROVAL) as engine:
         result = engine.run("pay", conversation="c")
         for number, approved in enumerate((True, False, True)):
-            expected = engine.describe_turn("c")
+            expected = engine.conversation("c").read_turn()
             with monkeypatch.context() as patched:
                 forbid_deriving(patched)
                 waiting = read_waiting(store, "c")
@@ -188,7 +188,7 @@ def test_a_question_waits_with_its_form_and_end(monkeypatch: pytest.MonkeyPatch)
         assert [{**question, "conversation": "c"} for question in result.questions] == list(waiting.questions)
         assert (waiting.due, results) == (result.due, result.results)
         assert result.due is not None
-        ended = engine.answer("c", {"publish": True})
+        ended = engine.conversation("c").answer({"publish": True})
         assert ended.is_over
         assert (
             read_results(store, "c")
@@ -285,7 +285,7 @@ def test_children_and_forks_have_the_owner_of_their_parent() -> None:
     model = child_agents.FunctionModel(lambda said, request: said)
     with child_agents.make_engine(spec, model) as engine:
         engine.run("go", conversation="c", owner="anna", tags={"t": "1"})
-        engine.fork("c", 0, name="f")
+        engine.conversation("c").fork(0, name="f")
         rows = engine.conversations(owner="anna", with_children=True).conversations
         assert {row.conversation for row in rows} == {"c", "f", engine.conversation("c").children[0].id}
         assert engine.conversations(owner="ben").conversations == ()

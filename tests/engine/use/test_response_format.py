@@ -74,7 +74,7 @@ def test_a_broken_answer_never_ends_well(form: Any, answer: str, problem: str, c
     with make_engine(replies, chart=chart, responses=make_handlers(form)) as engine:
         result = engine.run("go", conversation="c")
         assert list(replay_conversation(engine.store, "c"))
-        assert engine.describe_turn("c").ok is False
+        assert engine.conversation("c").read_turn().ok is False
     expect_bad_output(result)
     assert result.error is not None
     assert problem in result.error.message
@@ -148,7 +148,7 @@ def test_the_repair_is_the_same_in_another_process() -> None:
         first.run("go", conversation="cut")
     second = ScriptedModel('{"a": 1}')
     with Engine(spec, log=store, providers={"model": second}) as engine:
-        assert engine.resume("cut").data == {"a": 1}
+        assert engine.conversation("cut").resume().data == {"a": 1}
     assert [*second.requests[0].messages] == [*whole.requests[1].messages]
 
 
@@ -170,7 +170,7 @@ def test_only_the_last_answer_is_checked_also_after_an_approval() -> None:
         waiting = engine.run("go", conversation="c")
         assert waiting.data is None
         decision = Decided(call_id=waiting.pending_approvals[0].id, approved=True)
-        expect_bad_output(engine.resume("c", decision))
+        expect_bad_output(engine.conversation("c").resume(decision))
 
 
 def test_a_type_stays_demanded_where_going_on_does_not_name_it() -> None:
@@ -180,7 +180,7 @@ def test_a_type_stays_demanded_where_going_on_does_not_name_it() -> None:
         waiting = engine.run("go", conversation="c", output_type=list[int])
     with make_engine(["[1]"], log=store, **ASKING) as engine:
         decision = Decided(call_id=waiting.pending_approvals[0].id, approved=True)
-        expect_bad_output(engine.resume("c", decision))
+        expect_bad_output(engine.conversation("c").resume(decision))
 
 
 def test_a_rerun_is_checked() -> None:

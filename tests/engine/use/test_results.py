@@ -123,7 +123,7 @@ def test_a_rejected_call_is_told_as_not_executed() -> None:
         assert (pending.tool, pending.params, pending["tool"]) == ("echo", {"text": "a"}, "echo")
         with pytest.raises(KeyError):
             pending["tol"]
-        engine.resume("c", Decided(call_id=pending.id, approved=False, reason="not on a Friday"))
+        engine.conversation("c").resume(Decided(call_id=pending.id, approved=False, reason="not on a Friday"))
         request = engine.hosts.providers["model"].requests[-1]  # type: ignore[attr-defined]
     assert "not executed: not on a Friday" in request.messages[-1].content
 

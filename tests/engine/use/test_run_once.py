@@ -112,7 +112,7 @@ def test_a_turn_that_waits_is_read_until_somebody_decides(office: Office) -> Non
         for _ in range(2):
             waiting = engine.run_once("pay Ann", conversation="k")
             assert (waiting.is_over, len(waiting.pending_approvals)) == (False, 1)
-        engine.resume("k", Decided(call_id=waiting.pending_approvals[0].id, approved=True))
+        engine.conversation("k").resume(Decided(call_id=waiting.pending_approvals[0].id, approved=True))
         assert engine.run_once("pay Ann", conversation="k").content == "done"
     assert office.payments == ["Ann"]
 
@@ -172,7 +172,7 @@ def test_a_signal_cancels_the_turn_and_the_next_request_goes_on(office: Office, 
     finally:
         signal.signal(signal.SIGTERM, before)
     with office.open("done", functions=[pay]) as engine:
-        assert engine.describe_turn("k").error.kind == "cancelled"  # type: ignore[union-attr]
+        assert engine.conversation("k").read_turn().error.kind == "cancelled"  # type: ignore[union-attr]
         result = engine.run_once("pay Ann", conversation="k")
         check_log(engine)
     assert (result.content, result.conversation) == ("done", "k~2")
@@ -185,11 +185,11 @@ def test_a_conversation_is_drawn_as_mermaid(office: Office) -> None:
     with office.open({"fail": {"kind": "overloaded"}}, "done") as engine:
         engine.run_once("pay Ann", conversation="k")
         conversation = engine.run_once("pay Ann", conversation="k").conversation
-        assert engine.draw(conversation).startswith("stateDiagram-v2")
-        assert "finished" in engine.draw(conversation)
-        assert engine.draw(conversation, sequence=True).startswith("sequenceDiagram")
+        assert engine.conversation(conversation).draw().startswith("stateDiagram-v2")
+        assert "finished" in engine.conversation(conversation).draw()
+        assert engine.conversation(conversation).draw(sequence=True).startswith("sequenceDiagram")
         with pytest.raises(SpecError, match="no conversation"):
-            engine.draw("unknown")
+            engine.conversation("unknown").draw()
 
 
 def test_a_turn_that_a_sub_agent_ended_is_read(office: Office) -> None:

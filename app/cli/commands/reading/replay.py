@@ -155,7 +155,7 @@ def _build_configuration(spec: str | None, name: str) -> Configured | None:
     from toolchart.engine.runtime.engine import Engine
 
     with Engine(spec, log="memory") as engine:
-        return engine.build_configured_event(name)
+        return engine.conversation(name).build_configured_event()
 
 
 class _Totals:

@@ -57,7 +57,7 @@ def command(
         with Engine(agent, log=log, durability=durability) as engine:
             if owner is not None:
                 return owner.hand_over(engine, root_name, lambda client: client.cancel(name, reason))
-            result = engine.cancel(name, reason)
+            result = engine.conversation(name).cancel(reason)
     if result is None:
         print_notice("the worker that runs the turn is told to stop it")
     else:

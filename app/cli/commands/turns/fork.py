@@ -117,7 +117,9 @@ def command(
             ):
                 if approver is not None:
                     approver.tools = engine.tools
-                fork = engine.fork(parent, at=at, changes=changes, name=name, run_tools=run_tools)
+                fork = engine.conversation(parent).fork(
+                    at=at, changes=changes, name=name, run_tools=run_tools
+                )
     if as_json:
         print_json(_encode_fork(fork))
         return NEGATIVE if fork.stopped else SUCCESS
