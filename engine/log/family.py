@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line
-from toolchart.engine.log.record import compute_line_hash, parse_record
+from toolchart.engine.log.record import compute_line_hash
 from toolchart.states.errors import LogDamaged, SpecError
 from toolchart.states.events import Configured, Forked
 from toolchart.states.ports import Store
@@ -35,19 +35,42 @@ def name_context(conversation: str) -> str:
     return f"{conversation}{_CONTEXT}"
 
 
-def find_ask_head(store: Store, conversation: str, effect: int) -> str:
-    """Hash of the record that asked for an effect.
+def find_asking_record(
+    store: Store, conversation: str, effect: int, end: int | None = None
+) -> ReadRecord | None:
+    """The record that asked for an effect; None where the log has none. Hashes are not checked.
+
+    Args:
+        end: only records before this number count.
 
     Raises:
-        LogDamaged: no record did.
+        LogDamaged: a record that is looked at cannot be read.
     """
-    needle = b'"id":%d,' % effect
-    for seq, line in enumerate(store.read_lines(conversation)):
-        if needle in line:
-            record = parse_record(line, seq, conversation)
-            if any(ask.id == effect for ask in record.asks):
-                return record.hash
-    raise LogDamaged(f"no record asks for effect {effect}", conversation=conversation)
+    mark = b'"id":%d,' % effect
+    lines = list(store.read_lines(conversation))[:end]
+    # From the newest one back: what is open was asked for lately. A fork asks anew in its first record for
+    # what was open there; whatever was closed before that is among the records of its parent.
+    for seq in reversed(range(len(lines))):
+        if seq and mark not in lines[seq]:
+            continue
+        record = parse_line(lines[seq], seq, conversation)
+        if any(ask.id == effect for ask in record.asks):
+            return record
+        if record.event_type == Forked.TYPE:
+            return find_asking_record(store, record.event["parent"], effect, record.event["seq"] + 1)
+    return None
+
+
+def find_asking_hash(store: Store, conversation: str, effect: int) -> str:
+    """The hash of the record that asked for an effect, which links and signatures bind.
+
+    Raises:
+        LogDamaged: no record did, or one cannot be read.
+    """
+    record = find_asking_record(store, conversation, effect)
+    if record is None:
+        raise LogDamaged(f"no record asks for effect {effect}", conversation=conversation)
+    return record.hash
 
 
 def read_parent(store: Store, conversation: str) -> Mapping[str, Any] | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from toolchart.engine.log.family import find_root
+from toolchart.engine.log.family import find_asking_record, find_root
 from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
 from toolchart.engine.reading.messages import collect_transcript
 from toolchart.engine.reading.visited_path import read_chart
@@ -183,22 +183,10 @@ def _find_timer_target(chart: Chart, timer: str) -> str | None:
 
 
 def _find_asking(store: Store, name: str, question: int) -> dict[str, Any]:
-    """When the question was asked. A fork asks anew, since its own first record."""
-    record = _find_ask_record(store, name, question)
-    if record is None:
-        record = parse_line(next(iter(store.read_lines(name))), 0, name)
+    """When the question was asked. A fork asks anew, in its own first record."""
+    record = find_asking_record(store, name, question)
+    assert record is not None, "what waits was asked"
     return {"at": record.at, "state": record.target, "to": []}
-
-
-def _find_ask_record(store: Store, name: str, effect: int) -> ReadRecord | None:
-    """The record of a conversation that asked for an effect; None where a fork shares it."""
-    needle = b'"id":%d,' % effect
-    for seq, line in enumerate(store.read_lines(name)):
-        if needle in line:
-            record = parse_line(line, seq, name)
-            if any(ask.id == effect for ask in record.asks):
-                return record
-    return None
 
 
 def _list_askings(store: Store, name: str, call_id: str) -> list[dict[str, Any]]:
@@ -296,7 +284,7 @@ def _describe_decision(name: str, record: ReadRecord, tools: dict[str, str]) -> 
 def _describe_answer(store: Store, name: str, record: ReadRecord) -> dict[str, Any]:
     """The answer to a question, in the form of a decision without a call."""
     event = record.event
-    asking = _find_ask_record(store, name, event["effect"])
+    asking = find_asking_record(store, name, event["effect"])
     names = [ask.name for ask in asking.asks if ask.id == event["effect"]] if asking is not None else []
     return {
         "conversation": name,

@@ -1,5 +1,4 @@
-"""Checks the signatures of recorded decisions with the approvers' keys of the operator's spec, and finds the
-record that asked for a decision, which a signature binds."""
+"""Checks the signatures of recorded decisions with the approvers' keys of the operator's spec."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
-from toolchart.engine.log.record import parse_record
-from toolchart.states.events import Decided, Forked, Replied, Reviewed
+from toolchart.states.events import Decided, Replied, Reviewed
 from toolchart.states.messages import ToolCall
 from toolchart.states.ports import Store
 from toolchart.tools.approvers import Approvers, DecisionSubject, SignatureFinding
@@ -55,30 +53,6 @@ def check_decisions(store: Store, conversation: str, approvers: Approvers) -> It
                         calls[verdict.call_id] = replace(calls[verdict.call_id], arguments=verdict.arguments)
             case Decided() if event.call_id and index >= len(records) - own_seqs:
                 yield _check_decision(event, record, conversation, calls, ask_hashes, approvers)
-
-
-def find_asking_record(store: Store, conversation: str, effect: int) -> str:
-    """The hash of the record that asked for an effect; empty where the log has none.
-
-    Raises:
-        LogDamaged: a record cannot be read.
-    """
-    return _find_asking_record(store, conversation, effect, None)
-
-
-def _find_asking_record(store: Store, conversation: str, effect: int, end: int | None) -> str:
-    """As `find_asking_record`, among the records before number `end`: from the newest one back, for the
-    question is one of the last; then among those that a fork shares with its parent."""
-    lines = list(store.read_lines(conversation))[:end]
-    for seq in reversed(range(len(lines))):
-        if seq and b'"asks":' not in lines[seq]:
-            continue
-        record = parse_record(lines[seq], seq, conversation)
-        if any(ask.id == effect for ask in record.asks):
-            return record.hash
-        if record.event.get("type") == Forked.TYPE:
-            return _find_asking_record(store, record.event["parent"], effect, record.event["seq"] + 1)
-    return ""
 
 
 def _list_calls(event: Replied, record: ReadRecord) -> dict[str, ToolCall]:

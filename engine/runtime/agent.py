@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import name_context
+from toolchart.engine.log.family import find_asking_hash, name_context
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.reading.decisions import find_asking_record
 from toolchart.engine.runtime.agent_tools import (
     ChartFunctions,
     build_agent_tools,
@@ -140,7 +139,7 @@ class Agent:
         """What the program gave, with what this agent adds; its children get what the program gave."""
 
     def _find_asking_record(self, conversation: str, effect: int) -> str:
-        return find_asking_record(self._store, conversation, effect)
+        return find_asking_hash(self._store, conversation, effect)
 
     def with_tools(self, tools: Sequence[Tool]) -> Agent:
         """This agent with further tools, which each handler offers; its hosts stay those of this one.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from toolchart.engine.log.family import find_ask_head
+from toolchart.engine.log.family import find_asking_hash
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
@@ -120,7 +120,7 @@ class ChildConversations:
 
     def _build_link(self, task: ChildTask) -> ParentLink:
         """The link from a child to the record that asked for it."""
-        head = find_ask_head(self._store, task.parent, task.effect.id)
+        head = find_asking_hash(self._store, task.parent, task.effect.id)
         return ParentLink(conversation=task.parent, effect=task.effect.id, item=task.item, head=head)
 
     async def _fire_overdue_timers(

@@ -14,13 +14,12 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.versions import build_versions, encode_texts
-from toolchart.engine.log.family import NO_HEADING, Heading, refuse_child
+from toolchart.engine.log.family import NO_HEADING, Heading, find_asking_hash, refuse_child
 from toolchart.engine.log.fork import ForkPlan, find_tool_result
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.record import FORMAT, Journal
 from toolchart.engine.log.redaction import RedactedConversation, Redactor
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.reading.decisions import find_asking_record
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, NoModel, Parts, TurnHooks
@@ -424,7 +423,7 @@ class Conversations:
             name,
             lambda: driver.snapshot,
             partial(find_tool_result, self._store, name),
-            partial(find_asking_record, self._store, name),
+            partial(find_asking_hash, self._store, name),
         )
         provider = _NO_MODEL if service is None else self._find_provider(service)
         dependencies = Dependencies(**structs.asdict(self._parts), provider=provider, executor=executor)
