@@ -110,6 +110,21 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         except (ValueError, TypeError) as error:
             raise LogDamaged(str(error), seq=self.seq) from None
 
+    def decode_known_fields(self) -> Event | None:
+        """The event as far as this release knows it; None for one of an unknown type.
+
+        Raises:
+            LogDamaged: its known fields have not the form that its type declares.
+        """
+        if self.known_event is not None:
+            return self.known_event
+        row = get_events().get(self.event_type)
+        if row is None:
+            return None
+        fields = {"type", *row.type.__struct_encode_fields__}
+        known_fields = {key: value for key, value in self.event.items() if key in fields}
+        return replace(self, event=known_fields).decode_event()
+
 
 # -- one line ------------------------------------------------------------------------------------
 
@@ -168,8 +183,7 @@ def _check_form(record: ReadRecord, conversation: str | None) -> Event | None:
         if event.keys() <= fields:
             raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
     try:
-        known_fields = {key: value for key, value in event.items() if key in fields}
-        msgspec.structs.replace(record, event=known_fields).decode_event()
+        record.decode_known_fields()
     except LogDamaged as damage:
         raise LogDamaged(damage.problem, conversation=conversation, seq=record.seq) from None
     return None

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.turn_totals import CountedStep, build_totals
+from toolchart.engine.log.turn_totals import JournaledStep, build_totals
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
@@ -507,7 +507,7 @@ class Journal:
         """Number of the record of the newest checkpoint."""
         self._newest: Snapshot | None = None
         """The snapshot after the newest record that is not committed."""
-        self._turn_steps: list[CountedStep] | None = None
+        self._turn_steps: list[JournaledStep] | None = None
         """The steps of the open turn; None where not all of them are known."""
         self._totals: list[tuple[int, bytes]] = []
         """Totals of turns whose last record is pending."""

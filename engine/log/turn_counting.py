@@ -1,56 +1,18 @@
 """Counts the figures of turns from their records, and checks with them the totals that stand beside.
 
-A journal counts the same while it writes (`turn_totals.py`); here it is counted again from what was written.
+A journal counts in the same way while it writes (`turn_totals.py`); here the steps are read from the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from msgspec.structs import replace
 
 from toolchart.engine.log.read_records import ReadRecord
-from toolchart.engine.log.turn_totals import (
-    ModelCallFigures,
-    ToolCallFigures,
-    TurnFigures,
-    TurnTotals,
-    build_tool_figures,
-    decode_totals,
-    measure_seconds,
-)
-from toolchart.states.core.encoding import decode
+from toolchart.engine.log.turn_totals import CountedStep, TurnFigures, TurnTotals, count_turn, decode_totals
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Forked, Replied, ToolFinished, TurnStarted
-from toolchart.states.messages import Usage
-
-
-class _OpenTurn:
-    """The working copy of a turn."""
-
-    def __init__(self, record: ReadRecord, model: str) -> None:
-        self.first, self.newest, self.model = record, record, model
-        self.model_calls: list[ModelCallFigures] = []
-        self.tool_calls: list[ToolCallFigures] = []
-
-    def build(self) -> TurnFigures:
-        """The turn as a value."""
-        event, newest = self.first.event, self.newest
-        ended = newest.ended
-        return TurnFigures(
-            at=self.first.at,
-            message=event.get("message", ""),
-            handler=event.get("handler", ""),
-            model=self.model,
-            state=newest.target,
-            seconds=measure_seconds(self.first.at, newest.at),
-            ended_by=newest.ended_by or "",
-            has_failed=newest.ended_in_error,
-            limit=ended.limit if ended is not None else "",
-            model_calls=tuple(self.model_calls),
-            tool_calls=tuple(self.tool_calls),
-        )
+from toolchart.states.events import Forked, TurnStarted
 
 
 class FigureCounter:
@@ -60,25 +22,30 @@ class FigureCounter:
         self._model = ""
         self.turns: list[TurnFigures] = []
         """The turns that have ended."""
-        self._open_turn: _OpenTurn | None = None
+        self._steps: list[CountedStep] = []
+        """Those of the open turn; empty where none is open."""
+        self._first: ReadRecord | None = None
+        self._newest: ReadRecord | None = None
         self._asked_at: dict[int, str] = {}
-        self._call_names: dict[str, str] = {}
+        self._tool_names: dict[str, str] = {}
 
     def add_record(self, record: ReadRecord) -> None:
         """Count one more record."""
-        settings = record.event.get("settings")
-        if isinstance(settings, dict):
-            self._model = str(settings.get("model", ""))
-        is_open_fork = record.event_type == Forked.TYPE and bool(record.asks)
-        if record.event_type == TurnStarted.TYPE or is_open_fork:
+        event = record.decode_known_fields()
+        asked_ids = [ask.id for ask in record.asks if ask.asks_model]
+        if isinstance(event, TurnStarted | Forked) and event.settings is not None:
+            self._model = event.settings.model
+        begins = isinstance(event, TurnStarted) or (isinstance(event, Forked) and bool(record.asks))
+        if begins:
             self._close_turn()
-            self._open_turn = _OpenTurn(record, self._model)
-        if self._open_turn is not None:
-            self._open_turn.newest = record
-            self._count_answer(self._open_turn, record)
+            self._first = record
+        if begins or self._steps:
+            self._newest = record
+            self._steps.append((record.at, event, asked_ids, record.calls))
             if record.ends_turn:
                 self._close_turn()
-        self._asked_at |= {ask.id: record.at for ask in record.asks if ask.asks_model}
+        else:
+            self._asked_at |= dict.fromkeys(asked_ids, record.at)
 
     def build_turns(self) -> tuple[TurnFigures, ...]:
         """The turns so far, the open one too."""
@@ -86,43 +53,21 @@ class FigureCounter:
         return tuple(self.turns)
 
     def _close_turn(self) -> None:
-        if self._open_turn is not None:
-            self.turns.append(self._open_turn.build())
-        self._open_turn = None
-
-    def _count_answer(self, turn: _OpenTurn, record: ReadRecord) -> None:
-        event = record.event
-        match record.event_type:
-            case Replied.TYPE:
-                reply = event["reply"]
-                ids = record.calls or tuple(call.get("id", "") for call in reply.get("tool_calls", ()))
-                names = [call.get("name", "") for call in reply.get("tool_calls", ())]
-                self._call_names |= dict(zip(ids, names, strict=False))
-                turn.model_calls.append(self._build_model_call(record, reply, has_failed=False))
-            case "failed" if event.get("effect") in self._asked_at:
-                turn.model_calls.append(
-                    self._build_model_call(record, event.get("reply") or event, has_failed=True)
-                )
-            case ToolFinished.TYPE if event.get("call_id"):
-                turn.tool_calls.append(self._build_tool_call(record))
-
-    def _build_model_call(
-        self, record: ReadRecord, answer: dict[str, Any], *, has_failed: bool
-    ) -> ModelCallFigures:
-        asked_at = self._asked_at.get(record.event.get("effect", 0), record.at)
-        return ModelCallFigures(
+        if not self._steps or self._first is None or self._newest is None:
+            return
+        newest, steps, self._steps = self._newest, self._steps, []
+        figures = count_turn(
+            steps,
+            self._asked_at,
+            self._tool_names,
             model=self._model,
-            at=record.at,
-            seconds=measure_seconds(asked_at, record.at),
-            usage=decode(Usage, answer.get("usage") or {}),
-            has_failed=has_failed,
+            state=newest.target,
+            ended_by=newest.ended_by,
+            has_failed=newest.ended_in_error,
+            limit=newest.ended.limit if newest.ended is not None else None,
+            message=self._first.event.get("message", ""),
         )
-
-    def _build_tool_call(self, record: ReadRecord) -> ToolCallFigures:
-        event = record.event
-        result = event.get("result") or {}
-        name = self._call_names.get(event["call_id"]) or str(result.get("tool_name", ""))
-        return build_tool_figures(name, record.at, str(event.get("outcome", "")), result)
+        self.turns.append(figures)
 
 
 class TotalsCheck:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from toolchart.states.core.encoding import encode_struct_json, read_json
 from toolchart.states.effects import CallModel, Effect
-from toolchart.states.events import Failed, Replied, ToolFinished, TurnStarted
+from toolchart.states.events import Event, Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot
 
@@ -119,14 +118,85 @@ def decode_totals(data: bytes) -> TurnTotals | None:
             return None
 
 
-CountedStep = tuple[Any, Sequence[Effect], Sequence[str]]
+CountedStep = tuple[str, Event | None, Sequence[int], Sequence[str]]
+"""A step of a turn: its time, its event (None for one of another release), the ids of the model calls that it
+asks for, and the ids that the core gave to calls of a reply."""
+
+
+def count_turn(
+    steps: Sequence[CountedStep],
+    asked_at: dict[int, str],
+    tool_names: dict[str, str],
+    *,
+    model: str,
+    state: str,
+    ended_by: str | None,
+    has_failed: bool,
+    limit: str | None,
+    message: str = "",
+) -> TurnFigures:
+    """The figures of a turn.
+
+    Args:
+        steps: all of its steps; the first one began it.
+        asked_at: when model calls were asked for that an answer may come to late, by effect; those of this
+            turn are added.
+        tool_names: tools of the calls of earlier turns, by call id; those of this turn are added.
+        model: the requested model.
+        state: the newest state.
+        ended_by: the effect that ended it; None while it is open.
+        message: what the user said; left out of totals.
+    """
+    model_calls: list[ModelCallFigures] = []
+    tool_calls: list[ToolCallFigures] = []
+    for at, event, asked_ids, given_ids in steps:
+        if isinstance(event, Replied) or (isinstance(event, Failed) and event.effect in asked_at):
+            if isinstance(event, Replied):
+                calls = event.reply.tool_calls
+                ids = given_ids or [call.id for call in calls]
+                tool_names |= zip(ids, [call.name for call in calls], strict=False)
+            model_calls.append(
+                ModelCallFigures(
+                    model=model,
+                    at=at,
+                    seconds=measure_seconds(asked_at.get(event.effect, at), at),
+                    usage=event.paid_usage or Usage(),
+                    has_failed=isinstance(event, Failed),
+                )
+            )
+        elif isinstance(event, ToolFinished) and event.call_id:
+            milliseconds: object = event.result.get("execution_time_ms") or 0
+            seconds = float(milliseconds) / 1000 if isinstance(milliseconds, (int, float)) else 0.0
+            tool = tool_names.get(event.call_id) or str(event.result.get("tool_name", ""))
+            tool_calls.append(
+                ToolCallFigures(tool=tool, at=at, outcome=event.outcome, seconds=round(seconds, 6))
+            )
+        for effect in asked_ids:
+            asked_at[effect] = at
+    begun_at, started, *_ = steps[0]
+    return TurnFigures(
+        at=begun_at,
+        message=message,
+        handler=(started.handler or "") if isinstance(started, TurnStarted) else "",
+        model=model,
+        state=state,
+        seconds=measure_seconds(begun_at, steps[-1][0]),
+        ended_by=ended_by or "",
+        has_failed=has_failed,
+        limit=limit or "",
+        model_calls=tuple(model_calls),
+        tool_calls=tuple(tool_calls),
+    )
+
+
+JournaledStep = tuple[Event, Sequence[Effect], Sequence[str]]
 """Event, effects and given call ids of a step.
 
 A journal collects them, which costs next to nothing, and counts when the turn has ended.
 """
 
 
-def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
+def build_totals(steps: Sequence[JournaledStep], after: Snapshot) -> bytes:
     """The totals of a turn that has ended, as JSON.
 
     Args:
@@ -135,49 +205,17 @@ def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
     """
     started = steps[0][0]
     assert isinstance(started, TurnStarted)
-    asked_at: dict[int, str] = {}
-    tool_names: dict[str, str] = {}
-    model_calls: list[ModelCallFigures] = []
-    tool_calls: list[ToolCallFigures] = []
-    model = started.settings.model
-    for event, effects, given_ids in steps:
-        kind = type(event)
-        at: str = event.at
-        if kind is Replied or (kind is Failed and event.effect in asked_at):
-            for index, tool_call in enumerate(event.reply.tool_calls if kind is Replied else ()):
-                tool_names[given_ids[index] if given_ids else tool_call.id] = tool_call.name
-            model_calls.append(
-                ModelCallFigures(
-                    model=model,
-                    at=at,
-                    seconds=measure_seconds(asked_at.get(event.effect, at), at),
-                    usage=event.paid_usage or Usage(),
-                    has_failed=kind is Failed,
-                )
-            )
-        elif kind is ToolFinished and event.call_id:
-            name = tool_names.get(event.call_id) or str(event.result.get("tool_name", ""))
-            tool_calls.append(build_tool_figures(name, at, event.outcome, event.result))
-        for effect in effects:
-            if isinstance(effect, CallModel):
-                asked_at[effect.id] = at
-    figures = TurnFigures(
-        at=started.at,
-        handler=started.handler or "",
-        model=model,
+    figures = count_turn(
+        [
+            (event.at, event, [effect.id for effect in effects if isinstance(effect, CallModel)], given_ids)
+            for event, effects, given_ids in steps
+        ],
+        {},
+        {},
+        model=started.settings.model,
         state=after.state,
-        seconds=measure_seconds(started.at, steps[-1][0].at),
-        ended_by=after.ended_by or "",
+        ended_by=after.ended_by,
         has_failed=after.ended_by == "answer_with_error" or after.error is not None,
-        limit=after.limit_reached or "",
-        model_calls=tuple(model_calls),
-        tool_calls=tuple(tool_calls),
+        limit=after.limit_reached,
     )
     return encode_struct_json(TurnTotals(after.turn, figures))
-
-
-def build_tool_figures(name: str, at: str, outcome: str, result: dict[str, object]) -> ToolCallFigures:
-    """The figures of a tool call with this result."""
-    milliseconds: object = result.get("execution_time_ms") or 0
-    seconds = float(milliseconds) / 1000 if isinstance(milliseconds, (int, float)) else 0.0
-    return ToolCallFigures(tool=name, at=at, outcome=outcome, seconds=round(seconds, 6))
