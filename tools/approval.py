@@ -63,6 +63,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         answers = [condition.compare(arguments, schema) for condition in self.conditions]
         if False in answers:
             return False
+        # Fails closed: what cannot be compared lets no call run, and never spares one the question or the
+        # refusal.
         return None not in answers or self.decision != "always"
 
 

@@ -87,6 +87,8 @@ class LogWriter:
                 job = self._jobs.get(timeout=_IDLE_S)
             except queue.Empty:
                 with self._lock:
+                    # Under the lock of `submit`: a job that it adds in this moment either keeps this
+                    # thread, or finds that there is none and starts one.
                     if not self.job_count:
                         self._thread = None
                         return
@@ -113,6 +115,7 @@ class LogWriter:
             group = []
             self._call(job, job.work)
         self._append_group(group)
+        # After the results were handed on: no caller waits for it.
         if self._store.has_upkeep:
             try:
                 if self._store.needs_upkeep():
@@ -330,6 +333,7 @@ class LeaseKeeper:
                 held.safe_until_s = asked_at + self._safe_s
             elif not held.is_lost and not held.is_ending:
                 held.is_lost = True
+                # One that was given back while the store was asked is no loss.
                 if self.on_loss is not None and held.lease.conversation in self._roots:
                     self.on_loss(held.lease.conversation)
 
@@ -342,6 +346,8 @@ class LeaseKeeper:
             work: gets whether it may `wait`.
             on_abandon: gets the finished work where the caller was cancelled while it was done.
         """
+        # Not past jobs that wait: an append whose caller was cancelled may be among them, and a lease that is
+        # given back before it would refuse it.
         if self._store.commits_at_once and not self._writer.job_count:
             try:
                 return work(wait=False)
@@ -370,6 +376,8 @@ class LeaseKeeper:
     async def _look_after_leases(self, loop: asyncio.AbstractEventLoop) -> None:
         """Prolong leases that have run for a while, and hand on what the inboxes have."""
         try:
+            # At half of the time: a renewal that fails is tried again every `_POLL_S`, before any effect
+            # must wait for it.
             early = read_clock_s() + self._safe_s / 2
             roots = list(self._by_loop.get(loop, {}).values())
             aging = [held for held in roots if held.safe_until_s < early and not held.is_lost]
@@ -381,6 +389,8 @@ class LeaseKeeper:
                 if entries:
                     self.on_entries(entries)
         finally:
+            # Also after an error, else the leases run out. A lease that was taken meanwhile has begun a timer
+            # itself.
             if loop in self._by_loop and loop not in self._timers:
                 self._timers[loop] = loop.call_later(_POLL_S, self._look, loop)
 
@@ -490,6 +500,8 @@ class GroupCommit:
                 # Cancelling the caller must not cancel the append: its lines will be written anyway.
                 await asyncio.shield(done)
             finally:
+                # Kept where the caller was cancelled before the commit: `wait_until_written` still has to
+                # wait for it.
                 if self._in_flight.get(conversation) is done and done.done():
                     del self._in_flight[conversation]
         # A copy: whoever waits in another thread may leave meanwhile.
@@ -510,6 +522,8 @@ class GroupCommit:
                 for other in [other for other in list(self._pending) if other.is_closed()]:
                     self._pending.pop(other, None)  # it died before the end of its round
                 self._pending[loop] = []
+                # It runs after what is ready in this round, so what other turns append in it is in the same
+                # commit.
                 loop.call_soon(self._commit_pending, loop)
             self._pending[loop].append(_PendingAppend(batch, done))
         else:
@@ -541,6 +555,7 @@ class GroupCommit:
             if self._needs_upkeep is not None and self._needs_upkeep():
                 self._writer.submit(_do_nothing)
         except LogBusy:
+            # No append can pass these: while jobs wait, `append` hands everything to the thread.
             for entry in pending:
                 _pass_result_on(self._writer.submit(entry.batch), entry.done)
             return

@@ -32,9 +32,13 @@ def build_next_lease(
     Raises:
         LeaseHeld: another worker holds it.
     """
+    # The same worker may: its event loop ended before it could give the lease back. The next token keeps
+    # out what that loop may still have under way.
     if lease is not None and lease.worker != worker and is_held(lease, now):
         raise LeaseHeld(conversation, describe_worker(lease.worker), lease.since, lease.expires)
     token = 1 if lease is None else lease.token + 1
+    # A worker that is still named has not given it back: its turn can go on at once. Else the time stays,
+    # for whoever gives this lease back unused.
     due = now if lease is None or lease.worker else lease.due
     return Lease(
         conversation=conversation, token=token, worker=worker, since=now, expires=now + seconds, due=due
@@ -118,6 +122,7 @@ def is_dead(worker: str) -> bool:
     pid = place.rpartition(":")[2]
     if not is_whole_number(pid) or not start or machine != _read_machine():
         return False
+    # The system gives the id of a process again; when it began tells the two apart.
     return _read_start_time(int(pid)) != start
 
 
@@ -143,5 +148,8 @@ def _read_start_time(pid: int) -> str | None:
         data = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
+    # The second field is the name in parentheses, which may have blanks and parentheses itself. After it
+    # come fields 3, the state, and 22, the start (`man 5 proc`). A zombie has ended: its parent has only
+    # not asked.
     fields = data[data.rfind(b")") + 2 :].split()
     return None if fields[0] in (b"Z", b"X") else fields[19].decode()

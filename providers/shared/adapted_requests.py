@@ -161,6 +161,8 @@ def adapt_request(
     own_extra = request.options.get("extra_body")
     bodies = (own_extra if isinstance(own_extra, Mapping) else None, extra)
     warnings: list[str] = []
+    # In this order: what replaces a budget, and an effort that is set, decide whether the model thinks; and
+    # which rows hold depends on that.
     if thinking is not None and not all(rule.takes_budget for rule in rules):
         request, thinking = _replace_budget(request, thinking, warnings)
     switches = read_switches(request.options, {"thinking": thinking} if thinking else None, *bodies)

@@ -224,6 +224,8 @@ class _KeptMessages:
     def change(self, message: Message, **fields: Any) -> Message:
         """The message with other fields; the kept one where that has them."""
         entry = self.entries.get(id(message))
+        # An identity is given again when its object has gone; the reference tells whether it is this
+        # message.
         kept = entry[1] if entry is not None and entry[0]() is message else None
         if kept is not None and all(getattr(kept, name) == value for name, value in fields.items()):
             return kept

@@ -530,6 +530,8 @@ async def _run_call(
     start = time.perf_counter()
     try:
         if starts is not None and order is None:
+            # In its slot: a call that waits for one has not begun, and must not be found marked after a
+            # crash.
             await starts.begin((call.id,))
             start = time.perf_counter()
         digest = compute_arguments_digest(arguments)  # before it runs: it may change what it gets

@@ -291,6 +291,8 @@ class StoreBase(ABC):
             root, beginning = lease.conversation, _TOKEN % (lease.token, lease.worker.encode())
         values: list[ValueWrite] = []
         if root != conversation and batch.first_seq == 0:
+            # A conversation without a lease counts as unfinished, and a worker would go on with the child
+            # alone.
             values.append(_build_lease_write(build_child_lease(conversation)))
         if batch.checkpoint is not None:
             values.append(_build_checkpoint(conversation, *batch.checkpoint))
@@ -364,6 +366,7 @@ class StoreBase(ABC):
         Raises:
             LogUnavailable: the store cannot be written; the checkpoint was not kept.
         """
+        # Deleted meanwhile: a checkpoint without records is damage to `verify`.
         if self.read_last_line(conversation) is not None:
             change = Change(conversation, values=[_build_checkpoint(conversation, seq, data)])
             _require_success(self.commit([change], sync=False))
@@ -391,6 +394,8 @@ class StoreBase(ABC):
 
     def _swap_lease(self, lease_data: bytes | None, lease: Lease, *, wait: bool = True) -> bool:
         """Write a lease in place of one that was read; false where it is another one by now."""
+        # Not synced: the first record that is appended under a lease makes it durable too. Where a crash
+        # takes one away before that, the record is refused: the value names another token or worker.
         (fault,) = self.commit([_build_swap(lease_data, lease)], wait=wait, sync=False)
         return fault is None
 
@@ -434,11 +439,6 @@ class StoreBase(ABC):
     ) -> bool:
         """End a lease; nothing happens where another worker has taken it.
 
-        First the lease is given back, then the inbox is looked into. Who adds an entry looks at the lease
-        afterwards: so one of both sees the other, and no entry waits for a worker that has gone. The inbox is
-        looked into before the lease is, too: what keeps a worker is an entry that came before it was seen to
-        have the lease.
-
         Args:
             is_open: whether a turn is left open.
             due: when that turn goes on by itself: seconds since 1970; None where it waits for somebody.
@@ -448,6 +448,8 @@ class StoreBase(ABC):
         """
         conversation = lease.conversation
         while True:
+            # The inbox before the lease: an entry keeps this worker only if it came while the lease was
+            # still its own.
             has_entries = self._has_entries(conversation)
             lease_data = self.read_value(conversation, LEASE)
             newest = _read_lease_value(lease_data)
@@ -458,6 +460,8 @@ class StoreBase(ABC):
             released = build_released_lease(newest, is_open=is_open, due=due)
             if self._swap_lease(lease_data, released, wait=wait):
                 break
+        # Looked into again after the lease went. Who adds an entry looks at the lease afterwards: so one of
+        # both sees the other, and no entry waits for a worker that has gone.
         if not self._has_entries(conversation):
             return True
         # It waits in any case: asked once more, this worker would be told that it has no lease to give back.

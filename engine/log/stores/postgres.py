@@ -161,6 +161,7 @@ class Channel:
                 except ToolchartError:
                     raise
                 except Exception as error:
+                    # By name: psycopg is an extra, which this module does not import.
                     names = {kind.__name__ for kind in type(error).__mro__}
                     if "UniqueViolation" in names:
                         raise LogConflict("another writer appended to this conversation first") from None

@@ -227,6 +227,7 @@ class Transaction:
             if self._watch is not None:
                 self._watch.look_before_commit()
             if self._is_unsynced:
+                # Before the transaction, and set back after it: within one SQLite refuses it.
                 self._db.execute("PRAGMA synchronous = NORMAL")
             self._begin()
         except BaseException:
@@ -242,6 +243,9 @@ class Transaction:
         pause_s, until = _FIRST_PAUSE_S, 0.0
         while True:
             try:
+                # The write lock comes first. A transaction that begins by reading is refused at its first
+                # write, whatever its timeout, when another process has written since
+                # (SQLITE_BUSY_SNAPSHOT).
                 self._db.execute("BEGIN IMMEDIATE")
                 return
             except sqlite3.OperationalError as error:
@@ -492,8 +496,10 @@ class SqliteStore(SqliteTables):
             LogBusy: another writer is at work, and there is no time to wait.
         """
         with Transaction(self._db, self._lock, wait_s, self._watch):
+            # The system tells a descriptor of a failure once. The old one is taken here, so that the sync at
+            # the end speaks of these writes. The transaction keeps others from appending meanwhile.
             with contextlib.suppress(OSError):
-                os.fsync(self._wal_handle)  # what it tells now is known
+                os.fsync(self._wal_handle)
             position = 0
             while block := os.pread(self._wal_handle, _BLOCK_BYTES, position):
                 position += os.pwrite(self._wal_handle, block, position)
