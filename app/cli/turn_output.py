@@ -18,6 +18,7 @@ from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.reading.waiting import has_open_turn
 from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_for_decision
 from toolchart.engine.telemetry.environment import open_telemetry
 from toolchart.states.canonical_json import encode_canonical_text
@@ -210,11 +211,10 @@ def report_cancellation(store: Store, conversation: str, retry_command: list[str
     Args:
         retry_command: words of a command that continues the conversation if its turn is over.
     """
-    replayed = load_conversation(store, conversation)
-    if replayed is None:
+    if store.read_last_line(conversation) is None:
         print_notice("toolchart: cancelled before anything was written to the log")
         return CANCELLED
-    next_command = retry_command if replayed.snapshot.is_over else ["resume", conversation]
+    next_command = ["resume", conversation] if has_open_turn(store, conversation) else retry_command
     print_notice(
         f"toolchart: cancelled; the log of conversation {conversation} has every step until now\n"
         f"  show it:   {format_command('show', conversation)}\n"

@@ -177,7 +177,25 @@ def find_root(store: Store, conversation: str) -> str:
     return conversation
 
 
+class ChildLink(msgspec.Struct, frozen=True, order=True):
+    """What of its parent a child works for."""
+
+    effect: int
+    """Id of the effect that asked for it."""
+    item: int
+    """Its place in the list that the effect works on."""
+    conversation: str
+    """The id of the child."""
+
+
 def list_children(store: Store, conversation: str, *, skip_unreadable: bool = False) -> list[str]:
+    """The ids of the children of a conversation; see `list_child_links`."""
+    return [
+        link.conversation for link in list_child_links(store, conversation, skip_unreadable=skip_unreadable)
+    ]
+
+
+def list_child_links(store: Store, conversation: str, *, skip_unreadable: bool = False) -> list[ChildLink]:
     """The children of a conversation, in the order in which they were asked for.
 
     A fork has those of its own log, not those of the records that it shares.
@@ -196,12 +214,11 @@ def list_children(store: Store, conversation: str, *, skip_unreadable: bool = Fa
         except LogDamaged:
             if not skip_unreadable:
                 raise
-    children = [
-        (int(link.get("effect", 0)), int(link.get("item", 0)), name)
+    return sorted(
+        ChildLink(int(link.get("effect", 0)), int(link.get("item", 0)), name)
         for name, link in links
         if link is not None and link.get("conversation") == conversation
-    ]
-    return [name for _, _, name in sorted(children)]
+    )
 
 
 def iterate_family(store: Store, conversation: str, depth: int = 0) -> Iterator[tuple[int, str]]:

@@ -10,8 +10,8 @@ from itertools import islice
 from typing import Any
 
 from toolchart.engine.log.family import find_asking_record, find_root
-from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
-from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.log.read_records import ReadRecord, parse_line
+from toolchart.engine.reading.messages import read_transcript
 from toolchart.engine.reading.visited_path import read_chart
 from toolchart.engine.reading.waiting import NOTHING_WAITS, OpenTurn, PendingApproval, read_open_turn
 from toolchart.states.chart.document import Chart, walk_states
@@ -119,7 +119,7 @@ def _read_waiting(store: Store, name: str, newest: tuple[int, bytes]) -> dict[st
     asked_in = {turn.asked[call.id][1] for call in calls if call.id in turn.asked}
     askings = _list_askings(store, name, calls[0].id) if calls else []
     askings = askings or [_find_asking(store, name, questions[0].id)]
-    messages = collect_transcript(read_conversation(store, name, include_shared=True)).messages
+    messages = read_transcript(store, name).messages
     return {
         "conversation": name,
         "root": find_root(store, name),

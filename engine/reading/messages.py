@@ -18,13 +18,14 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.read_records import ReadRecord
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.content import add_text, decode_parts
 from toolchart.states.core.encoding import decode
 from toolchart.states.errors import LogDamaged
 from toolchart.states.flows.results import build_agent_message
 from toolchart.states.messages import Message, ToolCall
+from toolchart.states.ports import Store
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,15 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     early_results: tuple[Message, ...]
     """Results that wait for those of other calls of the same reply before the model reads them."""
+
+
+def read_transcript(store: Store, conversation: str) -> Transcript:
+    """The messages of a stored conversation as the model saw them, those that a fork shares first.
+
+    Raises:
+        LogDamaged: the log is not the one that was written.
+    """
+    return collect_transcript(read_conversation(store, conversation, include_shared=True))
 
 
 def collect_transcript(records: Iterable[ReadRecord]) -> Transcript:

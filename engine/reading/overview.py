@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from toolchart.engine.log.family import list_children
+import msgspec
+
+from toolchart.engine.log.family import ChildLink, list_child_links, list_children
 from toolchart.engine.reading.figures import read_total_usage
 from toolchart.engine.reading.listing import ConversationSummary, summarize_conversation
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.waiting import Waiting, read_waiting
 from toolchart.states.core.encoding import encode
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
 
@@ -66,6 +68,36 @@ def read_view(store: Store, conversation: str) -> ConversationView:
         total_usage=read_total_usage(store, conversation),
         children=tuple(list_children(store, conversation, skip_unreadable=True)),
     )
+
+
+class ChildView(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that a conversation runs, as a page lists it."""
+
+    conversation: str
+    effect: int
+    """The effect of the parent that asked for it."""
+    item: int
+    """Its place in the list that the effect works on."""
+    state: str
+    """`?` where it cannot be read."""
+    records: int
+    problem: str
+    """Why it cannot be read; else empty."""
+
+
+def read_children(store: Store, conversation: str) -> list[ChildView]:
+    """The agents that a conversation runs, in the order in which they were asked for."""
+    return [_read_child(store, link) for link in list_child_links(store, conversation, skip_unreadable=True)]
+
+
+def _read_child(store: Store, link: ChildLink) -> ChildView:
+    state, records, problem = "?", 0, ""
+    try:
+        summary = summarize_conversation(store, link.conversation)
+        state, records = summary.state, summary.records
+    except ToolchartError as error:
+        problem = str(error)
+    return ChildView(**msgspec.structs.asdict(link), state=state, records=records, problem=problem)
 
 
 def require_existing(store: Store, conversation: str) -> None:

@@ -1,9 +1,12 @@
-"""The steps of a conversation from a number on, as they are written, and the kinds of its effects."""
+"""The steps of a conversation from a number on, also as they are written, and the kinds of its effects."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
 from toolchart.states.events import CONFIGURATION_TYPES, Forked
@@ -58,3 +61,57 @@ def find_kinds(record: ReadRecord) -> dict[str, str]:
         return {}
     effects = record.event.get("effects") or {}
     return {name: next(iter(spec), "") for name, spec in effects.items() if isinstance(spec, dict)}
+
+
+# -- as a page marks them ------------------------------------------------------------------------
+
+
+class StepEvent(msgspec.Struct, frozen=True):
+    """The event of a step."""
+
+    type: str
+    effect: Any = 0
+    """The effect that it answers; 0 for none."""
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    """A row of the chart that fired."""
+
+    row: int
+    source: str = ""
+    """Empty where it is that of the record."""
+
+
+class StepAsk(msgspec.Struct, frozen=True):
+    """An effect that was asked for."""
+
+    id: int = 0
+    effect: str = ""
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """As much of a record as a page marks; reading the rest of 10,000 records would take seconds."""
+
+    seq: int
+    at: str
+    turn: int
+    event: StepEvent
+    target: str
+    source: str = ""
+    fired: tuple[StepRow, ...] = ()
+    asks: tuple[StepAsk, ...] = ()
+    cancels: tuple[int, ...] = ()
+    late: bool = False
+    ended: Any = None
+
+
+_decode_view = msgspec.json.Decoder(StepView).decode
+
+
+def read_readable_steps(store: Store, conversation: str, start: int) -> Iterator[StepView]:
+    """The steps from a number on, up to the first one that cannot be read."""
+    for line in store.read_lines(conversation, start):
+        try:
+            yield _decode_view(line)
+        except (msgspec.DecodeError, UnicodeError):
+            return

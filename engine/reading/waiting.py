@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.family import list_children, read_parent
-from toolchart.engine.log.read_records import ReadRecord, parse_line
+from toolchart.engine.log.family import ChildLink, list_child_links
+from toolchart.engine.log.read_records import AskedEffect, ReadRecord, parse_line
 from toolchart.engine.reading.steps import find_kinds, read_kinds, read_since
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 from toolchart.states.visible_text import make_visible_line
+from toolchart.states.vocabulary import get_effects
 from toolchart.tools.whole_definition import describe_run
 
 
@@ -161,10 +162,19 @@ def read_waiting(store: Store, conversation: str) -> Waiting:
     if turn is None:
         return NOTHING_WAITS
     parts = [turn.build(conversation)]
-    for child in list_children(store, conversation, skip_unreadable=True):
-        if not turn.has_dropped(read_parent(store, child) or {}):
-            parts.append(read_waiting(store, child))
+    for link in list_child_links(store, conversation, skip_unreadable=True):
+        if not turn.has_dropped(link):
+            parts.append(read_waiting(store, link.conversation))
     return join_waiting(parts)
+
+
+def has_open_turn(store: Store, conversation: str) -> bool:
+    """Whether the newest turn of a conversation is open; false also where it has none.
+
+    Raises:
+        LogDamaged: a record of the turn cannot be read.
+    """
+    return read_open_turn(store, conversation) is not None
 
 
 def needs_person(store: Store, conversation: str) -> bool:
@@ -222,7 +232,12 @@ class OpenTurn:
         if record.event_type == "turn_started":
             self.__init__(self._kinds)  # type: ignore[misc]
         self._kinds |= find_kinds(record)
-        self.is_open = not record.ends_turn and (self.is_open or record.event_type == "turn_started")
+        # A timer may end the rest at `await_user`: what its state asks for opens the turn again. A fork only
+        # asks again for what is open.
+        begins = record.event_type == "turn_started" or (
+            record.event_type != "forked" and any(map(self._is_work, record.asks))
+        )
+        self.is_open = not record.ends_turn and (self.is_open or begins)
         begun_before = self.begun
         for effect in record.cancels:
             self._close_effect(effect)
@@ -231,6 +246,12 @@ class OpenTurn:
         self._drop_answered_calls(record.messages)
         for ask in record.asks:
             self._add_ask(ask.id, ask.name, ask.data, begun_before)
+
+    def _is_work(self, ask: AskedEffect) -> bool:
+        """Whether an event has to answer an effect that does not only wait for the user."""
+        kind = self._kinds.get(ask.name, ask.name)
+        row = get_effects().get(kind)
+        return kind not in ("await_user", "wait") and row is not None and bool(row.closing)
 
     def _add_event(self, record: ReadRecord) -> None:
         event = record.event
@@ -296,14 +317,9 @@ class OpenTurn:
         if data.get("due"):
             self.timers[effect] = OpenTimer(name, state, str(data["due"]))
 
-    def has_dropped(self, link: Mapping[str, Any]) -> bool:
-        """Whether a child has answered, or what asked for it was cancelled.
-
-        Args:
-            link: of the child to its parent.
-        """
-        effect = link.get("effect")
-        return effect in self.cancelled or (effect, link.get("item", 0)) in self.answered
+    def has_dropped(self, child: ChildLink) -> bool:
+        """Whether a child has answered, or what asked for it was cancelled."""
+        return child.effect in self.cancelled or (child.effect, child.item) in self.answered
 
     def find_first_timer(self, states: Collection[str]) -> OpenTimer | None:
         """The timer of these states that runs out first."""

@@ -15,7 +15,7 @@ from toolchart.engine.log.family import list_children
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.figures import read_total_usage
-from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.messages import read_transcript
 from toolchart.engine.reading.overview import ConversationView, read_view
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.steps import follow_steps
@@ -388,9 +388,7 @@ class Conversation:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages as the model saw them, those that a fork shares with its parent first."""
-        return collect_transcript(
-            read_conversation(self._engine.store, self.id, include_shared=True)
-        ).messages
+        return read_transcript(self._engine.store, self.id).messages
 
     @property
     def steps(self) -> tuple[ReadRecord, ...]:

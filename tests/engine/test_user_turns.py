@@ -13,6 +13,7 @@ from agents import make_spec
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
+from toolchart.engine.reading.waiting import has_open_turn
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.messages import Delta, Reply, Request, TextDelta, TextWithdrawn, Usage
 from toolchart.testing import TurnableClock
@@ -264,3 +265,26 @@ async def test_who_watches_an_interrupted_reply_ends_with_the_answer(pieces: lis
     assert result.content == "".join(shown) == "".join(pieces)
     (*_, last) = replay_conversation(engine.store, "c")
     assert last.step.snapshot.answer == result.content
+
+
+def test_a_question_that_a_timer_asks_at_rest_waits() -> None:
+    """A deadline beside `await_user` that leads to a question opens the turn again, and readers see it."""
+    states = {
+        **INTERVIEW["states"],
+        "given_up": {"enter": "remind", "transitions": [{"event": "answered", "target": "closing"}]},
+    }
+    effects = {
+        **EFFECTS,
+        "remind": {"ask_person": {"question": "Go on?", "form": {"type": "object", "properties": {}}}},
+    }
+    clock = TurnableClock()
+    engine = make_interview(["Name?"], clock=clock, chart={**INTERVIEW, "states": states}, effects=effects)
+    conversation = engine.conversation("c")
+    conversation.send("hello")
+    assert not has_open_turn(engine.store, "c")
+    clock.advance("8d")
+    result = conversation.resume()
+    assert [question["question"] for question in result.questions] == ["Go on?"]
+    assert (has_open_turn(engine.store, "c"), conversation.waiting) == (True, result.waiting)
+    assert conversation.answer({}).is_over
+    assert not has_open_turn(engine.store, "c")

@@ -13,7 +13,9 @@ from toolchart.app.cli.terminal.text import escape_controls, escape_line, print_
 from toolchart.app.cli.turn_output import format_answer_command
 from toolchart.engine.exchange.messages import export_messages
 from toolchart.engine.log.read_records import read_conversation
+from toolchart.engine.reading.listing import summarize_conversation
 from toolchart.engine.reading.visited_path import draw_conversation_path
+from toolchart.engine.reading.waiting import Waiting, has_open_turn, read_waiting
 from toolchart.states.canonical_json import encode_canonical_text, encode_escaped_json, is_whole_number
 from toolchart.states.diagram import draw
 from toolchart.states.errors import SpecError, suggest_name
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from toolchart.app.cli.chat.state import ChatState
     from toolchart.engine.reading.waiting import PendingApproval
     from toolchart.engine.runtime.engine import Engine
-    from toolchart.engine.runtime.result import TurnResult
     from toolchart.states.events import Decided
+    from toolchart.states.ports import Store
 
 CommandHandler = Callable[[str], Awaitable[None]]
 
@@ -80,8 +82,8 @@ class ChatCommands:
             echo(f"{name:9} {help_text}")
 
     async def _print_waiting(self, rest: str) -> None:
-        open_turn = find_open_turn(self._engine, self._state.conversation)
-        print_text("nothing waits" if open_turn is None else format_waiting(open_turn))
+        text = describe_open_turn(self._engine.store, self._state.conversation)
+        print_text(text or "nothing waits")
 
     async def _approve_call(self, rest: str) -> None:
         call, arguments = self._find_call(rest)
@@ -110,8 +112,7 @@ class ChatCommands:
         Raises:
             SpecError: no call waits, or several do and none is named.
         """
-        open_turn = find_open_turn(self._engine, self._state.conversation)
-        calls = open_turn.pending_approvals if open_turn is not None else []
+        calls = read_waiting(self._engine.store, self._state.conversation).approvals
         word, _, words = rest.partition(" ")
         matching_calls = [call for call in calls if call.id == word]
         if matching_calls:
@@ -124,7 +125,7 @@ class ChatCommands:
         raise SpecError(f"{len(calls)} calls wait for a decision", hint=f"name one of them: {ids}")
 
     async def _resume_turn(self, rest: str) -> None:
-        if find_open_turn(self._engine, self._state.conversation) is None:
+        if not has_open_turn(self._engine.store, self._state.conversation):
             raise SpecError("no turn is open")
         await self._go_on(None)
 
@@ -179,29 +180,26 @@ class ChatCommands:
         return self._state.conversation
 
 
-def find_open_turn(engine: Engine, conversation: str) -> TurnResult | None:
-    """The newest turn of a conversation, if it is open: its next message would not begin another one."""
-    if engine.store.read_last_line(conversation) is None:
-        return None
-    try:
-        newest = engine.conversation(conversation).read_turn()
-    except SpecError:  # a fork that has no turn yet
-        return None
-    return None if newest.is_over or newest.awaits_user else newest
+def describe_open_turn(store: Store, conversation: str) -> str:
+    """What the open turn of a conversation waits for; empty where none is open."""
+    if not has_open_turn(store, conversation):
+        return ""
+    state = summarize_conversation(store, conversation).state
+    return format_waiting(read_waiting(store, conversation), state)
 
 
-def format_waiting(turn: TurnResult) -> str:
+def format_waiting(waiting: Waiting, state: str) -> str:
     """What an open turn waits for, and the commands of the chat that go on with it."""
-    until = f" until {turn.due}" if turn.due else ""
+    until = f" until {waiting.due}" if waiting.due else ""
     lines = [
         f"(waiting for approval{until}: {call.tool} {shorten(encode_canonical_text(call.params), 120)}; "
         f"/approve {call.id}, or /reject {call.id} REASON)"
-        for call in turn.pending_approvals
+        for call in waiting.approvals
     ]
-    for question in turn.questions:
-        command = format_answer_command(question.get("conversation", turn.conversation), question)
+    for question in waiting.questions:
+        command = format_answer_command(question["conversation"], question)
         text = shorten(question["question"], 120)
         lines.append(f"(waiting for an answer{until}: {text}; /resume asks again, or elsewhere: {command})")
     if not lines:
-        lines.append(f"(the turn is open in state {turn.state}{until}; /resume goes on with it)")
+        lines.append(f"(the turn is open in state {state}{until}; /resume goes on with it)")
     return "\n".join(lines)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from toolchart.app.cli.chat.commands import ChatCommands, find_open_turn, format_waiting
+from toolchart.app.cli.chat.commands import ChatCommands, describe_open_turn, format_waiting
 from toolchart.app.cli.chat.input import LineSource
 from toolchart.app.cli.chat.screen import Screen
 from toolchart.app.cli.chat.state import ChatState
@@ -165,16 +165,16 @@ class ChatSession:
 
     def print_waiting(self) -> None:
         """Print what an open turn of the conversation waits for; nothing where none is open."""
-        open_turn = find_open_turn(self.engine, self.state.conversation)
-        if open_turn is not None:
-            print_notice(format_waiting(open_turn))
+        text = describe_open_turn(self.engine.store, self.state.conversation)
+        if text:
+            print_notice(text)
 
     def _report_turn(self, result: TurnResult) -> None:
         self.state.code = find_result_code(result)
         for warning in result.warnings:
             print_notice(f"warning: {warning}")
         if result.pending_approvals or result.questions:
-            print_notice(format_waiting(result))
+            print_notice(format_waiting(result.waiting, result.state))
         if result.error is not None:
             print_notice(f"the turn ended in error; {format_turn_error(result.error)}")
 

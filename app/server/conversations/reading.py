@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_site
-from toolchart.engine.log.read_records import read_conversation
 from toolchart.engine.reading.figures import read_figures
 from toolchart.engine.reading.listing import (
     ConversationFilter,
@@ -20,7 +19,7 @@ from toolchart.engine.reading.listing import (
     UnreadableConversation,
     read_page,
 )
-from toolchart.engine.reading.messages import collect_transcript
+from toolchart.engine.reading.messages import read_transcript
 from toolchart.engine.reading.overview import read_view
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import LogDamaged
@@ -166,7 +165,7 @@ def read_records(store: Store, conversation: str, start: int, limit: int) -> byt
 
 def read_messages(store: Store, conversation: str) -> dict[str, Any]:
     """The messages of a conversation as the model saw them, those shared with a parent of a fork first."""
-    transcript = collect_transcript(read_conversation(store, conversation, include_shared=True))
+    transcript = read_transcript(store, conversation)
     return {"system": transcript.system, "messages": [encode(message) for message in transcript.messages]}
 
 

@@ -19,10 +19,11 @@ from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.site import get_request_id, get_site
 from toolchart.app.server.testing_api.forms import ChatForm
 from toolchart.engine.log.family import name_context
+from toolchart.engine.reading.results import read_results
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import ToolchartError
 
 ROUTES = RouteGroup()
 
@@ -113,8 +114,5 @@ def _list_collections(form: ChatForm) -> list[str]:
 
 def _find_topic(engine: Engine, conversation: str) -> str:
     """The topic that was found before the handler was chosen; empty where none was looked for."""
-    try:
-        topic = engine.conversation(name_context(conversation)).read_turn().results.get("topic", {})
-    except SpecError:
-        return ""
+    topic = read_results(engine.store, name_context(conversation)).get("topic", {})
     return str(topic.get("topic_summary") or "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -20,10 +19,11 @@ from toolchart.app.server.site import get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
-from toolchart.engine.log.family import list_children, read_parent
 from toolchart.engine.log.fork import SETTABLE_NAMES
 from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.listing import summarize_conversation
+from toolchart.engine.reading.overview import read_children
+from toolchart.engine.reading.steps import read_readable_steps
 from toolchart.engine.reading.visited_path import draw_conversation_path, find_active_states, read_chart
 from toolchart.states.core.encoding import encode
 from toolchart.states.effects import CallModel, compute_effect_digest
@@ -73,7 +73,7 @@ async def list_steps(request: Request) -> Response:
 def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[Any]]:
     """Number, time, event, target, rows, active states and effects of each record from `start` on, as far as
     they can be read."""
-    steps = list(_read_until_damage(store, conversation, start))
+    steps = list(read_readable_steps(store, conversation, start))
     labels = {step.target for step in steps}
     try:
         active = find_active_states(read_chart(store, conversation), labels)
@@ -94,70 +94,11 @@ def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[An
     }
 
 
-class _Event(msgspec.Struct):
-    type: str
-    effect: Any = 0
-    """The effect that it answers; 0 for none."""
-
-
-class _FiredRow(msgspec.Struct):
-    row: int
-    source: str = ""
-    """Empty where it is that of the record."""
-
-
-class _Ask(msgspec.Struct):
-    id: int = 0
-    effect: str = ""
-
-
-class _Step(msgspec.Struct):
-    """As much of a record as the page marks; reading the rest of 10,000 records would take seconds."""
-
-    seq: int
-    at: str
-    turn: int
-    event: _Event
-    target: str
-    source: str = ""
-    fired: list[_FiredRow] = []
-    asks: list[_Ask] = []
-    cancels: list[int] = []
-    late: bool = False
-    ended: Any = None
-
-
-_decode_step = msgspec.json.Decoder(_Step).decode
-
-
-def _read_until_damage(store: Store, conversation: str, start: int) -> Iterator[_Step]:
-    for line in store.read_lines(conversation, start):
-        try:
-            yield _decode_step(line)
-        except (msgspec.DecodeError, UnicodeError):
-            return
-
-
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/children", "read")
 async def list_run_children(request: Request) -> Response:
     """The sub-agents that it runs, each with the effect that asked for it."""
     store, name = get_site(request).engine.store, find_named_conversation(request)
-    return JsonAnswer({"children": await asyncio.to_thread(read_children, store, name)})
-
-
-def read_children(store: Store, conversation: str) -> list[dict[str, Any]]:
-    """The conversations that effects of this one run, in the order in which they were asked for."""
-    return [_read_child(store, name) for name in list_children(store, conversation, skip_unreadable=True)]
-
-
-def _read_child(store: Store, name: str) -> dict[str, Any]:
-    link = read_parent(store, name) or {}
-    row = {"conversation": name, "effect": link.get("effect", 0), "item": link.get("item", 0)}
-    try:
-        summary = summarize_conversation(store, name)
-    except ToolchartError as error:
-        return {**row, "state": "?", "records": 0, "problem": str(error)}
-    return {**row, "state": summary.state, "records": summary.records, "problem": ""}
+    return JsonAnswer({"children": msgspec.to_builtins(await asyncio.to_thread(read_children, store, name))})
 
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/visits", "read")
@@ -200,7 +141,7 @@ def derive_requests(store: Store, conversation: str, seq: int) -> list[dict[str,
         ReplayMismatch: a request differs from the recorded digest.
         UnknownSemantics: another release wrote these records.
     """
-    ids = [ask.id for step in islice(_read_until_damage(store, conversation, seq), 1) for ask in step.asks]
+    ids = [ask.id for step in islice(read_readable_steps(store, conversation, seq), 1) for ask in step.asks]
     loaded_conversation = load_conversation(store, conversation, seq) if ids else None
     if loaded_conversation is None:
         return []

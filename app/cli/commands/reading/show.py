@@ -20,7 +20,7 @@ from toolchart.app.cli.terminal.text import (
     style_text,
     terminal_width,
 )
-from toolchart.engine.log.family import list_children, read_parent
+from toolchart.engine.log.family import list_child_links
 from toolchart.engine.log.read_records import ReadRecord, read_conversation, read_line
 from toolchart.engine.reading.overview import read_view
 from toolchart.providers.transport.limits import describe_rate_limits
@@ -145,10 +145,9 @@ def _read_newest(
 def _print_family(store: Store, conversation: str, margin: str) -> None:
     """Print the records of a conversation; those of its children stand below the record that asked for
     them."""
-    children: dict[Any, list[str]] = {}
-    for child in list_children(store, conversation, skip_unreadable=True):
-        link = read_parent(store, child) or {}
-        children.setdefault(link.get("effect"), []).append(child)
+    children: dict[int, list[str]] = {}
+    for link in list_child_links(store, conversation, skip_unreadable=True):
+        children.setdefault(link.effect, []).append(link.conversation)
     for record in read_conversation(store, conversation):
         echo("\n".join(margin + line for line in format_record(record).split("\n")))
         for ask in record.asks:
