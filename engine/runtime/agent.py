@@ -30,7 +30,7 @@ from toolchart.engine.runtime.children import ChildConversations
 from toolchart.engine.runtime.conversations import Conversations
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.model_hosts import ModelHosts
-from toolchart.engine.runtime.parts import Parts, TurnOptions, list_children, list_handoffs
+from toolchart.engine.runtime.parts import Parts, TurnOptions, list_children
 from toolchart.engine.runtime.people import DecisionDesk
 from toolchart.engine.telemetry.debug_files import DebugFiles, apply_strict_switch, open_debug_files
 from toolchart.providers.entries import check_host_tools
@@ -52,7 +52,7 @@ from toolchart.specs.unread_limits import load_agent_chart
 from toolchart.states.chart.loading import Chart
 from toolchart.states.content import ContentPart, add_text
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Settings, TurnStarted, UserSaid
+from toolchart.states.events import Settings, TurnStarted
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.flows.templates import list_template_variables, look_up_variable
 from toolchart.states.messages import Message
@@ -183,14 +183,6 @@ class Agent:
             child.open_conversations(self._store, self._log)
             self._children[key] = child
         return self._children[key]
-
-    async def say_to_children(self, driver: Driver, message: str) -> None:
-        """Send a message of the user to the running children that have taken a conversation over."""
-        for child in list_handoffs(driver.snapshot, driver.conversation):
-            for child_driver in self.list_running_drivers(child.conversation)[:1]:
-                if not child_driver.snapshot.is_over:
-                    await child_driver.post_event(UserSaid(message=message))
-                    await self.say_to_children(child_driver, message)
 
     def list_running_drivers(self, conversation: str) -> list[Driver]:
         """The driver of a conversation whose turn runs now, and those of its children; or none."""

@@ -28,7 +28,7 @@ from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.reduce import keep_for_next_turn
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Answering, Configured, Continued, Event, Migrated, ParentLink, Resumed
+from toolchart.states.events import Configured, Continued, Event, Migrated, ParentLink, Resumed
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.message_list import MessageList, StoredMessages
 from toolchart.states.messages import Message
@@ -86,8 +86,6 @@ class Conversations:
         self._versions = build_versions(tools.definitions(), sources, digests)
         self._resting = RestingConversations(store, self._build_driver, may_shrink=self._redactor is None)
         self._running_drivers: dict[str, Driver] = {}
-        self._waiting_outside: set[str] = set()
-        """Conversations that are held, and have come to rest on something outside."""
 
     def open_driver(
         self,
@@ -175,25 +173,19 @@ class Conversations:
             return
         loaded_conversation = load_conversation(self._store, name)
         if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
-            await self.resume(name, loaded_conversation)
+            await self.run_driver(name, self.prepare_resumption(name, loaded_conversation))
 
-    async def resume(
+    def prepare_resumption(
         self,
         name: str,
         loaded_conversation: ReplayedConversation,
-        answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
         entry: str = "",
-    ) -> tuple[Snapshot, bool]:
-        """Go on with an open turn, with the answer of a person if there is one.
-
-        Timers that have run out fire first. An answer that a deadline has overtaken is recorded as late.
+    ) -> Driver:
+        """The driver that goes on with an open turn; timers that have run out have fired.
 
         Args:
-            entry: key of the inbox entry that the answer comes from; empty for none.
-
-        Returns:
-            The snapshot, and whether the answer was late.
+            entry: key of the inbox entry with which it goes on; empty for none.
         """
         if name in self._running_drivers:
             raise build_running_turn_error(name)
@@ -209,10 +201,7 @@ class Conversations:
             )
         )
         driver.fire_overdue_timers()
-        open_ids = [effect.id for effect in driver.snapshot.open_effects]
-        events = [answer] if answer is not None else []
-        snapshot = await self.run_driver(name, driver, *events)
-        return snapshot, answer is not None and answer.effect not in open_ids
+        return driver
 
     def _use_service(self, driver: Driver, service: str) -> None:
         """Let a driver ask this `llms` entry."""
@@ -234,24 +223,10 @@ class Conversations:
         if name in self._running_drivers:
             raise build_running_turn_error(name)
         self._running_drivers[name] = driver
-        self._waiting_outside.discard(name)
         try:
-            snapshot = await driver.run_turn(*events)
+            return await driver.run_turn(*events)
         finally:
             del self._running_drivers[name]
-        if driver.waits_for_outside:
-            self._waiting_outside.add(name)
-        return snapshot
-
-    def waits_for_outside(self, name: str) -> bool:
-        """Whether the turn of a conversation that is held has just come to rest on something that only
-        somebody outside can bring. The log does not say so: after a crash the same calls are tried again."""
-        return name in self._waiting_outside
-
-    def forget_wait(self, name: str) -> None:
-        """Let whoever holds the conversation next go on with it, if it has work; called also when it is given
-        back."""
-        self._waiting_outside.discard(name)
 
     def find_running_driver(self, name: str) -> Driver | None:
         """The driver of a turn that runs now; None where none does."""

@@ -137,7 +137,6 @@ class Leases:
             await asyncio.shield(self._release(conversation, hold))
         finally:
             self._claimed.discard(conversation)
-            self._agent.conversations.forget_wait(conversation)
             if self._seen:
                 self._seen = {key for key in self._seen if key[0] != conversation}
             if self._watchers:
@@ -158,7 +157,7 @@ class Leases:
         leases = self._log.leases
         try:
             while True:
-                due = hold.compute_due(partial(self._turns.is_left_with_work, conversation))
+                due = hold.compute_due(partial(self._turns.may_have_work, conversation))
                 if await leases.release(conversation, is_open=not hold.has_ended, due=due):
                     return
                 for entry in await self._read_inbox(conversation):

@@ -191,8 +191,7 @@ class SingleRuns:
             await driver.commit()
             driver.apply_event(Resumed(repeatable=repeatable))
             driver.fire_overdue_timers()
-            snapshot = await conversations.run_driver(name, driver)
-            result = self._turns.build_result(snapshot, name, hooks)
+            result = await self._turns.run(driver, hold, hooks)
             hold.note(result)
         return hold.result or result
 

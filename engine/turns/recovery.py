@@ -20,7 +20,7 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.lease import Leases
 from toolchart.engine.turns.parking import count_losses, describe_parking, find_parking
-from toolchart.engine.turns.turn import Hold, Turns
+from toolchart.engine.turns.turn import Turns
 from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.ports import Store
 
@@ -195,10 +195,25 @@ class Recovery:
                 self._trial.release()
 
     async def _go_on_owned(self, conversation: str, *, may_park: bool) -> TurnResult | None:
+        """Go on with a conversation under its lease, or leave it parked; None where nothing was done."""
+        left: TurnResult | None = None
         async with self._leases.work_on(conversation) as hold:
-            has_gone_on = await self._go_on_held(conversation, hold, may_park=may_park)
-            before = hold.result
-        return hold.result if has_gone_on or hold.result is not before else None
+            # Read under the lease: what was found may have gone on, or come to rest, before it was got.
+            loaded_conversation = load_conversation(self._store, conversation)
+            if loaded_conversation is None or read_parent(self._store, conversation) is not None:
+                hold.has_ended = True
+                return None
+            snapshot = loaded_conversation.snapshot
+            has_work = self._agent.conversations.has_work(snapshot, conversation)
+            if may_park or not has_work:
+                left = self._turns.build_result(snapshot, conversation)
+                hold.note(left)
+                hold.is_parked = has_work
+            # A person who stopped a turn while nobody held it must not see it go on first.
+            elif not await self._leases.take_cancellation(conversation, hold):
+                hold.note(await self._turns.go_on(conversation, loaded_conversation, hold))
+        # While the lease is given back, an entry of the inbox may have gone on with what was left.
+        return hold.result if hold.result is not left else None
 
     def _count_losses(self, conversation: str, parked_under: int) -> int:
         """How many workers it has lost where it stands; 0 where somebody asked for one more."""
@@ -223,22 +238,4 @@ class Recovery:
             self._foreign[conversation] = newest[0]
             return False
         self._foreign.pop(conversation, None)
-        return True
-
-    async def _go_on_held(self, conversation: str, hold: Hold, *, may_park: bool) -> bool:
-        """Whether a conversation that is held had something to do; it was done, unless it is parked."""
-        loaded_conversation = load_conversation(self._store, conversation)
-        if loaded_conversation is None or read_parent(self._store, conversation) is not None:
-            hold.has_ended = True
-            return False
-        snapshot = loaded_conversation.snapshot
-        if snapshot.has_ended or not self._agent.conversations.has_work(snapshot, conversation):
-            hold.note(self._turns.build_result(snapshot, conversation))
-            return False
-        if may_park:
-            hold.note(self._turns.build_result(snapshot, conversation))
-            hold.is_parked = True
-            return False
-        if not await self._leases.take_cancellation(conversation, hold):
-            hold.note(await self._turns.go_on(conversation, loaded_conversation))
         return True

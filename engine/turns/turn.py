@@ -51,6 +51,7 @@ from toolchart.states.events import (
     Answering,
     Cancelled,
     Decided,
+    Event,
     Replied,
     Resumed,
     TurnStarted,
@@ -79,6 +80,9 @@ class Hold(msgspec.Struct):
     """Whether the turn was stopped so that another worker may go on at once."""
     is_parked: bool = False
     """Whether nobody goes on with it by itself, though it has work."""
+    waits_for_outside: bool = False
+    """Whether its turn has come to rest here on what only somebody outside can bring, as the outcome of a
+    client's tool. The log does not say so: after a crash the same calls are tried again."""
 
     def note(self, result: TurnResult, driver: Driver | None = None) -> None:
         """Note how the conversation was left, and by which driver, where that began the turn."""
@@ -99,8 +103,9 @@ class Hold(msgspec.Struct):
         if self.has_ended or self.is_parked:
             return None
         # Who only takes an entry of the inbox does not go on with what a dead worker has left: the next one
-        # does, and nobody would without a time.
-        if self.is_stopped or has_work():
+        # does, and nobody would without a time. Not so a call that waits for somebody outside: a worker that
+        # has not the tools of the client would close it, and one that has them try it again and again.
+        if self.is_stopped or (not self.waits_for_outside and has_work()):
             return time.time()
         due = self.result.due if self.result is not None else None
         return datetime.fromisoformat(due).timestamp() if due is not None else None
@@ -132,7 +137,7 @@ class Turns:
         step = await driver.post_event(event, entry=item.entry)
         if isinstance(event, UserSaid):
             with suppress(IllegalEvent):  # a child has ended meanwhile; the message was taken all the same
-                await self.agent.say_to_children(driver, event.message)
+                await self._say_to_children(driver, event, is_running=True)
         return step
 
     def take(self, root: str, item: Item, hold: Hold) -> Coroutine[Any, Any, TurnResult]:
@@ -166,18 +171,18 @@ class Turns:
             case Resumed():
                 loaded_conversation = self.load(root)
                 if self.agent.conversations.has_work(loaded_conversation.snapshot, root):
-                    result = await self.go_on(root, loaded_conversation, None, item.hooks)
+                    result = await self.go_on(root, loaded_conversation, hold, hooks=item.hooks)
                 else:
                     result = self.build_result(loaded_conversation.snapshot, root, item.hooks)
             case Decided():
                 require_waiting_call(target.snapshot, event)
                 desk = self.find_agent(item.conversation).decisions
                 event = desk.receive_decision(event, item.conversation, target.snapshot)
-                result = await self._take_answer(root, item, event, target)
+                result = await self._take_answer(root, item, event, target, hold)
             case _:
                 if event.effect not in [effect.id for effect in list_questions(target.snapshot)]:
                     raise SpecError("the question is answered already")
-                result = await self._take_answer(root, item, event, target)
+                result = await self._take_answer(root, item, event, target, hold)
         hold.note(result)
         return result
 
@@ -202,7 +207,7 @@ class Turns:
         loaded_conversation = conversations.load_unless_kept(root)
         if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
             item = await complete_message(item)
-            result = await self._keep_message(root, loaded_conversation, item)
+            result = await self._keep_message(root, loaded_conversation, item, hold)
             if result is not None:
                 result = result if options is None else add_unused_options(result, options)
                 hold.note(result)
@@ -218,8 +223,7 @@ class Turns:
         driver.dependencies = item.hooks.add_to(driver.dependencies, self.agent.parts.observer)
         if item.entry:
             driver.add_taken_entry(item.entry)
-        snapshot = await conversations.run_driver(root, driver, started)
-        result = self.build_result(snapshot, root, item.hooks)
+        result = await self.run(driver, hold, item.hooks, started)
         hold.note(result, driver)
         return result
 
@@ -232,7 +236,7 @@ class Turns:
         )
 
     async def _keep_message(
-        self, conversation: str, loaded_conversation: ReplayedConversation, item: Item
+        self, conversation: str, loaded_conversation: ReplayedConversation, item: Item, hold: Hold
     ) -> TurnResult | None:
         """Give a message of the user to an open turn at rest.
 
@@ -254,7 +258,7 @@ class Turns:
         # Who takes an entry of the inbox gives the conversation back: somebody else goes on with its work.
         is_left = not entry and wait is None and not driver.can_interrupt()
         if is_left or self._has_overdue_timer(conversation, loaded_conversation.snapshot):
-            await self.go_on(conversation, loaded_conversation, None, hooks)
+            await self.go_on(conversation, loaded_conversation, hold, hooks=hooks)
             loaded_conversation = self.load(conversation)
             if loaded_conversation.snapshot.is_over:
                 return None
@@ -269,35 +273,44 @@ class Turns:
         if entry:
             driver.add_taken_entry(entry)
         said = await driver.record_event(event)
-        has_child_moved = await self._say_to_resting_children(self.agent, driver, event)
+        has_child_moved = await self._say_to_children(driver, event, is_running=False)
         is_taken = bool(said.effects or said.cancels)
         if is_taken and (wait is not None or not entry):
-            snapshot = await conversations.run_driver(conversation, driver)
-            return self.build_result(snapshot, conversation, hooks)
+            return await self.run(driver, hold, hooks)
         if is_taken:
-            conversations.forget_wait(conversation)
+            hold.waits_for_outside = False  # the state with the call that waited was left
         if wait is not None and has_child_moved:
-            return await self.go_on(conversation, self.load(conversation), None, hooks)
+            return await self.go_on(conversation, self.load(conversation), hold, hooks=hooks)
         if wait is not None:
             log_warning(conversation, MESSAGE_WAITS.format(wait=wait))
         return self.build_result(driver.snapshot, conversation, hooks)
 
-    async def _say_to_resting_children(self, agent: Agent, driver: Driver, event: UserSaid) -> bool:
-        """Give a message to the resting children that have taken a conversation over; whether a row of one
-        left a state for it."""
+    async def _say_to_children(self, driver: Driver, event: UserSaid, *, is_running: bool) -> bool:
+        """Give a message to the children that have taken a conversation over, and to theirs; whether a row of
+        one left a state for it.
+
+        Args:
+            is_running: whether the turn runs; its children that rest are left alone then.
+        """
         has_moved = False
         for task in list_handoffs(driver.snapshot, driver.conversation):
-            name = task.conversation
-            loaded_conversation = load_conversation(self._store, name)
-            if loaded_conversation is None or loaded_conversation.snapshot.is_over:
-                continue
-            self._log.cover_child(name, driver.conversation)
-            child = agent.get_child(task.effect.agent)
-            child_driver = child.conversations.resume_driver(name, loaded_conversation)
-            said = await child_driver.record_event(event)
-            has_moved |= bool(said.effects or said.cancels)
-            has_moved |= await self._say_to_resting_children(child, child_driver, event)
+            if is_running:
+                child = next(iter(self.agent.list_running_drivers(task.conversation)), None)
+            else:
+                child = self._open_resting_child(task.conversation, driver.conversation)
+            if child is not None:
+                said = await (child.post_event(event) if is_running else child.record_event(event))
+                has_moved |= bool(said.effects or said.cancels)
+                has_moved |= await self._say_to_children(child, event, is_running=is_running)
         return has_moved
+
+    def _open_resting_child(self, name: str, parent: str) -> Driver | None:
+        """The driver of a child at rest; None where it has not begun, or has ended."""
+        loaded_conversation = load_conversation(self._store, name)
+        if loaded_conversation is None or loaded_conversation.snapshot.is_over:
+            return None
+        self._log.cover_child(name, parent)
+        return self.find_agent(name).conversations.resume_driver(name, loaded_conversation)
 
     def describe_people(self, conversation: str, snapshot: Snapshot) -> str | None:
         """What a person does before an open turn or a child of it goes on; None where nobody has to."""
@@ -332,14 +345,14 @@ class Turns:
         return self.build_result(driver.snapshot, root)
 
     async def _take_answer(
-        self, root: str, item: Item, event: Answering, target: ReplayedConversation
+        self, root: str, item: Item, event: Answering, target: ReplayedConversation, hold: Hold
     ) -> TurnResult:
         """Go on with what a person says, for the conversation itself or for a child of it."""
         if item.conversation == root:
-            return await self.go_on(root, target, event, item.hooks, item.entry)
+            return await self.go_on(root, target, hold, event, item.hooks, item.entry)
         self._answers[item.conversation] = event, item.entry
         try:
-            return await self.go_on(root, self.load(root), None, item.hooks)
+            return await self.go_on(root, self.load(root), hold, hooks=item.hooks)
         finally:
             self._answers.pop(item.conversation, None)  # not taken: it must not meet another turn
 
@@ -347,6 +360,7 @@ class Turns:
         self,
         conversation: str,
         loaded_conversation: ReplayedConversation,
+        hold: Hold,
         answer: Answering | None = None,
         hooks: TurnHooks = NO_HOOKS,
         entry: str = "",
@@ -354,13 +368,22 @@ class Turns:
         """Resume a turn of a conversation that this engine holds, with what a person says, if anything."""
         if loaded_conversation.snapshot.has_ended:
             return self.build_result(loaded_conversation.snapshot, conversation, hooks)
-        snapshot, is_late = await self.agent.conversations.resume(
-            conversation, loaded_conversation, answer, hooks, entry
-        )
-        result = self.build_result(snapshot, conversation, hooks)
+        driver = self.agent.conversations.prepare_resumption(conversation, loaded_conversation, hooks, entry)
+        if answer is None:
+            return await self.run(driver, hold, hooks)
+        # Asked after the timers that have run out, and before the answer closes its effect.
+        is_late = answer.effect not in [effect.id for effect in driver.snapshot.open_effects]
+        result = await self.run(driver, hold, hooks, answer)
         if is_late:
             log_warning(conversation, LATE_ANSWER)
         return replace(result, warnings=(*result.warnings, LATE_ANSWER)) if is_late else result
+
+    async def run(self, driver: Driver, hold: Hold, hooks: TurnHooks, *events: Event) -> TurnResult:
+        """Run a turn until it rests; what it rests on is noted in the hold."""
+        hold.waits_for_outside = False
+        snapshot = await self.agent.conversations.run_driver(driver.conversation, driver, *events)
+        hold.waits_for_outside = driver.waits_for_outside
+        return self.build_result(snapshot, driver.conversation, hooks)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -398,14 +421,8 @@ class Turns:
         """Whether going on with a conversation would do anything now."""
         return self.agent.conversations.has_work(self.load(root).snapshot, root)
 
-    def is_left_with_work(self, root: str) -> bool:
-        """Whether the next worker would go on with a conversation that is given back.
-
-        Not where a call waits for somebody outside: a worker that has not the tools of a client, or not its
-        outcome, would close the call, or try it again and again.
-        """
-        if self.agent.conversations.waits_for_outside(root):
-            return False
+    def may_have_work(self, root: str) -> bool:
+        """`has_work`, for a conversation that may be damaged, or of an agent that is another one now."""
         try:
             return self.has_work(root)
         except (LogDamaged, SpecError):  # nobody can go on with it, and it is given back all the same
