@@ -5,10 +5,10 @@
 Mutants are drawn by the hash of their names, so the same ones are drawn as long as their functions keep
 their text, and a longer run has those of a shorter one. A mutant of the core or of an encoder is told by
 `replay` or `verify`: the mutant reads what the program wrote, or the program reads what the mutant writes.
-One of a decoder likewise, where the log keeps raw answers. One of the driver, the executor, the stores or
-approvals is told by a test, which is named. A mutant that nothing tells must stand in `survivors.json` with
-the reason. Listed ones are left out, unless `--listed` judges them too: one that is told must go from the
-list.
+One of a decoder likewise, where the log keeps raw answers. One of the driver, the turns, the executor, the
+stores or approvals is told by a test, which is named. A mutant that nothing tells must stand in
+`survivors.json` with the reason. Listed ones are left out, unless `--listed` judges them too: one that is
+told must go from the list.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def judge_by_tests(install: Callable[[], None], files: tuple[str, ...]) -> str:
 GROUPS: dict[str, Group] = {
     "core": Group(
         modules=tuple(iterate_modules("states/core/*.py", "states/snapshot.py", "states/message_list.py")),
-        share=30,
+        share=28,
         judges=(judge_golden_logs,),
         tests=(
             "states/test_core_effects.py",
@@ -163,7 +163,7 @@ GROUPS: dict[str, Group] = {
                 "providers/text_calls/*.py",
             )
         ),
-        share=20,
+        share=18,
         judges=(judge_bodies,),
         tests=(
             "providers/test_own_corpus.py",
@@ -189,13 +189,8 @@ GROUPS: dict[str, Group] = {
         ),
     ),
     "driver": Group(
-        modules=(
-            "engine/runtime/driver.py",
-            "engine/runtime/performers.py",
-            "engine/turns/recovery.py",
-            "engine/log/record.py",
-        ),
-        share=15,
+        modules=("engine/runtime/driver.py", "engine/runtime/performers.py", "engine/log/record.py"),
+        share=13,
         judges=(judge_written_logs,),
         tests=(
             "engine/test_tool_loop.py",
@@ -210,13 +205,29 @@ GROUPS: dict[str, Group] = {
             "engine/test_turn_totals.py",
             "engine/test_turn_warnings.py",
             "engine/test_batch_calls.py",
-            "engine/test_shared_conversations.py",
             "engine/flows",
+        ),
+    ),
+    "turns": Group(
+        modules=tuple(iterate_modules("engine/turns/*.py")),
+        share=9,
+        judges=(judge_written_logs,),
+        tests=(
+            "app/test_waiting_calls.py",
+            "engine/test_lost_leases.py",
+            "engine/test_pending_tools.py",
+            "engine/test_waiting_messages.py",
+            "engine/test_people.py",
+            "engine/test_crash_resume.py",
+            "engine/use/test_run_once.py",
+            "engine/test_child_agents.py",
+            "engine/test_shared_conversations.py",
+            "engine/test_inbox_rule.py",
         ),
     ),
     "executor": Group(
         modules=tuple(iterate_modules("tools/execution/*.py")),
-        share=15,
+        share=13,
         judges=(judge_written_logs,),
         tests=(
             "tools/test_running.py",
@@ -251,7 +262,7 @@ GROUPS: dict[str, Group] = {
             *("engine/log/stores/sql.py", "engine/log/stores/sqlite.py"),
             *("engine/log/stores/memory.py", "engine/log/verify.py"),
         ),
-        share=12,
+        share=11,
         judges=(),
         tests=(
             "engine/test_store_conformance.py",
