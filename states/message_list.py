@@ -93,6 +93,8 @@ class PersistentList(Sequence[Item], Generic[Item]):
             if len(shared.items) != length:  # a newer view has appended
                 shared = shared.copy(length)
             if key is not None:
+                # `earlier` before `newest`: readers take no lock, and one of an older list that finds this
+                # index goes back from it to its own.
                 if key in shared.newest:
                     shared.earlier[length] = shared.newest[key]
                 shared.newest[key] = length
@@ -243,6 +245,8 @@ class MessageList(Sequence[Message]):
             data = _encode(message)
         except (TypeError, ValueError, OverflowError):
             data = _encode_value(message)
+        # No separator is needed: the digest before has 64 characters, or none for the first message, whose
+        # JSON begins with a brace.
         messages.digest = hashlib.sha256(self.digest.encode() + data).hexdigest()
         return messages
 

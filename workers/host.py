@@ -101,6 +101,7 @@ class _Host:
         pid = os.fork()
         if pid == 0:
             self._control.close()
+            # A copy here would keep the socket of a sibling open after its end.
             for sibling in self._children.values():
                 sibling.socket.close()
             _run_child(work, limits["memory"], limits["cpu_s"])
@@ -118,6 +119,7 @@ class _Host:
                 self._end_child(child, "abandoned")
             elif now >= child.deadline:
                 self._end_child(child, "time")
+            # A child without children has its own limit (`RLIMIT_AS`).
             elif list_children(child.pid) and measure_memory(child.pid) > child.memory:
                 self._end_child(child, "memory")
 
@@ -131,6 +133,8 @@ class _Host:
             if orphan not in self._children:
                 kill_tree(orphan)
                 os.waitpid(orphan, 0)
+        # After the killing: whoever reads that a limit was reached may count on it that nothing runs any
+        # more.
         child.socket.setblocking(False)
         with contextlib.suppress(OSError):  # nobody waits, or the answer is there and not read yet
             child.socket.send(json.dumps({"ended": reason, "code": code}).encode() + b"\n")

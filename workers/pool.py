@@ -168,6 +168,7 @@ async def run_bounded_async(work: Work, *, timeout_s: float) -> Any:
 
 
 def _send_request(channel: socket.socket, request: bytes) -> None:
+    # A child that ended before it read all has left an answer that says why.
     with contextlib.suppress(ConnectionError):
         channel.sendall(request)
 

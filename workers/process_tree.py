@@ -67,6 +67,7 @@ def kill_tree(pid: int) -> None:
             killed.add(member)
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
+    # The root last: what it started has another parent when it has gone, and would not be found below it.
     _send_signal(pid, signal.SIGKILL)
 
 

@@ -87,6 +87,7 @@ class _EventStream(Response):
         try:
             await asyncio.wait((sending, *others), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Asked before the cancellation, after which it is done in any case.
             has_ended = sending.done()
             await _cancel_tasks((sending, *others))
         if has_ended:

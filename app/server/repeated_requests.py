@@ -56,6 +56,8 @@ def answer_once(answer: Answer) -> Answer:
         name = (get_access(request).name, request.url.path, key)
         digest = hashlib.sha256(request.url.query.encode() + b"\n" + await request.body()).hexdigest()
         answers: OrderedDict[Any, _Sent] = get_site(request).running.setdefault("answers", OrderedDict())
+        # Nothing is awaited between this look and the note of the request: two that come together would
+        # both begin.
         sent = answers.get(name)
         if sent is None:
             sent = answers[name] = _Sent(digest=digest, task=asyncio.ensure_future(answer(request)))

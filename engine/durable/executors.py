@@ -28,6 +28,8 @@ DEAD_AFTER_S = 3.0
 _LOOK_S = 1.0
 
 _LOCK = "SELECT pg_advisory_lock(hashtextextended(%s, 0))"
+# Shared, and given back with its statement: several supervisors that look at the same moment do not take
+# each other for the executor.
 _IS_FREE = "SELECT pg_try_advisory_xact_lock_shared(hashtextextended(%s, 0))"
 
 
@@ -89,6 +91,7 @@ class ExecutorWatch:
         with psycopg.connect(self._address, autocommit=True) as connection:
             free = [name for name in executors if _is_free(connection, name)]
         now = time.monotonic()
+        # One that has its lock again is forgotten here, so its time begins anew.
         self._free_since = {name: self._free_since.get(name, now) for name in free}
         return [name for name, since in self._free_since.items() if now - since >= DEAD_AFTER_S]
 

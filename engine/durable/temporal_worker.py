@@ -126,6 +126,7 @@ class StretchActivity:
         while not work.done():
             try:
                 activity.heartbeat()
+                # Not awaited itself: the work would be cancelled together with the activity.
                 await asyncio.wait([work], timeout=BEAT_S)
             except asyncio.CancelledError:
                 await self._hear_of_cancellation(stretch)

@@ -210,6 +210,7 @@ def _find_turn_handler(store: Store, conversation: str, at: int) -> str:
     """The name of the handler of the newest turn up to a record; empty where it has none."""
     handler = None
     for seq, line in zip(range(at + 1), store.read_lines(conversation), strict=False):
+        # In the bytes first: most records of a long log need not be decoded for this.
         if seq and _TURN_MARK not in line:
             continue
         event = parse_record(line, seq, conversation).event
@@ -302,6 +303,7 @@ def _build_replacement(snapshot: Snapshot, call_id: str, value: Any) -> ToolFini
 
 def find_tool_result(store: Store, conversation: str, call_id: str) -> dict[str, Any] | None:
     """The whole result of an earlier tool call, from the log or from the log that a fork shares."""
+    # Records are compact JSON, so the key and its value stand there in exactly these bytes.
     needle = f'"call_id":{encode_canonical_text(call_id)}'.encode()
     for seq, line in enumerate(store.read_lines(conversation)):
         event = parse_record(line, seq, conversation).event if needle in line or seq == 0 else {}

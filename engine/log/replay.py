@@ -465,6 +465,8 @@ def _belongs_to_log(store: RecordReader, checkpoint: Checkpoint) -> bool:
             conversation=conversation,
             seq=seq,
         )
+    # The chain covers the digest that the next record names. Nobody vouches for a checkpoint that it does not
+    # name.
     return bool(digest)
 
 
@@ -628,6 +630,8 @@ def _is_handed_over(record: Record, event: Event, before: Snapshot) -> bool:
 def describe_step(record: Record, new_step: Step) -> dict[str, Any]:
     """The keys of a record that a derived step gives it."""
     snapshot = new_step.snapshot
+    # In this order: the first difference names the cause. A chart that went another way shows in these
+    # first keys, and in all that follows from them.
     return {
         "source": new_step.source,
         "guards": new_step.guards,

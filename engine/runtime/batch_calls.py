@@ -229,6 +229,7 @@ class _HostWork:
 
     async def _rejoin_job(self, calls: Sequence[WaitingCall]) -> None:
         """Go on with the job that has these calls, or ask them again where it does not exist."""
+        # One that has the id of the host, where any has: the text is empty in the others.
         submission = max((call.submission for call in calls if call.submission), key=lambda each: each.job)
         pause_s = self._api.poll_s
         while True:
@@ -295,6 +296,8 @@ class _HostWork:
                 if not job.is_over:
                     await asyncio.sleep(pause_s)
                     is_named, job = job.is_named, await self._api.read_job(job.id)
+                    # The host names the job now, but not its key: it stays a guess until an answer has the
+                    # key.
                     if not is_named:
                         job = _mark_guess(job)
                 if job.is_over:

@@ -194,6 +194,7 @@ class BlockingCalls:
 
     def submit(self, start: Start[Any]) -> None:
         """Begin a coroutine beside the calls that run now, and return at once; for a signal handler."""
+        # Without the lock: a signal handler runs in the middle of what its thread does, which may hold it.
         runner = self._runner
         if runner is not None and self._is_running:
             loop = runner.get_loop()
@@ -217,6 +218,7 @@ class BlockingCalls:
             with self._lock:
                 self._waiting = [call for call in self._waiting if not call.wakes.is_set()]
                 if self._waiting:
+                    # Before it is woken: its thread looks at this next.
                     self._waiting[0].runs_loop = True
                     self._waiting.pop(0).wakes.set()
                 else:

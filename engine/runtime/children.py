@@ -85,6 +85,8 @@ class ChildConversations:
         if loaded_conversation is not None and not is_child_of(loaded_conversation, task.conversation, link):
             text = f"conversation {task.conversation!r} is not of this effect"
             return build_failure(task, self._clock.now(), "bad_request", text)
+        # Each time that it came to rest in its parent, the next message of the user begins another turn of
+        # it.
         turn = task.effect.rests.count(task.item) + 1
         if loaded_conversation is None or loaded_conversation.snapshot.turn < turn:
             if loaded_conversation is not None and loaded_conversation.snapshot.turn:

@@ -116,6 +116,8 @@ class MessageParts:
         for message in messages:
             variant = choose_variant(message) if choose_variant is not None else None
             entry = entries.get(id(message))
+            # An identity is given again when its object has gone; the reference tells whether it is this
+            # message.
             if entry is not None and entry[0]() is message and entry[1] == variant:
                 collected.append(entry[2])
             else:
@@ -227,6 +229,8 @@ def _join_list(
 def _has_parts(value: Any) -> bool:
     """Whether encoded objects stand in a value: in a list, or in the lists of its objects."""
     if isinstance(value, list):
+        # The end of a list tells enough. It decides the cost alone: an encoded object is a dict, so encoding
+        # it again gives the same bytes.
         return any(type(item) is EncodedObject or _has_parts(item) for item in value[-2:])
     return isinstance(value, dict) and any(
         isinstance(item, list) and _has_parts(item) for item in value.values()

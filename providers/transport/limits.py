@@ -274,6 +274,8 @@ class HostLimiter:
         """Wait until the call may start; inside the block it runs."""
         tokens = _estimate_tokens(request) if self._limits.tokens_per_minute or self._windows else 0
         async with AsyncExitStack() as stack:
+            # The slot before the time: a call that had its time first, and waited for a slot then, would
+            # begin later than that, and more than the limit could begin within one minute.
             slot = self._get_slot()
             if slot is not None:
                 await stack.enter_async_context(slot)
@@ -328,6 +330,8 @@ class HostLimiter:
         while self._reservations and self._reservations[0].time_s <= now - WINDOW_S:
             self._reservations.popleft()
         start = max(now, self._closed_until_s, *(r.time_s for r in list(self._reservations)[-1:]))
+        # `start` stands there twice because `max` takes no single number. Every window is asked: each
+        # counts the call.
         start = max(
             start, *(window.admit(name, tokens, now) for name, window in self._windows.items()), start
         )

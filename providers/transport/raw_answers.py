@@ -116,6 +116,7 @@ class AnswerCapture:
             return None
         data = b"".join([*self._pieces, self._compressor.flush()])
         self._compressor = None
+        # Searched as a whole: a secret may stand across two pieces.
         content = zlib.decompress(data)
         if strike_secret_bytes(content) is not content:
             return None
@@ -135,6 +136,7 @@ def read_raw_answer(raw: RawAnswer) -> bytes:
     """
     decompressor = zlib.decompressobj()
     try:
+        # One byte more than a log keeps: that tells that there is more, however far it expands.
         content = decompressor.decompress(b64decode(raw.content, validate=True), MAX_KEPT_BYTES + 1)
     except zlib.error:
         content = None

@@ -73,6 +73,7 @@ def explore_with_memory(
     """
     if not graph.is_complete:
         return graph
+    # Any of them is sound: a lower top only forgets more, which allows more runs and hides no fault.
     for top in _TOPS:
         facts = PersistentFacts(graph, top)
         if facts.is_empty:
@@ -178,6 +179,8 @@ class _Explorer:
             memory = self._update_memory(state, arrival, rules_event)
             remembered = self._facts.list_truths(memory) if self._facts is not None else {}
             for guard_truths, move in self._list_outcomes(state.configuration, sent_event, rules_event):
+                # The outcomes are those of the configuration alone, so that they are computed once. What is
+                # known of this arrival, and remembered of this state, leaves some of them out here.
                 guards = merge_truths(guard_truths, arrival.known_truths)
                 truths = merge_truths(guards, remembered) if guards is not None else None
                 if guards is None or truths is None or not self._solver.is_satisfiable(truths, rules_event):

@@ -32,6 +32,7 @@ def find_live_facts(graph: ExplorationGraph, sets_anew: Callable[[ExploredEdge, 
         live.setdefault(refusal.state, set()).update(
             name for text in refusal.guard_truths for name in find_facts(text)
         )
+    # Until nothing changes. The sets only grow, so this ends, and gives the same in any order.
     queue = set(graph.states)
     while queue:
         target = queue.pop()

@@ -88,6 +88,7 @@ def check_migration(
     starts = list(_list_starts(machine, snapshot))
     graph = explore_chart(machine, starts)
     problems, worst = find_problems(chart, graph, limits, risky, find_agent_cost)
+    # The memory costs more, and only takes findings away: it is asked where there are some.
     if _select_faults(problems, unbounded):
         graph = explore_with_memory(machine, graph, starts)
         problems, worst = find_problems(chart, graph, limits, risky, find_agent_cost)

@@ -299,4 +299,5 @@ def _find_top(guards: Iterable[str], name: str) -> int:
         for node in ast.walk(ast.parse(text, mode="eval"))
         if isinstance(node, ast.Constant) and type(node.value) is int
     ]
+    # Beyond it no guard that compares with a number tells two values apart.
     return 1 + max(numbers, default=0)

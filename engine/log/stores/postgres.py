@@ -90,6 +90,9 @@ QUERIES = Queries(
 
 _INSERT_CONVERSATION = "INSERT INTO toolchart_conversations (id) VALUES (%s) ON CONFLICT DO NOTHING"
 
+# A statement sees the records as they were when it began, also after it has waited for the row of its
+# conversation. So the key of `records` has the last word: it refuses the second of two writers
+# (UniqueViolation).
 _INSERT_LINES = f"""
 WITH place AS (
     SELECT own.number << {SEQ_BITS} AS first_id

@@ -204,6 +204,8 @@ def find_components(successors: Mapping[Node, Iterable[Node]]) -> dict[Node, int
     Args:
         successors: by node; a node that only others lead to may be missing.
     """
+    # Tarjan, with a path of its own in place of recursion. It closes a component after all that it leads
+    # to: that gives the numbers their order.
     indexes: dict[Node, int] = {}
     low_links: dict[Node, int] = {}
     stack: list[Node] = []

@@ -133,6 +133,7 @@ class _Search:
         if problem is not None:
             return problem
         longest: dict[int, Costs] = {}
+        # In this order the longest path from each component that an edge leads to is known already.
         for node in sorted(self._edges, key=component_of.__getitem__):
             number = component_of[node]
             best = longest.get(number, NO_COSTS)
