@@ -54,6 +54,8 @@ def assign_call_ids(builder: SnapshotBuilder, calls: tuple[ToolCall, ...]) -> tu
     used_ids: set[str] = set()
     calls_with_ids, has_new_ids = [], False
     for index, call in enumerate(calls):
+        # Each call of an earlier reply has its tool message by now (the first invariant), so its id is
+        # found there.
         needs_id = not call.id or call.id in used_ids or builder.messages.find_newest(call.id) is not None
         if needs_id:
             new_id = f"call_{builder.turn}_{builder.iteration}_{index}"
@@ -259,11 +261,9 @@ def reduce_outcome(builder: SnapshotBuilder, event: ToolFinished) -> None:
 
 
 def _append_results(builder: SnapshotBuilder) -> None:
-    """Append one tool message per call and track the calls. Every open call must have its outcome.
-
-    The messages stand in the order of the reply, not in the order in which the tools finished, so
-    that the next request does not depend on timing.
-    """
+    """Append one tool message per call and track the calls. Every open call must have its outcome."""
+    # In the order of the reply, not in that in which the tools finished: the next request must not depend
+    # on timing.
     for open_call in builder.calls:
         id_ = open_call.call.id
         # A record refers to a result that an event brought. What the core writes in this step is in no event.
@@ -304,13 +304,11 @@ def build_tracked_call(snapshot: SnapshotFields, open_call: OpenCall) -> Tracked
 
 
 def interrupt_requested_calls(builder: SnapshotBuilder, effect: RunTools) -> None:
-    """Close the calls of a cancelled `run_tools` that have no result: those that began are `interrupted`.
-
-    Those too that a resumed process only had to answer for: they had begun before it.
-    """
+    """Close the calls of a cancelled `run_tools` that have no result: those that began are `interrupted`."""
     if type(effect) is not RunTools:  # a planted checkpoint may say so of another effect
         return
     requested_ids = {call.id for call in effect.calls}
+    # Those too that a resumed process only had to answer for: they had begun before it.
     requested_ids |= {refusal.call.id for refusal in effect.refused if refusal.outcome == "interrupted"}
     closes_any = False
     open_calls = []

@@ -98,6 +98,7 @@ class _Conversion:
         data = self._convert_parts(value, depth)
         self._open.discard(place)
         if type(data) in (dict, list):
+            # The value too: its identity would be given to another one when it has gone.
             self._seen[place] = value
         return data
 

@@ -56,10 +56,7 @@ def measure_memory(pid: int) -> int:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process and everything below it, also what has left its process group.
-
-    Each process is stopped before its children are listed, so that it cannot start further ones meanwhile.
-    """
+    """Kill a process and everything below it, also what has left its process group."""
     killed: set[int] = set()
     while targets := [member for member in _stop_tree(pid) if member != pid and member not in killed]:
         for member in targets:
@@ -72,6 +69,7 @@ def kill_tree(pid: int) -> None:
 
 
 def _stop_tree(pid: int) -> Iterator[int]:
+    # Stopped before its children are listed, so that it cannot start further ones meanwhile.
     _send_signal(pid, signal.SIGSTOP)
     yield pid
     for child in list_children(pid):

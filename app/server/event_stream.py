@@ -48,9 +48,6 @@ class _EventStream(Response):
     Args:
         slot: held while it is sent.
         end: set where it is cut off.
-
-    Events are taken and sent by one task, without another one for each event: with hundreds of readers the
-    loop would be held up by that.
     """
 
     def __init__(
@@ -77,6 +74,8 @@ class _EventStream(Response):
 
     async def _send_until_an_end(self, receive: Receive, send: Send) -> None:
         """Send events until there are no more, the reader has gone, or the stream is cut off."""
+        # One task takes and sends all events. With one for each event, hundreds of readers would hold up
+        # the loop.
         sending = asyncio.ensure_future(self._send_events(send))
         others: list[asyncio.Future[None]] = [
             asyncio.ensure_future(_wait_for_disconnect(receive)),

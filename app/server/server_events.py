@@ -33,6 +33,7 @@ def encode_event(event: ServerEvent) -> bytes:
     text = event.data.encode() if isinstance(event.data, str) else encode_json(event.data)
     lines = [f"id: {event.id}".encode()] if event.id else []
     lines += [f"event: {event.event}".encode()] if event.event else []
+    # Lines of bytes: a text is also cut at ends of lines that the standard does not have, such as U+2028.
     lines += [b"data: " + line for line in text.splitlines() or [b""]]
     return b"\n".join(lines) + b"\n\n"
 

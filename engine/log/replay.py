@@ -508,8 +508,7 @@ def _check_open_effects(store: RecordReader, checkpoint: Checkpoint, snapshot: S
     """Check that what is open in a checkpoint is what its record asks for; the digest says so.
 
     The record after a checkpoint names its digest. So this guards the newest one, after which no record
-    stands. What was asked for by an earlier record is not looked up: what answered in between may have
-    changed it.
+    stands.
 
     Raises:
         LogDamaged: an open effect is another one.
@@ -518,6 +517,7 @@ def _check_open_effects(store: RecordReader, checkpoint: Checkpoint, snapshot: S
     record = records.parse_record(next(iter(store.read_lines(conversation, seq))), seq, conversation)
     digests = {ask.id: ask.digest for ask in record.asks}
     for effect in snapshot.open_effects:
+        # What an earlier record asked for is not looked up: answers in between may have changed it.
         if effect.id in digests and compute_effect_digest(effect) != digests[effect.id]:
             raise LogDamaged(
                 f"its checkpoint has another effect {effect.id} ({effect.name}) than the record asks for",

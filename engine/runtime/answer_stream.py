@@ -196,6 +196,8 @@ class AnswerStream:
         shown = "".join(self._shown)
         self._shown = [shown] if shown else []
         if not text.startswith(shown):
+            # It may be the text that was cut off, said once more from its beginning: nothing is taken back
+            # yet.
             if not is_whole and shown.startswith(text):
                 self._is_level = False
                 return

@@ -121,6 +121,7 @@ def _iterate_in_thread(
             yield item[0]
         has_ended = True
     finally:
+        # Before it has begun there is no task that could be cancelled.
         begun.wait()
         if not has_ended:
             for loop, task in tasks:

@@ -111,6 +111,7 @@ class DecisionDesk(msgspec.Struct, frozen=True, kw_only=True):
             decision = self.signer.sign_decision(
                 decision, subject, self.clock.now(), self._find_expiry(call, decision)
             )
+        # After the signing, which says in whose name it is.
         require_approver(snapshot, decision)
         self._require_signature(decision, subject)
         return decision

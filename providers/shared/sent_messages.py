@@ -386,7 +386,7 @@ class _Fitting:
         return sent
 
     def _match_results(self, messages: Sequence[Message]) -> _Answers:
-        """Which results answer the calls of each reply. An id stands for its newest call without a result."""
+        """Which results answer the calls of each reply."""
         open_calls: dict[str, list[tuple[int, int]]] = {}
         answers = _Answers()
         for index, message in enumerate(messages):
@@ -394,6 +394,7 @@ class _Fitting:
                 places = open_calls.get(message.tool_call_id or "")
                 if not places:
                     continue
+                # An id that came twice stands for its newest call without a result.
                 newest = places[-1][0]
                 place = next(place for place in places if place[0] == newest)
                 places.remove(place)

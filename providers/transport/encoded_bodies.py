@@ -105,14 +105,13 @@ class MessageParts:
     ) -> list[tuple[EncodedObject, ...]]:
         """The parts of each message in turn: kept, or encoded now.
 
-        Every request asks for all messages of its conversation, so a kept message must cost no call: this
-        loop is what a long conversation costs before anything is sent.
-
         Args:
             encode: makes them of message and variant, where they are not kept.
             choose_variant: kept parts of another variant do not count; without it the variant is None.
         """
         entries, collected = self._parts, []
+        # Every request asks for all messages of its conversation, so a kept one costs no call here: this
+        # loop is what a long conversation costs before anything is sent.
         for message in messages:
             variant = choose_variant(message) if choose_variant is not None else None
             entry = entries.get(id(message))

@@ -105,6 +105,7 @@ def make_plain_event(event: Event, at: str = "") -> tuple[Event, bytes]:
     except (TypeError, ValueError, RecursionError, OverflowError):
         pass  # a lone surrogate, an object, a cycle
     else:
+        # What JSON changes shows here: NaN comes back as null, a tuple in a result as a list.
         if plain == timeless_event and type(at) is str:
             force_setattr(plain, "at", at)  # nobody else has it yet
             return plain, data

@@ -261,6 +261,7 @@ class CallContextBuilder:
             record_hash = find(grant.effect) if find is not None else ""
             if not grant.is_signed(call, record_hash, self._policy.approvers, now):
                 return NOT_APPROVED
+        # The last check: a receipt cannot be taken back, so nothing after it may refuse the call.
         problem = self._note_use(grant, tool, _find_effect(snapshot))
         if problem is not None:
             return f"{NOT_APPROVED}: {problem}"

@@ -127,14 +127,12 @@ async def ask_status(tool: Tool, context: CallContext) -> CallStatus:
 async def _run_inline(
     tool: Tool, parameters: tuple[Any, ...], order: StartOrder | None, convert: Convert
 ) -> Any:
-    """Run on the event loop: nothing else runs until it returns, and no timeout can end it.
-
-    Only a KeyboardInterrupt passes: here it comes from a person who wants to stop the program.
-    """
+    """Run on the event loop: nothing else runs until it returns, and no timeout can end it."""
     if order is not None:
         await order.wait()
     try:
         value = contextvars.copy_context().run(tool.run, *parameters)
+    # A KeyboardInterrupt comes from a person here, who wants to stop the program.
     except (ToolFailure, ToolPending, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -204,12 +202,9 @@ async def _run_as_task(
 async def _await_as_task(
     start_work: Callable[[], Any], timeout_s: float, convert: Convert, order: StartOrder | None = None
 ) -> Any:
-    """Await in a task of its own, since a tool may ignore its cancellation and then run on.
-
-    The task itself sets the future that is awaited here: `asyncio.wait` needs a further future and a
-    further round of the event loop.
-    """
+    """Await in a task of its own, since a tool may ignore its cancellation and then run on."""
     loop = asyncio.get_running_loop()
+    # The task itself sets this future: `asyncio.wait` needs a further one and a further round of the loop.
     end: _End = loop.create_future()
     task = loop.create_task(_await_work(start_work, end, convert, order))
     task.add_done_callback(partial(_pass_on_end, end))

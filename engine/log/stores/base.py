@@ -304,11 +304,10 @@ class StoreBase(ABC):
         return Change(conversation, batch.first_seq, batch.lines, check, values)
 
     def _build_taken(self, conversation: str, keys: Sequence[str]) -> list[ValueWrite]:
-        """What marks entries as taken: their keys stay known, their data goes.
-
-        An entry that is not there any more gets its mark too. Its reader saw it before it was durable, and
-        its sync has failed: whoever left it was told so, and a second entry with its key is the same one.
-        """
+        """What marks entries as taken: their keys stay known, their data goes."""
+        # An entry that is not there any more gets its mark too. Its reader saw it before it was durable,
+        # and its sync has failed: whoever left it was told so, and a second entry with its key is the same
+        # one.
         waiting = {value.key for value in self.list_values(INBOX, (conversation,))}
         return [
             ValueWrite(conversation, INBOX, key, b"")

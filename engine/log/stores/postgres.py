@@ -288,6 +288,8 @@ class PostgresStore(SqlStore):
             return []
 
     def _iterate(self, query: str) -> Iterator[Any]:
+        # A cursor with a name stays on the server and sends few rows at a time; it lives as long as its
+        # transaction.
         with self._reading.use() as db, db.transaction(), db.cursor(name="toolchart_rows") as rows:
             rows.itersize = 16
             yield from rows.execute(query.encode())

@@ -507,9 +507,9 @@ class SqliteStore(SqliteTables):
         self._has_doubtful_wal = False
 
     def _make_wal_durable(self) -> None:
-        """Make all of `-wal` durable before it is written back. A checkpoint syncs it too, but through a
-        descriptor that the system does not tell of earlier failures; and a file that is half written back is
-        mended from `-wal` alone."""
+        """Make all of `-wal` durable before it is written back."""
+        # A checkpoint syncs it too, but through a descriptor that the system does not tell of earlier
+        # failures; and a file that is half written back is mended from `-wal` alone.
         try:
             os.fsync(self._wal_handle)
         except OSError:
@@ -559,7 +559,9 @@ class SqliteStore(SqliteTables):
             self._watch.look()  # a checkpoint would write old pages into a file that was restored
             db = connect(self.path)
             try:
-                db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens `-wal`
+                # Opens `-wal` before it is made durable: a failure after that is told to this connection
+                # too, and its checkpoint syncs `-wal` once more.
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 self._make_wal_durable()
                 db.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if is_long else 'PASSIVE'})")
             finally:

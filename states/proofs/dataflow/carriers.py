@@ -137,6 +137,7 @@ def allows_free_text(schema: Any, root: Any = None, depth: int = 0) -> bool:
     """
     root = schema if root is None else root
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
+        # Too deep, or nothing is said: open is the safe answer.
         return schema is not False
     if "const" in schema or "enum" in schema:
         return False
@@ -149,6 +150,7 @@ def allows_free_text(schema: Any, root: Any = None, depth: int = 0) -> bool:
     for key in ("anyOf", "oneOf"):
         if isinstance(schema.get(key), list):
             return any(map(is_open, schema[key]))
+    # A value must fit every part, so one that leaves no room is enough.
     if isinstance(schema.get("allOf"), list) and not all(map(is_open, schema["allOf"])):
         return False
     types = schema.get("type")

@@ -111,6 +111,7 @@ def _tighten(constraints: Iterable[Constraint]) -> list[Constraint] | None:
         if divisor > 1:
             terms = tuple((name, factor // divisor) for name, factor in terms)
         if not constraint.is_equality:
+            # Rounded down, because the sum is a whole number: `2x - 1 >= 0` says `x - 1 >= 0`.
             constant //= divisor
             constants[terms] = min(constant, constants.get(terms, constant))
         elif constant % divisor:
@@ -182,6 +183,8 @@ def _solve_by_equality(equality: Constraint, others: list[Constraint], limit: Wo
     name, divisor = min(equality.terms, key=lambda term: abs(term[1]))
     factors = {other: -(factor // divisor) for other, factor in equality.terms if other != name}
     constant = -(equality.constant // divisor)
+    # Where no factor is 1, a fresh variable leaves factors below this one, as in Euclid's algorithm, so that
+    # a 1 turns up in the end. The equality itself goes on with it.
     if abs(divisor) > 1:
         factors[f"{name}'"] = 1
         others = [equality, *others]
@@ -243,12 +246,15 @@ def _solve_by_pairing(system: list[Constraint], limit: WorkLimit) -> Solution | 
     ]
     others = [constraint for constraint in system if all(other != name for other, _ in constraint.terms)]
     solution = find_integers([*others, *paired_constraints], limit)
+    # The pairs follow from the system: where they have no solution, it has none.
     if solution is None:
         return None
     value = _choose_value(name, bounds, solution)
     if value is not None:
         solution[name] = value
         return solution
+    # A fraction lies between the bounds, and no integer, for this solution of the others; another one may
+    # leave room.
     return _try_cases(bounds, system, limit)
 
 

@@ -194,6 +194,7 @@ class GuardSolver:
         try:
             solution = _search([*definitions], [formula.formula for formula in formulas], WorkLimit(MAX_WORK))
         except WorkLimitReached:
+            # Nobody knows. Possible is the safe answer: what is called impossible must be proved.
             return _Answer(is_satisfiable=True)
         if solution is None:
             return _Answer(is_satisfiable=False)
@@ -274,6 +275,7 @@ def _group_by_facts(literals: Iterable[tuple[str, bool]]) -> list[Literals]:
     groups: list[tuple[set[str], set[tuple[str, bool]]]] = []
     for literal in (part for pair in literals for part in split_conjunction(*pair)):
         names, members = set(find_facts(literal[0])), {literal}
+        # Also with its own opposite: a guard that names no fact shares none with it.
         for group in [
             group for group in groups if group[0] & names or (literal[0], not literal[1]) in group[1]
         ]:
@@ -326,6 +328,8 @@ def _search(constraints: list[Constraint], formulas: Iterable[Formula], limit: W
             alternatives.append(formula)
         else:
             constraints.append(formula)
+    # Without the alternatives first: where this has no solution no alternative helps, and what it finds
+    # often fulfils them.
     solution = find_integers(constraints, limit)
     if solution is None:
         return None
