@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -268,7 +268,8 @@ def build_turn_result(
         finish_reason = snapshot.reply.finish_reason
     elif snapshot.answer is not None and snapshot.error is None:
         finish_reason = "stop"  # the chart answered without a reply
-    parts, host_calls = _collect_parts(snapshot)
+    answer, replies = snapshot.answer or "", _list_replies(snapshot)
+    parts, host_calls = _collect_parts(answer, replies)
     results: dict[str, dict[str, Any]] = {}
     errors: dict[str, TurnError] = {}
     for name, result in snapshot.results.items():
@@ -277,7 +278,7 @@ def build_turn_result(
         if result.error_kind != "none":
             errors[name] = TurnError(kind=result.error_kind, message=result.error)
     return TurnResult(
-        content=snapshot.answer or "",
+        content=answer,
         parts=parts,
         host_calls=host_calls,
         data=data,
@@ -289,7 +290,7 @@ def build_turn_result(
         ended_by=snapshot.ended_by,
         conversation=conversation,
         iterations=snapshot.iteration,
-        combined_text=_combine_texts(snapshot),
+        combined_text=_combine_texts(answer, replies),
         finish_reason=finish_reason,
         usage=snapshot.usage,
         limit_reached=limit,
@@ -315,58 +316,59 @@ def build_turn_result(
     )
 
 
-def _combine_texts(snapshot: Snapshot) -> str:
-    """The texts of the turn's replies, and the answer where the chart gave it."""
-    answer, replies_left = snapshot.answer or "", snapshot.replies
-    texts: list[str] = []
-    newest = len(snapshot.messages)
-    for index in range(newest - 1, -1, -1):
-        message = snapshot.messages[index]
+def _list_replies(snapshot: Snapshot) -> list[tuple[int, Message]]:
+    """The model's messages of the turn, the newest first, each with how many messages stand behind it."""
+    replies: list[tuple[int, Message]] = []
+    replies_left = snapshot.replies
+    for behind, message in enumerate(reversed(snapshot.messages)):
         if message.role != "assistant":
             continue
         # The answer at a limit is a message, and no reply.
-        replies_left -= not (snapshot.limit_reached and not texts and message.content == answer)
+        is_limit_text = not replies and snapshot.limit_reached and message.content == snapshot.answer
+        replies_left -= not is_limit_text
         if replies_left < 0:
             break
-        if texts and newest == index + 1:  # a reply that was paused, and went on
+        replies.append((behind, message))
+    return replies
+
+
+def _combine_texts(answer: str, replies: Sequence[tuple[int, Message]]) -> str:
+    """The texts of the turn's replies, and the answer where the chart gave it."""
+    texts: list[str] = []
+    behind_later = 0
+    for behind, message in replies:
+        if texts and behind == behind_later + 1:  # a reply that was paused, and went on
             texts[-1] = (message.content or "") + texts[-1]
         elif message.content:
             texts.append(message.content)
-        newest = index
+        behind_later = behind
     if answer and not (texts and texts[0].endswith(answer)):
         texts.insert(0, answer)
     return "\n\n".join(reversed(texts))
 
 
-def _collect_parts(snapshot: Snapshot) -> tuple[tuple[ContentPart, ...], list[HostCallPart]]:
+def _collect_parts(
+    answer: str, replies: Sequence[tuple[int, Message]]
+) -> tuple[tuple[ContentPart, ...], list[HostCallPart]]:
     """The parts of the answer, and the calls of the turn that its hosts made.
 
     The answer is what the model said last in a row, as `find_answer_text` reads it. Where the chart gave
     another text, only that text is the answer.
     """
-    said: list[Message] = []
     calls: dict[str, HostCallPart] = {}
-    replies_left, is_last = snapshot.replies, True
-    for message in reversed(snapshot.messages):
-        is_own_text = snapshot.limit_reached and not said and message.content == snapshot.answer
-        replies_left -= message.role == "assistant" and not is_own_text
-        if replies_left < 0:
-            break
-        is_last = is_last and message.role == "assistant"
-        if is_last:
-            said.append(message)
-        for part in reversed(message.parts) if message.role == "assistant" else ():
+    for _, message in replies:
+        for part in reversed(message.parts):
             if isinstance(part, HostCallPart):
                 # What became of a call may come in a later reply than the call.
                 key = part.id or f"#{len(calls)}"
                 later = calls.pop(key, None)
                 calls[key] = part if later is None else join_host_calls(part, later)
     host_calls = [*reversed(calls.values())]
-    has_parts = any(message.parts for message in said)
-    text = "".join(message.content or "" for message in reversed(said))
-    if not has_parts or text != (snapshot.answer or ""):
+    last_in_a_row = [message for place, (behind, message) in enumerate(replies) if behind == place]
+    has_parts = any(message.parts for message in last_in_a_row)
+    if not has_parts or "".join(message.content or "" for message in reversed(last_in_a_row)) != answer:
         return (), host_calls
-    return merge_texts(_join_messages(reversed(said))), host_calls
+    return merge_texts(_join_messages(reversed(last_in_a_row))), host_calls
 
 
 def _join_messages(messages: Iterable[Message]) -> Iterator[ContentPart]:
