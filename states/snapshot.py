@@ -364,6 +364,7 @@ class Snapshot(SnapshotFields, frozen=True):  # type: ignore[misc]  # msgspec al
             force_setattr(self, "has_ended", has_ended)
             force_setattr(self, "awaits_user", awaits_user)
             force_setattr(self, "is_over", has_ended or awaits_user)
+        # A checkpoint brings them as a list.
         if type(self.calls) is not OpenCalls:
             force_setattr(self, "calls", OpenCalls(self.calls))
 

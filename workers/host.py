@@ -163,6 +163,7 @@ def _run_child(work: socket.socket, memory: int, cpu_s: int) -> None:
     global _is_in_child
     _is_in_child = True
     try:
+        # A group of its own, by which it is killed where the system does not tell its children.
         os.setsid()
         for stream in (sys.stdout, sys.stderr):  # a process that is killed flushes nothing
             if isinstance(stream, io.TextIOWrapper):

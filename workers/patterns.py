@@ -124,6 +124,7 @@ def _compile_linear(text: str, flags: str) -> Any:
     """The compiled pattern of RE2; None where RE2 has no such syntax."""
     import re2
 
+    # RE2 has no verbose mode.
     if "x" in flags:
         return None
     options = re2.Options()

@@ -129,6 +129,8 @@ class DbosQueue:
         Raises:
             DurableHostUnavailable: the database cannot be reached.
         """
+        # DBOS 3.4 leaves what a dead executor has begun as it is. Resumed under the name of the queue it
+        # goes into the queue again.
         _call(lambda: self._client.resume_workflows(list(ids), queue_name=self.name))
 
     def count_waiting(self) -> int:

@@ -160,6 +160,8 @@ class DbosWorker:
             config={
                 "name": APPLICATION,
                 "system_database_url": self._address,
+                # Without it DBOS takes a digest of the workflow's source and of its own version: an upgrade
+                # would strand what waits, and a change of the chart would not show.
                 "application_version": self.version,
                 "executor_id": self.executor,
                 "serializer": DBOSPortableJSONSerializer(),
@@ -167,6 +169,8 @@ class DbosWorker:
             }
         )
 
+        # DBOS 3.4 gives a workflow up after a hundred attempts. Here the log says when a conversation is
+        # tried no more (`park_after`).
         @DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)
         async def perform(text: str) -> str:
             return await self._run_workflow(text)

@@ -158,6 +158,8 @@ def plan_next(stretch: Stretch, rest: Rest) -> Stretch | None:
     """What follows a stretch; None where its conversation waits for somebody, or is over."""
     match rest.outcome:
         case "waits" if rest.due is not None:
+            # The next record names this rest: whoever finds it plans the same stretch, which the host
+            # starts once.
             key = f"due/{rest.next_seq}"
             return Stretch(
                 conversation=stretch.conversation,
@@ -169,6 +171,7 @@ def plan_next(stretch: Stretch, rest: Rest) -> Stretch | None:
         case "held" if stretch.message is None and stretch.attempt >= _HELD_ATTEMPTS:
             return None
         case "held" | "stopped" | "unavailable":
+            # The inner bound: a float of 2 to the power of 1,024 is an error.
             pause_s = min(2.0 ** min(stretch.attempt, 10) / 2, _LONGEST_PAUSE_S)
             return replace(stretch, attempt=stretch.attempt + 1, due=None, pause_s=pause_s)
     return None

@@ -81,6 +81,8 @@ class TemporalHost:
                 hint="give large content as a file that a tool reads",
             )
         try:
+            # One call that starts the workflow where there is none, and signals it in any case: no signal
+            # goes to one that has just ended.
             await self._client.start_workflow(
                 WORKFLOW,
                 id=build_workflow_id(self._agent, stretch.conversation),

@@ -334,6 +334,7 @@ def load_conversation(
     )
     state, next_seq, head = None, 0, records.GENESIS
     if restored is not None:
+        # The chain is checked from here on: the next record must follow the one that the checkpoint names.
         state, next_seq, head = _resume_state(store, restored), restored.seq + 1, restored.head
     end = None if at is None else at + 1 - next_seq
     for line in islice(store.read_lines(conversation, next_seq), end):

@@ -240,6 +240,7 @@ class RecordOrder:
             case Replied() if event.reply.tool_calls and not record.is_late:
                 # A chart may run calls that nobody reviewed. A reply without calls may be that of another
                 # region, beside which the calls of this one still run.
+                # `calls` has the ids that the core gave where those of the host were missing or used.
                 self._open_call_ids = set(record.calls or [call.id for call in event.reply.tool_calls])
             case Reviewed():
                 self._open_call_ids = {verdict.call_id for verdict in event.verdicts}

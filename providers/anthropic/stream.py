@@ -181,6 +181,8 @@ class AnthropicAccumulator:
         text = delta.get(source)
         if text is None:
             return []
+        # Pieces of a call of the model are joined by the rule of all wires; a call that the host runs
+        # itself keeps its own.
         if key == "input" and (block is None or block.start.get("type") not in CALL_KINDS[1:]):
             count = len(self._calls.calls)
             call, deltas = self._calls.add_piece(index=index, arguments=text)

@@ -207,6 +207,7 @@ def _refuse_what_cannot_be_changed(request: Request, rules: tuple[RequestRule, .
     Raises:
         ProviderError: too many tools, tools at all, a name that is too long, or a part.
     """
+    # Hearsay refuses nothing: the request goes out, and the host says whether it takes it.
     for rule in (rule for rule in rules if rule.is_certain):
         if rule.max_tools is not None and len(request.tools) > rule.max_tools:
             raise ProviderError(

@@ -109,6 +109,8 @@ def convert_result(value: Any) -> tuple[Any, tuple[ContentPart, ...], str | None
     try:
         if isinstance(value, _CONTAINERS) and not has_few_repeats(value):
             raise TypeError
+        # Equal after the way through JSON: the log has what the tool returned. Else a note says that it has
+        # not.
         encoded_value = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
         is_plain = msgspec.json.decode(encoded_value) == value
     except (TypeError, ValueError):
