@@ -1,7 +1,7 @@
 """The log record, format 2, and the journal that numbers, chains and appends the records of a conversation.
 
 In: a step, and its event as JSON (`Journal.add_record`). Out: its line, appended by `Journal.commit`.
-Next: the store; in `stores/sql.py` the line becomes a row.
+Next: the store, by way of `group_commit.py`; in `stores/sql.py` the line becomes a row.
 
 A record holds the event, the transition that the machine made, the guard values and what was asked for. It is
 one line of JSON with the hash as its last key. The hash is SHA-256 over the line without the hash, and each

@@ -1,8 +1,9 @@
 """Performs effects: calls the model, reviews and runs tool calls, asks people, waits.
 
-In: one open effect whose record is durable (`perform`). Out: the events that answer it, applied by the
-driver: each is the next step. Next: the adapter of a host (`providers/`), the executor of tools
-(`tools/execution/executor.py`), or a person; then `driver.py` again.
+In: one open effect (`perform`). Its record is durable, or becomes so here: `begin_calls` commits before calls
+of tools and functions begin. A review needs no commit: it calls nothing outside. Out: the events that answer
+the effect, applied by the driver: each is the next step. Next: the adapter of a host (`providers/`), the
+executor of tools (`tools/execution/executor.py`), or a person; then `driver.py` again.
 
 Each performer does the work of one kind of effect and applies the events that answer it. It keeps nothing
 afterwards. A performer may be cancelled at any await; the core has then closed the effect already, or the
@@ -532,7 +533,11 @@ _PERFORMERS: dict[type[Effect], Callable[[EffectPerformer, Any], Coroutine[Any, 
     CallFunction: EffectPerformer._call_function,
     AskPerson: EffectPerformer._ask_person,
 }
-"""By the class of an effect, which decides what it holds; its name and kind may be planted in a log."""
+"""By the class of an effect, which decides what it holds; its name and kind may be planted in a log.
+
+Every class that an event answers stands here; `allowed_effects.py` has those that need no declaration. No row
+of an effect says so.
+"""
 
 
 _TIME_UNIT_S = 0.001

@@ -1,13 +1,14 @@
 """The inbox: every message, decision, answer and cancellation for a conversation comes in here.
 
-In: an item (`items.py`) from any door: Python, the command line, the server, a durable host. Out: the result
-of the turn, for those who wait for it. Next: whoever holds the conversation takes the item:
+In: an item (`items.py`) from any door: Python, the command line, the server, a durable host. `Engine.run`
+makes one of a message and its options. Out: the result of the turn, for those who wait for it. Next: whoever
+holds the conversation takes the item:
 
     this engine works on it     its driver gets the item between two steps (`Turns.give`)
     nobody holds it             this engine becomes its holder (`lease.py`) and takes the item (`Turns.take`)
     another worker holds it     the item is left in the inbox of the store, and that worker takes it
 
-Whose a conversation is is asked here and nowhere else.
+`put` finds out which of the three it is, for every item.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Inbox:
             driver = next((each for each in drivers if each.conversation == addressed.conversation), None)
             if driver is None:  # it is for a child that rests beside one that runs
                 if not isinstance(event, (Decided, Answered)):
-                    break  # refused below
+                    break  # `work_on` refuses it: a turn of the conversation runs
                 await self._post(root, addressed)
                 return None
             try:

@@ -12,7 +12,9 @@ Building an effect can change the context too. A model call first closes the cal
 takes the user's messages from the inbox, and an answer appends the final assistant message. Both happen in
 the step's `SnapshotBuilder`.
 
-`EFFECT_ROWS` at the end says everything that the rest of the code wants to know about each effect.
+`EFFECT_ROWS` at the end says what charts, the core and `check` want to know about each effect of the loop;
+the kinds that belong to flows have their rows in `kinds.py`. How an effect is performed stands in
+`engine/runtime/performers.py`, what a record shows of it in `engine/log/record.py`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ conversation stands now and what has to be done next (the effects). It does none
 
 One step has three parts:
 
-    1. reduce    `reduce_event` adds the event to the context: messages, calls, counters  (reduce.py)
+    1. reduce    the row of the event adds it to the context: messages, calls, counters  (reduce.py)
     2. decide    the machine evaluates guards over the facts of the new context and answers with the
                  next configuration and the names of effects                              (machine.py)
     3. request   effects of states that were left are cancelled; each new one becomes a value with an
