@@ -180,6 +180,8 @@ class StreamedCalls:
             if call is not None and index is not None:
                 if name and call_id and index not in self._by_index:
                     self._own_indexes.add(index)
+                # An index that came with the head of a known call: after arguments that are whole, what
+                # says other things there is another call's.
                 if arguments and index in self._own_indexes and call.is_whole() and _differs(call, arguments):
                     self._own_indexes.discard(index)
                     call_id, name, call = call.id, call.name, None
@@ -208,6 +210,8 @@ class StreamedCalls:
         """The call that a piece belongs to; None where it begins one."""
         of_index = self._by_index.get(index) if index is not None else None
         of_id = self._by_id.get(call_id) if call_id else None
+        # Rule 1: the call of its index, where that has its id or its id is not known; else that of its id;
+        # else the newest.
         if of_index is not None and (of_id is None or of_index.id == call_id):
             call: StreamedCall | None = of_index
         elif of_id is not None:
@@ -218,13 +222,18 @@ class StreamedCalls:
             call = self._find_newest(is_open=not name)
         if call is None or not name or _continues(call, index, call_id, name, arguments):
             return call
+        # The same name, and it does not continue that call; or another name on another index: another call.
         if call.name == name or (index is not None and call is not of_index):
             return None
         if _continues_name(call, call_id):
             return call
         is_bare = index is None and not call_id and not call.has_begun()
+        # With neither index nor id it is the next piece of the name, unless it begins with all of that
+        # name.
         if is_bare and not name.startswith(call.name):
             return call
+        # Nobody can tell whether the name goes on or another call begins: the one without arguments is
+        # refused.
         if is_bare or (call is of_index and not call.id):
             call.is_unclear = True
         return None
@@ -246,10 +255,13 @@ def _continues(call: StreamedCall, index: int | None, call_id: str, name: str, a
         return True
     has_other_id = bool(call_id and call.id)
     if call.is_whole():
+        # After whole arguments: only the same call once more, whose id one of the two lacks.
         return bool(call_id) != bool(call.id) and is_same(arguments, call.build_arguments())
     if call.pieces:
+        # Within its arguments: unless it has another id and begins an object itself.
         begins = not isinstance(arguments, str) or arguments.lstrip().startswith("{")
         return not (has_other_id and begins)
+    # Before its arguments: where it brings them, or has no other id.
     return (index is not None or bool(call_id)) and (bool(arguments) or not has_other_id)
 
 
@@ -295,6 +307,7 @@ def choose_arguments(pieces: Sequence[str], whole_forms: Sequence[Any] = ()) -> 
         elif _is_empty(chosen) or form == chosen or is_same(form, chosen):
             chosen = form
         elif _read(form) is None or _read(chosen) is not None:
+            # Two objects that differ: joined they are none, so neither is run.
             return _write(chosen) + _write(form)
         else:
             chosen = form
