@@ -258,17 +258,12 @@ def compute_effect_digest(effect: Effect) -> str:
     Raises:
         TypeError: a field holds something that JSON cannot hold.
     """
-    request_digests: dict[str, Any] = {}
+    work: msgspec.Struct = replace(effect, id=0, name="", state="", result="")
     if isinstance(effect, CallModel):
-        request = effect.request
-        request_digests["request"] = replace(
-            request,
-            messages=compute_messages_digest(request.messages),
-            tools=compute_tools_digest(request.tools),
-            turn=0,
-            iteration=0,
-        )
-    work = replace(effect, id=0, name="", state="", result="", **request_digests)
+        messages = compute_messages_digest(effect.request.messages)
+        tools = compute_tools_digest(effect.request.tools)
+        request = replace(effect.request, messages=messages, tools=tools, turn=0, iteration=0)
+        work = replace(work, request=request)
     return encode_digest(hashlib.sha256(encode_deterministic(work)).digest())
 
 

@@ -374,52 +374,51 @@ def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | N
         snapshot: the one after the step.
         sent: keyed digests of effects by their ids, where the log is redacted.
     """
-    describe_details = _ASK_DETAILS.get(type(effect))
-    return RecordedAsk(
+    ask = RecordedAsk(
         id=effect.id,
         effect=effect.name,
         state="" if effect.state == snapshot.state else effect.state,
         digest=compute_effect_digest(effect),
         sent=sent.get(effect.id, "") if sent else "",
         result=effect.result,
-        **(describe_details(effect, snapshot) if describe_details is not None else {}),
     )
+    add_details = _ASK_DETAILS.get(type(effect))
+    return ask if add_details is None else add_details(ask, effect, snapshot)
 
 
-def _describe_model_call(effect: CallModel, snapshot: Snapshot) -> dict[str, Any]:
+def _add_request(ask: RecordedAsk, effect: CallModel, snapshot: Snapshot) -> RecordedAsk:
     messages, own_count = effect.request.messages, effect.own_messages
     own = tuple(messages[-own_count:]) if own_count else ()
-    return {"messages": len(messages), "host": effect.host, "own": own}
+    return replace(ask, messages=len(messages), host=effect.host, own=own)
 
 
-def _describe_tool_run(effect: RunTools, snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "calls": tuple(map(_get_id, effect.calls)),
-        "refused": tuple(map(_get_refused_id, effect.refused)),
-    }
+def _add_calls(ask: RecordedAsk, effect: RunTools, snapshot: Snapshot) -> RecordedAsk:
+    refused = tuple(map(_get_refused_id, effect.refused))
+    return replace(ask, calls=tuple(map(_get_id, effect.calls)), refused=refused)
 
 
-def _describe_approval(effect: AskApproval, snapshot: Snapshot) -> dict[str, Any]:
+def _add_approvers(ask: RecordedAsk, effect: AskApproval, snapshot: Snapshot) -> RecordedAsk:
     to = {"to": list(effect.to)} if effect.to else {}
-    return {"calls": tuple(map(_get_id, effect.calls)), "arguments": to}
+    return replace(ask, calls=tuple(map(_get_id, effect.calls)), arguments=to)
 
 
-def _describe_wait(effect: Wait, snapshot: Snapshot) -> dict[str, Any]:
-    return {"seconds": effect.seconds, "due": effect.due}
+def _add_due_time(ask: RecordedAsk, effect: Wait, snapshot: Snapshot) -> RecordedAsk:
+    return replace(ask, seconds=effect.seconds, due=effect.due)
 
 
-def _describe_answer(effect: Answer, snapshot: Snapshot) -> dict[str, Any]:
+def _add_text(ask: RecordedAsk, effect: Answer, snapshot: Snapshot) -> RecordedAsk:
     is_reply_text = snapshot.reply is not None and effect.content == (snapshot.reply.content or "")
-    return {"content": None if is_reply_text else effect.content}
+    return ask if is_reply_text else replace(ask, content=effect.content)
 
 
 _IDENTITY = ("type", "id", "name", "state", "kind", "result")
 
 
-def _describe_declared(effect: Effect, snapshot: Snapshot) -> dict[str, Any]:
-    """The own fields of an effect of a flow that are not empty."""
+def _add_own_fields(ask: RecordedAsk, effect: Effect, snapshot: Snapshot) -> RecordedAsk:
+    """With the own fields of an effect of a flow that are not empty."""
     plain_data = _replace_tuples(to_builtins(effect))
-    return {"arguments": {key: item for key, item in plain_data.items() if key not in _IDENTITY and item}}
+    arguments = {key: item for key, item in plain_data.items() if key not in _IDENTITY and item}
+    return replace(ask, arguments=arguments)
 
 
 def _replace_tuples(value: Any) -> Any:
@@ -458,15 +457,15 @@ def compute_expected_digest(event: Event, snapshot: Snapshot) -> tuple[str, str]
     return "", ""
 
 
-_ASK_DETAILS: dict[type[Effect], Callable[[Any, Snapshot], dict[str, Any]]] = {
-    CallModel: _describe_model_call,
-    RunTools: _describe_tool_run,
-    AskApproval: _describe_approval,
-    Wait: _describe_wait,
-    Answer: _describe_answer,
-    **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _describe_declared),
+_ASK_DETAILS: dict[type[Effect], Callable[[RecordedAsk, Any, Snapshot], RecordedAsk]] = {
+    CallModel: _add_request,
+    RunTools: _add_calls,
+    AskApproval: _add_approvers,
+    Wait: _add_due_time,
+    Answer: _add_text,
+    **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _add_own_fields),
 }
-"""The fields of an ask that readers want beside its digest, by the class of the effect; none for others."""
+"""Adds to an ask what readers want beside its digest, by the class of the effect; nothing for others."""
 
 
 # -- the journal ---------------------------------------------------------------------------------
