@@ -424,6 +424,40 @@ async def test_recover_takes_up_a_conversation_that_was_moved_to_its_chart() -> 
         assert turn.result.state == "settled"
 
 
+async def test_who_watches_hears_which_conversation_has_no_engine() -> None:
+    """Where no engine can be made that goes on with a conversation, because its tools are gone for instance,
+    who watches hears why; its turn stays open, and the others go on."""
+    store: Any = open_store("memory")
+    payments: list[str] = []
+    engine = make_engine(store, lambda arguments: payments.append("paid"), approval=True)
+    for name in ("lost", "fine"):
+        await engine.arun("go", conversation=name)
+        entry = b'{"conversation":"%b","event":%b}' % (name.encode(), decide(engine, name))
+        store.acquire_lease(name, DEAD, 3600)
+        store.post(name, "key", entry)
+
+    def find_engine(conversation: str) -> Engine:
+        if conversation == "lost":
+            raise SpecError("its tools cannot be offered any more")
+        return engine
+
+    turns: asyncio.Queue[Any] = asyncio.Queue()
+    async with asyncio.timeout(60):
+        watch = asyncio.create_task(
+            engine.awatch_unfinished(turns.put_nowait, every_s=0.01, find_engine=find_engine)
+        )
+        seen = {}
+        while len(seen) < 2:
+            turn = await turns.get()
+            seen[turn.conversation] = turn
+        await engine.astop()
+        await watch
+    assert (seen["lost"].result, seen["lost"].error) == (None, "its tools cannot be offered any more")
+    assert (seen["fine"].error, payments) == (None, ["paid"])
+    assert engine.conversation("lost").has_open_turn
+    await engine.aclose()
+
+
 async def test_a_turn_that_takes_long_holds_no_recovery_up() -> None:
     """While `watch_unfinished` goes on with one turn, it goes on with others whose workers die meanwhile, and
     begins none twice; stopping the engine ends it."""
