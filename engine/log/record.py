@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.continuation.checkpoint import CheckpointBasis, RecordPlace, build_checkpoint
 from toolchart.engine.log.group_commit import GroupCommit
-from toolchart.engine.log.turn_totals import JournaledStep, build_totals
+from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
@@ -507,7 +507,7 @@ class Journal:
         """Number of the record of the newest checkpoint."""
         self._newest: Snapshot | None = None
         """The snapshot after the newest record that is not committed."""
-        self._turn_steps: list[JournaledStep] | None = None
+        self._turn_steps: list[CountedStep] | None = None
         """The steps of the open turn; None where not all of them are known."""
         self._totals: list[tuple[int, bytes]] = []
         """Totals of turns whose last record is pending."""
@@ -539,7 +539,8 @@ class Journal:
         elif step.is_late:  # what it answers may have been asked in an earlier turn: statistics read records
             self._turn_steps = None
         if self._turn_steps is not None:
-            self._turn_steps.append((event, step.effects, step.given_call_ids))
+            asked = [effect.id for effect in step.effects if isinstance(effect, CallModel)]
+            self._turn_steps.append((event.at, event, asked, step.given_call_ids))
             if step.ends_turn:
                 self._totals.append((seq, build_totals(self._turn_steps, step.snapshot)))
                 self._turn_steps = None

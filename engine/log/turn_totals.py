@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 import msgspec
 
 from toolchart.states.core.encoding import encode_struct_json, read_json
-from toolchart.states.effects import CallModel, Effect
 from toolchart.states.events import Event, Failed, Replied, ToolFinished, TurnStarted
 from toolchart.states.messages import Usage
 from toolchart.states.snapshot import Snapshot
@@ -120,7 +119,9 @@ def decode_totals(data: bytes) -> TurnTotals | None:
 
 CountedStep = tuple[str, Event | None, Sequence[int], Sequence[str]]
 """A step of a turn: its time, its event (None for one of another release), the ids of the model calls that it
-asks for, and the ids that the core gave to calls of a reply."""
+asks for, and the ids that the core gave to calls of a reply.
+
+A journal collects them, which costs next to nothing, and counts when the turn has ended."""
 
 
 def count_turn(
@@ -189,27 +190,17 @@ def count_turn(
     )
 
 
-JournaledStep = tuple[Event, Sequence[Effect], Sequence[str]]
-"""Event, effects and given call ids of a step.
-
-A journal collects them, which costs next to nothing, and counts when the turn has ended.
-"""
-
-
-def build_totals(steps: Sequence[JournaledStep], after: Snapshot) -> bytes:
+def build_totals(steps: Sequence[CountedStep], after: Snapshot) -> bytes:
     """The totals of a turn that has ended, as JSON.
 
     Args:
         steps: all of its steps; the first one began it.
         after: the snapshot after the newest one.
     """
-    started = steps[0][0]
+    started = steps[0][1]
     assert isinstance(started, TurnStarted)
     figures = count_turn(
-        [
-            (event.at, event, [effect.id for effect in effects if isinstance(effect, CallModel)], given_ids)
-            for event, effects, given_ids in steps
-        ],
+        steps,
         {},
         {},
         model=started.settings.model,
