@@ -33,7 +33,6 @@ from toolchart.states.events import UNUSABLE_KINDS, Outcome, Settings
 from toolchart.states.messages import Message, Usage
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot, TurnError
-from toolchart.tools.execution.context import find_turn_start
 from toolchart.tools.execution.results import find_cut_notice
 from toolchart.workers.json_data import to_json_data
 
@@ -480,19 +479,30 @@ def list_result_warnings(snapshot: Snapshot) -> list[str]:
     if settings is not None and "response_format" in settings.options:
         warnings += _list_form_warnings(snapshot, settings)
     if snapshot.turn and snapshot.tracked_calls:
-        summaries = dict(snapshot.shown.view.summaries) if snapshot.shown is not None else {}
-        for message in snapshot.messages[find_turn_start(snapshot) :]:
-            if message.role != "tool":
-                continue
-            cut = find_cut_notice(message.content)
-            if message.tool_call_id in summaries:
-                size = json.loads(summaries[message.tool_call_id])["summary_of"]["characters"]
-                warnings.append(
-                    f"the model read a summary of the result of {message.name!r}, which has {size} characters"
-                )
-            elif cut is not None:
-                warnings.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
+        warnings += _list_cut_results(snapshot)
     return warnings
+
+
+def _list_cut_results(snapshot: Snapshot) -> list[str]:
+    """Which results of the turn the model did not see whole, in their order."""
+    cut_results: list[str] = []
+    summaries = dict(snapshot.shown.view.summaries) if snapshot.shown is not None else {}
+    results_left = snapshot.tracked_calls.length
+    for message in reversed(snapshot.messages):
+        if not results_left:
+            break
+        if message.role != "tool":
+            continue
+        results_left -= 1
+        cut = find_cut_notice(message.content)
+        if message.tool_call_id in summaries:
+            size = json.loads(summaries[message.tool_call_id])["summary_of"]["characters"]
+            cut_results.append(
+                f"the model read a summary of the result of {message.name!r}, which has {size} characters"
+            )
+        elif cut is not None:
+            cut_results.append(f"the model did not see the whole result of {cut[0]!r}: {cut[1]}")
+    return cut_results[::-1]
 
 
 def _list_form_warnings(snapshot: Snapshot, settings: Settings) -> list[str]:
