@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.engine.log.read_records import parse_line
+from toolchart.engine.reading.steps import read_configuration
 from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.child_agents import build_child_spec, describe_agent
 from toolchart.specs.declared_effects import EffectResolver
@@ -21,9 +21,6 @@ from toolchart.specs.turn_plan import needs_preparation
 from toolchart.states.chart.document import Chart, digest_declaration
 from toolchart.states.flows.parameters import RunAgentParameters
 from toolchart.states.ports import Store
-
-_WITH_CHART = ("configured", "migrated")
-"""Events that hold a chart."""
 
 _TELLING_KEYS = ("function", "spec", "handler", "chart", "llm", "model")
 """Parameters that say what an effect would act through."""
@@ -66,11 +63,11 @@ class OwnCharts:
         Raises:
             LogDamaged: a record of the conversation cannot be read.
         """
-        event = _read_newest_chart(store, conversation, None)
-        if event is None:
+        record = read_configuration(store, conversation)
+        if record is None:
             return None
-        effects = event.get("effects") or {}
-        if (event.get("chart"), _digest_effects(effects)) in self._texts:
+        effects = record.event.get("effects") or {}
+        if (record.event.get("chart"), _digest_effects(effects)) in self._texts:
             return None
         foreign = (
             _describe_declaration(name, body)
@@ -100,27 +97,6 @@ def _iterate_charts(spec: AgentSpec, resolver: EffectResolver, seen: set[str]) -
 
 def _digest_effects(effects: Mapping[str, Any]) -> str:
     return digest_declaration(dict(effects))
-
-
-def _read_newest_chart(store: Store, conversation: str, until: int | None) -> Mapping[str, Any] | None:
-    """The newest event with a chart, up to a record; that of a fork's parent where the fork has none.
-
-    Args:
-        until: number of the newest record that counts; None for all.
-    """
-    newest: Mapping[str, Any] | None = None
-    for seq, line in enumerate(store.read_lines(conversation)):
-        if until is not None and seq > until:
-            break
-        # A line without one of these words holds no such event, whatever its form.
-        if seq and not any(word.encode() in line for word in _WITH_CHART):
-            continue
-        event = parse_line(line, seq, conversation).event
-        if event.get("type") == "forked":
-            newest = _read_newest_chart(store, str(event.get("parent")), int(event.get("seq", 0)))
-        elif event.get("type") in _WITH_CHART:
-            newest = event
-    return newest
 
 
 def _describe_declaration(name: str, body: Any) -> str:

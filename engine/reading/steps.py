@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -44,15 +45,33 @@ def read_from(store: Store, conversation: str, start: int) -> Iterator[ReadRecor
         yield parse_line(line, seq, conversation)
 
 
+def read_configuration(store: Store, conversation: str, until: int | None = None) -> ReadRecord | None:
+    """The newest record that holds chart, spec and tools; that of a fork's parent where the fork has none.
+    Hashes are not checked.
+
+    Args:
+        until: number of the first record that does not count.
+    """
+    newest: ReadRecord | None = None
+    for seq, line in enumerate(islice(store.read_lines(conversation), until)):
+        # A line without one of these words holds no such event, whatever its form.
+        if seq and not any(word in line for word in _CONFIGURATION_WORDS):
+            continue
+        record = parse_line(line, seq, conversation)
+        if record.event_type == Forked.TYPE:
+            newest = read_configuration(store, record.event["parent"], record.event["seq"] + 1)
+        elif record.event_type in CONFIGURATION_TYPES:
+            newest = record
+    return newest
+
+
+_CONFIGURATION_WORDS = tuple(name.encode() for name in CONFIGURATION_TYPES)
+
+
 def read_kinds(store: Store, conversation: str) -> dict[str, str]:
     """The kinds of the effects that the chart declares, by their names, as the first record says."""
-    line = next(iter(store.read_lines(conversation)), None)
-    if line is None:
-        return {}
-    record = parse_line(line, 0, conversation)
-    if record.event_type == Forked.TYPE:
-        return read_kinds(store, str(record.event["parent"]))
-    return find_kinds(record)
+    record = read_configuration(store, conversation, 1)
+    return find_kinds(record) if record is not None else {}
 
 
 def find_kinds(record: ReadRecord) -> dict[str, str]:

@@ -13,8 +13,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
+from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.log.record import TakenRow
+from toolchart.engine.reading.steps import read_configuration
 from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.chart.loading import Chart, SourcePosition, parse_recorded_chart, walk_states
 from toolchart.states.diagram.model import Overlay
@@ -40,9 +41,6 @@ _QUIET_EVENTS = (
 )
 """Events that enter no state."""
 
-_CHART_MARKS = tuple(f'{{"type":"{name}"'.encode() for name in CONFIGURATION_TYPES)
-"""What stands in the records that hold a chart."""
-
 _BETWEEN_TURNS = (TurnStarted.TYPE, *CONFIGURATION_TYPES, Continued.TYPE, Forked.TYPE)
 """Events before which the time of no state runs."""
 
@@ -63,21 +61,6 @@ def build_overlay(chart: Chart, records: Iterable[ReadRecord]) -> Overlay:
         seconds=counter.seconds,
         current=counter.current,
     )
-
-
-def find_configuration(records: Iterable[ReadRecord]) -> Mapping[str, Any]:
-    """The newest `configured` event of a conversation, as JSON data.
-
-    Raises:
-        LogDamaged: there is none with a chart.
-    """
-    event: Mapping[str, Any] = {}
-    for record in records:
-        if record.event_type in CONFIGURATION_TYPES:
-            event = record.event
-    if not isinstance(event.get("chart"), str):
-        raise LogDamaged("a log begins with its configuration", seq=0)
-    return event
 
 
 def load_recorded_chart(configuration: Mapping[str, Any]) -> Chart:
@@ -103,17 +86,10 @@ def read_chart(store: Store, conversation: str) -> Chart:
     Raises:
         LogDamaged: it cannot be read.
     """
-    lines = enumerate(store.read_lines(conversation))
-    records = [
-        parse_line(line, seq, conversation)
-        for seq, line in lines
-        if not seq or any(mark in line for mark in _CHART_MARKS)
-    ]
-    if records and records[0].event_type == Forked.TYPE:
-        return load_recorded_chart(
-            find_configuration(read_conversation(store, conversation, include_shared=True))
-        )
-    return load_recorded_chart(find_configuration(records))
+    record = read_configuration(store, conversation)
+    if record is None:
+        raise LogDamaged("a log begins with its configuration", seq=0)
+    return load_recorded_chart(record.event)
 
 
 def find_active_states(chart: Chart, labels: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -129,7 +105,7 @@ def draw_conversation_path(store: Store, conversation: str) -> tuple[Chart, Over
         LogDamaged: the log is not the one that was written.
     """
     records = list(read_conversation(store, conversation, include_shared=True))
-    chart = load_recorded_chart(find_configuration(records))
+    chart = read_chart(store, conversation)
     return chart, build_overlay(chart, records)
 
 

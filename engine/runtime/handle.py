@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, Unpack, cas
 
 from toolchart.engine.log.family import list_children
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
-from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.reading.figures import read_total_usage
 from toolchart.engine.reading.messages import read_transcript
 from toolchart.engine.reading.overview import ConversationView, read_view
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.steps import follow_steps
-from toolchart.engine.reading.waiting import PendingApproval, Waiting, read_waiting
+from toolchart.engine.reading.waiting import PendingApproval, Waiting, has_open_turn, read_waiting
 from toolchart.engine.runtime.blocking_calls import BlockingCalls, blocking
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.parts import ResumeOptions, StreamOptions, TurnOptions, build_hooks
@@ -318,10 +317,7 @@ class Conversation:
     @property
     def has_open_turn(self) -> bool:
         """Whether a message is for the open turn, as the log has it, and begins none."""
-        loaded_conversation = load_conversation(self._engine.store, self.id)
-        if loaded_conversation is None or loaded_conversation.snapshot.settings is None:
-            return False
-        return not loaded_conversation.snapshot.is_over
+        return has_open_turn(self._engine.store, self.id)
 
     @property
     def is_running(self) -> bool:

@@ -35,6 +35,7 @@ from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_ans
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_conversation
+from toolchart.engine.reading.listing import summarize_conversation
 from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
@@ -354,10 +355,12 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
 
 def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> ResponseName:
     """The response that begins with the next record of a conversation."""
-    loaded_conversation = load_conversation(site.engine.store, conversation)
-    turn = loaded_conversation.snapshot.turn if loaded_conversation is not None else 0
-    seq = loaded_conversation.next_seq if loaded_conversation is not None else 0
-    return ResponseName(conversation=conversation, turn=turn + is_new_turn, seq=seq)
+    store = site.engine.store
+    turns, records = 0, 0
+    if store.read_last_line(conversation) is not None:
+        row = summarize_conversation(store, conversation)
+        turns, records = row.turns, row.records
+    return ResponseName(conversation=conversation, turn=turns + is_new_turn, seq=records)
 
 
 @ROUTES.endpoint("GET", "/v1/responses/{response}", "read")
@@ -453,15 +456,15 @@ def find_previous(engine: Engine, name: ResponseName) -> str | None:
 _NOT_NEWEST = "only the newest response of a conversation can be continued"
 
 
-def require_newest(engine: Engine, name: ResponseName) -> Snapshot:
-    """The conversation of a response, if no later turn has followed.
+def require_newest(engine: Engine, name: ResponseName) -> None:
+    """Refuse to go on with a response that a later turn has followed.
 
     Raises:
         Refusal: 404 where there is no such response, 409 where a later one exists.
     """
-    loaded_conversation = load_conversation(engine.store, name.conversation)
-    if loaded_conversation is None or loaded_conversation.snapshot.turn < name.turn:
+    exists = engine.store.read_last_line(name.conversation) is not None
+    turns = summarize_conversation(engine.store, name.conversation).turns if exists else 0
+    if not exists or turns < name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
-    if loaded_conversation.snapshot.turn > name.turn:
+    if turns > name.turn:
         raise Refusal(409, _NOT_NEWEST)
-    return loaded_conversation.snapshot

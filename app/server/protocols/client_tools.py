@@ -12,10 +12,11 @@ import msgspec
 
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.reading.steps import read_configuration
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError
+from toolchart.states.events import Configured
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure, ToolPending
 from toolchart.tools.execution.context import CallContext
@@ -78,15 +79,14 @@ class ClientTools:
         Raises:
             Refusal: 404; there is no such conversation.
         """
-        loaded_conversation = load_conversation(self._base.store, find_root(self._base.store, conversation))
-        if loaded_conversation is None:
+        record = read_configuration(self._base.store, find_root(self._base.store, conversation))
+        configured = record.decode_known_fields() if record is not None else None
+        if not isinstance(configured, Configured):
             raise Refusal(404, f"there is no conversation {conversation!r}")
-        registry_entries = (loaded_conversation.configured.spec.get("tools") or {}).get("registry") or ()
+        registry_entries = (configured.spec.get("tools") or {}).get("registry") or ()
         # A tool that the spec had then and has no more is no client's.
         own = {*self._base.tools.names(), *(entry.get("name") for entry in registry_entries)}
-        return self.get_engine(
-            [tool for tool in loaded_conversation.configured.tools if tool.name not in own]
-        )
+        return self.get_engine([tool for tool in configured.tools if tool.name not in own])
 
     def find_engine_or_own(self, conversation: str) -> Engine:
         """As `find_engine`; the site's own where its tools can be offered no more, or it is not there."""
