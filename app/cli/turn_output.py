@@ -18,6 +18,7 @@ from toolchart.app.cli.terminal.stopping import stop_on_signals
 from toolchart.app.cli.terminal.text import escape_controls, is_terminal, print_notice, shorten
 from toolchart.engine.log.family import find_root
 from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.reading.steps import read_configured
 from toolchart.engine.reading.waiting import has_open_turn
 from toolchart.engine.runtime.waiting import find_waiting_conversation, waits_for_decision
 from toolchart.engine.telemetry.environment import open_telemetry
@@ -248,11 +249,11 @@ def continue_turn(
     elif decision is None and replayed.snapshot.has_ended:
         print_notice("no turn is open: this is the answer of the last turn")
     root_name = find_root(store, conversation)
-    root = load_conversation(store, root_name) or replayed
+    configured = read_configured(store, root_name) or replayed.configured
     owner = find_owner(root_name, log=choice.log, dsn=choice.dsn, run_here=choice.run_here)
     from toolchart.app.cli.stored_agent import choose_agent
 
-    agent = choose_agent(choice.spec, root.configured, trust_log=choice.trust_log)
+    agent = choose_agent(choice.spec, configured, trust_log=choice.trust_log)
     observer = build_observer(is_silent=choice.as_json)
     approver, asker = find_people()
     # Opened again for writing: how it is written is the agent's choice, and the agent stands in the log.

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.read_records import ReadRecord, parse_line, read_conversation
-from toolchart.states.events import CONFIGURATION_TYPES, Forked
+from toolchart.states.events import CONFIGURATION_TYPES, Configured, Forked
 from toolchart.states.ports import Store
 
 
@@ -63,6 +63,13 @@ def read_configuration(store: Store, conversation: str, until: int | None = None
         elif record.event_type in CONFIGURATION_TYPES:
             newest = record
     return newest
+
+
+def read_configured(store: Store, conversation: str) -> Configured | None:
+    """The event of `read_configuration` as a value; None where there is no such conversation."""
+    record = read_configuration(store, conversation)
+    event = record.decode_known_fields() if record is not None else None
+    return event if isinstance(event, Configured) else None
 
 
 _CONFIGURATION_WORDS = tuple(name.encode() for name in CONFIGURATION_TYPES)

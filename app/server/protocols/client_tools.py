@@ -12,11 +12,10 @@ import msgspec
 
 from toolchart.app.server.answers import Refusal
 from toolchart.engine.log.family import find_root
-from toolchart.engine.reading.steps import read_configuration
+from toolchart.engine.reading.steps import read_configured
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.canonical_json import encode_canonical
 from toolchart.states.errors import SpecError
-from toolchart.states.events import Configured
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure, ToolPending
 from toolchart.tools.execution.context import CallContext
@@ -79,9 +78,8 @@ class ClientTools:
         Raises:
             Refusal: 404; there is no such conversation.
         """
-        record = read_configuration(self._base.store, find_root(self._base.store, conversation))
-        configured = record.decode_known_fields() if record is not None else None
-        if not isinstance(configured, Configured):
+        configured = read_configured(self._base.store, find_root(self._base.store, conversation))
+        if configured is None:
             raise Refusal(404, f"there is no conversation {conversation!r}")
         registry_entries = (configured.spec.get("tools") or {}).get("registry") or ()
         # A tool that the spec had then and has no more is no client's.

@@ -13,7 +13,7 @@ from toolchart.app.cli.parameters.options import durability_option, fleet_option
 from toolchart.app.cli.stored_agent import spec_option
 from toolchart.app.cli.terminal.text import print_notice, print_text
 from toolchart.engine.log.family import find_root
-from toolchart.engine.log.replay import load_conversation
+from toolchart.engine.reading.steps import read_configured
 from toolchart.engine.runtime.engine import Engine
 from toolchart.states.events import Configured
 
@@ -50,9 +50,9 @@ def command(
     with open_log(log) as store:
         name = find_conversation(store, conversation)
         root_name = find_root(store, name)
-        root = load_conversation(store, root_name)
-        assert root is not None, "find_conversation returns only conversations of this log"
-        agent = spec if spec is not None else _build_idle_spec(root.configured)
+        configured = read_configured(store, root_name)
+        assert configured is not None, "find_conversation returns only conversations of this log"
+        agent = spec if spec is not None else _build_idle_spec(configured)
         owner = find_owner(root_name, log=log, dsn=dsn, run_here=run_here)
         with Engine(agent, log=log, durability=durability) as engine:
             if owner is not None:
