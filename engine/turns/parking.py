@@ -83,7 +83,7 @@ def _count_resumptions(store: Store, conversation: str, limit: int) -> int:
         if not _is_resumption(line):
             break
         times.append(str(read_json(line)["at"]))
-    if len(times) > 1:
+    if times:
         progress = _find_progress_of_children(store, conversation)
         times = [time for time in times if time > progress]
     return len(times)

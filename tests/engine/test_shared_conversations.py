@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents import make_function_tool, make_spec
 from anyio.from_thread import start_blocking_portal
 from durable_workers import SETTLING
 from durable_workers import make_engine as make_durable_engine
@@ -25,6 +26,7 @@ from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.migration import migrate_conversation
 from toolchart.engine.turns.inbox import HANDED_OVER
+from toolchart.engine.turns.parking import PARK_AFTER, count_losses
 from toolchart.states.errors import IllegalEvent, LeaseHeld, LeaseLost, SpecError, TurnChanged
 from toolchart.states.events import Decided, Replied, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
@@ -255,15 +257,17 @@ class HangingModel(EchoModel):
             await self.may_answer.wait()
         return await super().complete(request)
 
-    async def lose_worker(self, engine: Engine, turn: Awaitable[TurnResult]) -> None:
-        """Let a turn of `c` ask this model; its worker dies then."""
+    async def lose_worker(self, engine: Engine, turn: Awaitable[TurnResult], conversation: str = "c") -> None:
+        """Let a turn ask this model; its worker dies then."""
         self.was_asked.clear()
         task = asyncio.ensure_future(turn)
         await self.was_asked.wait()
-        lease = engine.store.find_lease("c")
+        lease = engine.store.find_lease(conversation)
         assert lease is not None
         engine.store.renew_leases([lease], 0.0)
-        engine.store.acquire_lease("c", DEAD, 3600)  # what is done in the task from now on counts no more
+        engine.store.acquire_lease(
+            conversation, DEAD, 3600
+        )  # what is done in the task from now on counts no more
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -321,6 +325,98 @@ async def test_who_takes_an_entry_leaves_the_work_of_a_dead_worker_to_the_next(m
     results = [turn.result for turn in await engine.arecover()]
     assert [result and result.content for result in results] == ["paid go"]
     assert await engine.arecover() == []
+    await engine.aclose()
+
+
+async def test_what_is_parked_is_left_alone_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever tries a parked conversation again hears why it is left alone; its lease stays as it is, and the
+    log of the program says so once. A message to it does not make it go on, nor say so again."""
+    store, model = VanishingHolder(), HangingModel()
+    engine = make_engine(store, lambda arguments: "paid", providers={"model": model})
+    await model.lose_worker(engine, engine.arun("go", conversation="c"))
+    for _ in range(2):
+        await model.lose_worker(engine, engine.conversation("c").aresume())
+    result, error = await engine.recovery.go_on("c")
+    assert (result, error and error[:17]) == (None, "parked: 3 workers")
+    lease = store.find_lease("c")
+    assert await engine.recovery.go_on("c") == (None, error)
+    assert store.find_lease("c") == lease
+    await engine.conversation("c").apost(UserSaid(message="be quick"))
+    await engine.recovery.go_on("c")
+    assert [record.getMessage() for record in caplog.records if "is parked" in record.getMessage()] == [
+        "conversation c is parked: 3 workers in a row ended at the same place, without one more record; "
+        "`toolchart resume c` has it tried once more"
+    ]
+    await engine.aclose()
+
+
+class ToilingModel(HangingModel):
+    """A model that calls `pay` once more each time it is gone on with, and hangs then."""
+
+    count = 0
+
+    async def complete(self, request: Request) -> Reply:
+        """The next reply."""
+        self.count += 1
+        if self.count % 2:
+            call = ToolCall(name="pay", arguments={"text": f"bill {self.count}"})
+            return Reply(finish_reason="tool_calls", tool_calls=(call,))
+        self.was_asked.set()
+        await self.may_answer.wait()
+        return Reply(content="done", finish_reason="stop")
+
+
+async def test_a_parent_is_not_parked_while_its_child_gets_further() -> None:
+    """Of a conversation that runs a sub-agent every worker dies, and each has got the sub-agent further: at
+    the place where it stands now it has lost one worker, however many there were before."""
+    chart = {
+        "name": "handing_over",
+        "states": {
+            "working": {
+                "initial": True,
+                "enter": "hand_over",
+                "transitions": [
+                    {"event": "agent_finished", "target": "finished"},
+                    {"event": "agent_failed", "target": "finished"},
+                ],
+            },
+            "finished": {"final": True, "enter": "answer"},
+        },
+    }
+    spec = make_spec(chart=chart, effects={"hand_over": {"run_agent": {"chart": "tool_loop"}}})
+    store, model = MemoryStore(), ToilingModel()
+    functions = [make_function_tool("pay", {"type": "object"}, lambda arguments: "paid")]
+    engine = Engine(spec, log=store, functions=functions, providers={"model": model})
+    await model.lose_worker(engine, engine.arun("go", conversation="c"))
+    losses = [count_losses(store, "c", PARK_AFTER)]
+    for _ in range(3):
+        await model.lose_worker(engine, engine.conversation("c").aresume())
+        losses.append(count_losses(store, "c", PARK_AFTER))
+    assert losses == [1, 1, 1, 1]
+    await engine.aclose()
+
+
+async def test_conversations_have_their_last_trial_one_after_the_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of two conversations that are one lost worker from being parked, the second one goes on when the first
+    has got a record further; so the one that ends workers is the one that is parked."""
+    store, model = VanishingHolder(), HangingModel()
+    engine = make_engine(store, lambda arguments: "paid", providers={"model": model})
+    for name in ("c", "d"):
+        await model.lose_worker(engine, engine.arun("go", conversation=name), name)
+        await model.lose_worker(engine, engine.conversation(name).aresume(), name)
+    model.was_asked.clear()
+    lengths = [store.read_last_line(name) for name in ("c", "d")]
+    recovery = asyncio.create_task(engine.arecover())
+    await model.was_asked.wait()
+    await asyncio.sleep(0.05)
+    moved = [store.read_last_line(name) != length for name, length in zip("cd", lengths, strict=True)]
+    assert sorted(moved) == [False, True]
+    model.may_answer.set()
+    results = [turn.result for turn in await recovery]
+    assert [result and result.content for result in results] == ["paid go"] * 2
+    assert not [record for record in caplog.records if "is parked" in record.getMessage()]
     await engine.aclose()
 
 

@@ -24,12 +24,15 @@ from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.items import Item, encode_item
 from toolchart.specs.charts import read_shipped_chart
+from toolchart.states.content import ImagePart, TextPart
 from toolchart.states.errors import LogConflict, SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import InboxEntry
 
 ECHO = reply_with_calls(("echo", {"text": "a"}))
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(99)
 
 RISKY = {"registry": [{"name": "echo", "requires_approval": True}]}
 
@@ -134,6 +137,8 @@ def test_a_row_of_the_chart_takes_the_message_at_once() -> None:
         assert read_request(engine)[-1] == ("user", "leave it")
         assert [call.outcome for call in result.tool_calls] == ["skipped"]
         assert list_types(engine).count("turn_started") == 1
+        taken = list_types(engine).index("user_said")
+        assert list_types(engine)[taken - 1] == "resumed", "whoever goes on says so before anything else"
         assert engine.conversation("c").resume().content == "never mind then"
         assert first.pending_approvals
         list(replay_conversation(engine.store, "c"))
@@ -394,6 +399,34 @@ def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(tmp_p
         assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
         list(replay_conversation(engine.store, "c"))
         list(replay_conversation(engine.store, child))
+
+
+async def test_a_running_sub_agent_gets_the_whole_message() -> None:
+    """A sub-agent that has taken the conversation over runs a tool. Its next request has the message that
+    comes meanwhile, with its attachments, once."""
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def look_up(arguments: Any, context: Any = None) -> str:
+        has_begun.set()
+        await may_end.wait()
+        return "found"
+
+    engine = make_engine(
+        [reply_with_calls(("look_up", {})), "both"],
+        chart=HANDING_OVER,
+        effects={"hand_over": {"run_agent": {"chart": "tool_loop", "history": "all"}}},
+        functions=[make_function_tool("look_up", {"type": "object"}, look_up)],
+    )
+    async with engine, asyncio.timeout(60):
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await has_begun.wait()
+        await engine.conversation("c").asay("see this", attachments=[PICTURE])
+        may_end.set()
+        assert (await turn).content == "both"
+        newest = list_requests(engine)[-1].messages[-1]
+        assert (newest.content, [type(part) for part in newest.parts]) == ("see this", [TextPart, ImagePart])
+        (child,) = [name for name in engine.store.list_conversations() if name != "c"]
+        assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
 
 
 # -- turns that begin right after a record, or not at all -----------------------------------------------
