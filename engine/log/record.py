@@ -539,8 +539,11 @@ class Journal:
         elif step.is_late:  # what it answers may have been asked in an earlier turn: statistics read records
             self._turn_steps = None
         if self._turn_steps is not None:
-            asked = [effect.id for effect in step.effects if isinstance(effect, CallModel)]
-            self._turn_steps.append((event.at, event, asked, step.given_call_ids))
+            asked_ids = []
+            for effect in step.effects:
+                if isinstance(effect, CallModel):
+                    asked_ids.append(effect.id)
+            self._turn_steps.append((event.at, event, asked_ids, step.given_call_ids))
             if step.ends_turn:
                 self._totals.append((seq, build_totals(self._turn_steps, step.snapshot)))
                 self._turn_steps = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import msgspec
 
@@ -124,6 +125,9 @@ asks for, and the ids that the core gave to calls of a reply.
 A journal collects them, which costs next to nothing, and counts when the turn has ended."""
 
 
+_get_id, _get_name = attrgetter("id"), attrgetter("name")
+
+
 def count_turn(
     steps: Sequence[CountedStep],
     asked_at: dict[int, str],
@@ -154,8 +158,8 @@ def count_turn(
         if isinstance(event, Replied) or (isinstance(event, Failed) and event.effect in asked_at):
             if isinstance(event, Replied):
                 calls = event.reply.tool_calls
-                ids = given_ids or [call.id for call in calls]
-                tool_names |= zip(ids, [call.name for call in calls], strict=False)
+                ids = given_ids or map(_get_id, calls)
+                tool_names |= zip(ids, map(_get_name, calls), strict=False)
             model_calls.append(
                 ModelCallFigures(
                     model=model,

@@ -140,7 +140,7 @@ class ScriptedReply(_ScriptPart):
         content = "".join(pieces) if self.content is None and pieces else self.content
         return Reply(
             content=content,
-            parts=add_text(content, decode_parts(self.parts)),
+            parts=add_text(content, decode_parts(self.parts)) if self.parts else (),
             tool_calls=calls,
             finish_reason=reason,
             native_reason=reason,
