@@ -157,6 +157,8 @@ class Leases:
         leases = self._log.leases
         try:
             while True:
+                # The store looks into the inbox before and after it gives the lease back, and keeps the lease
+                # where an entry is there: who adds one looks at the lease afterwards, so one of both sees it.
                 due = hold.compute_due(partial(self._turns.may_have_work, conversation))
                 if await leases.release(conversation, is_open=not hold.has_ended, due=due):
                     return

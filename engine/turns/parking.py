@@ -83,6 +83,7 @@ def _count_resumptions(store: Store, conversation: str, limit: int) -> int:
         if not _is_resumption(line):
             break
         times.append(str(read_json(line)["at"]))
+    # A worker whose child got further was not lost at this place, though the parent has only `resumed`.
     if times:
         progress = _find_progress_of_children(store, conversation)
         times = [time for time in times if time > progress]

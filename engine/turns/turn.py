@@ -270,6 +270,8 @@ class Turns:
                 loaded_conversation.snapshot, self.agent.tools, loaded_conversation.versions
             )
             driver.apply_event(Resumed(repeatable=repeatable))
+        # The commit that appends the message takes its entry out of the inbox: a crash between two commits
+        # would lose the message, or say it twice.
         if entry:
             driver.add_taken_entry(entry)
         said = await driver.record_event(event)

@@ -220,7 +220,7 @@ GROUPS: dict[str, Group] = {
             "engine/test_people.py",
             "engine/test_crash_resume.py",
             "engine/use/test_run_once.py",
-            "engine/use/test_response_format.py",
+            "engine/use/test_api.py",
             "engine/test_child_agents.py",
             "engine/test_shared_conversations.py",
             "engine/test_inbox_rule.py",
