@@ -2,7 +2,8 @@
 
 The async methods (`arun`, `arun_once`, `arecover`) do the work. `run` and `recover` are blocking forms for
 callers without an event loop, made from them by `blocking`. What concerns one conversation (decide, answer,
-say, cancel, resume, fork, read) is a method of `Conversation` (`handle.py`).
+say, cancel, resume, fork, read) is a method of `Conversation` (`handle.py`). `aresume` and `adecide` are here
+too, for whoever comes back with an id and a decision.
 
 A turn takes this way:
 
@@ -48,7 +49,7 @@ from toolchart.engine.runtime.parts import (
 from toolchart.engine.turns.items import Item
 from toolchart.engine.turns.parking import PARK_AFTER
 from toolchart.states.errors import SpecError
-from toolchart.states.events import UserSaid
+from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
 
@@ -313,6 +314,29 @@ class Engine:
         from toolchart.engine.runtime.handle import Conversation
 
         return Conversation(self, conversation or generate_conversation_id())
+
+    async def aresume(
+        self,
+        conversation: str,
+        decision: Decided | None = None,
+        *,
+        output_type: Any = None,
+        observer: Observer | None = None,
+        on_delta: DeltaObserver | None = None,
+    ) -> TurnResult:
+        """Continue a turn that a crash, or a call that waits for a decision, left open.
+
+        For a program that has only the id, after a restart; the rest is said by `Conversation.aresume`.
+        """
+        handle = self.conversation(conversation)
+        return await handle.aresume(decision, output_type=output_type, observer=observer, on_delta=on_delta)
+
+    resume = blocking(aresume)
+    """The blocking form of `aresume`."""
+
+    async def adecide(self, conversation: str, decision: Decided) -> TurnResult | None:
+        """Decide about a call, whether its turn runs in this engine or waits; as `Conversation.adecide`."""
+        return await self.conversation(conversation).adecide(decision)
 
     def conversations(
         self,
