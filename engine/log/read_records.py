@@ -6,7 +6,7 @@ texts of this release are not asked. So a log of another release is read like on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -18,9 +18,9 @@ from toolchart.engine.log import record as records
 from toolchart.engine.log.record import Record, RecordedEnd, TakenRow
 from toolchart.states.core.encoding import decode_event
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Event, Forked
+from toolchart.states.events import CONFIGURATION_TYPES, Event, Forked
 from toolchart.states.ports import Store
-from toolchart.states.vocabulary import get_events
+from toolchart.states.vocabulary import get_effects, get_events
 
 LineReader = Callable[[str], Iterable[bytes]]
 """Returns the record lines of a conversation by its id; nothing for an unknown id."""
@@ -39,6 +39,16 @@ class AskedEffect(msgspec.Struct, frozen=True, kw_only=True):
     def asks_model(self) -> bool:
         """Whether it is a model call: only those have a number of messages."""
         return "messages" in self.data
+
+    def is_work(self, kinds: Mapping[str, str]) -> bool:
+        """Whether an event has to answer it, and it does not only wait for the user.
+
+        Args:
+            kinds: the kinds of the effects that the chart declares, by their names.
+        """
+        kind = kinds.get(self.name, self.name)
+        row = get_effects().get(kind)
+        return kind not in ("await_user", "wait") and row is not None and bool(row.closing)
 
 
 class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +106,14 @@ class ReadRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.ended_by == "answer_with_error" or (
             self.ended is not None and self.ended.error is not None
         )
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kinds of the effects that it declares, by their names; none where it holds no chart."""
+        if self.event_type not in CONFIGURATION_TYPES:
+            return {}
+        effects = self.event.get("effects") or {}
+        return {name: next(iter(spec), "") for name, spec in effects.items() if isinstance(spec, dict)}
 
     def decode_event(self) -> Event:
         """The event as a value of this release; strict.

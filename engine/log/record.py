@@ -473,6 +473,11 @@ _ASK_DETAILS: dict[type[Effect], Callable[[RecordedAsk, Any, Snapshot], Recorded
 _WITH_VERSIONS = (*CONFIGURATION_TYPES, Continued.TYPE)
 
 
+def _goes_on(step: Step) -> bool:
+    """Whether an ended turn went on in a step: it is open again, or ended once more."""
+    return step.ends_turn or not step.snapshot.is_over
+
+
 class Journal:
     """Appends records to one conversation; each driver has its own.
 
@@ -538,6 +543,7 @@ class Journal:
             self._turn_steps = []
         elif step.is_late:  # what it answers may have been asked in an earlier turn: statistics read records
             self._turn_steps = None
+            self._totals.append((seq, b""))
         if self._turn_steps is not None:
             asked_ids = []
             for effect in step.effects:
@@ -547,6 +553,9 @@ class Journal:
             if step.ends_turn:
                 self._totals.append((seq, build_totals(self._turn_steps, step.snapshot)))
                 self._turn_steps = None
+        elif (before := step.before) is not None and before.is_over and _goes_on(step):
+            # A timer ended the rest of a turn that perhaps has totals: they are too few from now on.
+            self._totals.append((seq, b""))
         line, digest = encode_record(
             seq,
             event.at,

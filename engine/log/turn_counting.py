@@ -5,26 +5,36 @@ A journal counts in the same way while it writes (`turn_totals.py`); here the st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.log.turn_totals import CountedStep, TurnFigures, TurnTotals, count_turn, decode_totals
 from toolchart.states.errors import LogDamaged
-from toolchart.states.events import Forked, TurnStarted
+from toolchart.states.events import Failed, Forked, Replied, TurnStarted
 
 
 class FigureCounter:
-    """Counts the figures of one conversation record by record."""
+    """Counts the figures of one conversation record by record.
 
-    def __init__(self) -> None:
+    A turn that has ended may go on: a timer that runs out while the chart waits for its user asks the model
+    again, and an answer that came too late was paid for. Both count in that turn, and the time in which it
+    rested does not.
+
+    Args:
+        kinds: the kinds of the effects by their names, where they are declared before the first record.
+    """
+
+    def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
+        self._kinds = dict(kinds or {})
         self._model = ""
         self.turns: list[TurnFigures] = []
         """The turns that have ended."""
         self._steps: list[CountedStep] = []
-        """Those of the open turn; empty where none is open."""
+        """Those of the open turn, or of what goes on in one that had ended; empty where nothing is open."""
         self._first: ReadRecord | None = None
+        """What began it; None where an ended turn goes on."""
         self._newest: ReadRecord | None = None
         self._asked_at: dict[int, str] = {}
         self._tool_names: dict[str, str] = {}
@@ -35,14 +45,19 @@ class FigureCounter:
         asked_ids = [ask.id for ask in record.asks if ask.asks_model]
         if isinstance(event, TurnStarted | Forked) and event.settings is not None:
             self._model = event.settings.model
-        begins = isinstance(event, TurnStarted) or (isinstance(event, Forked) and bool(record.asks))
+        self._kinds |= record.kinds
+        has_work = any(ask.is_work(self._kinds) for ask in record.asks)
+        begins = isinstance(event, TurnStarted) or (isinstance(event, Forked) and has_work)
+        is_paid_late = bool(self.turns) and record.is_late and isinstance(event, Replied | Failed)
+        goes_on = not self._steps and (has_work or record.ends_turn or is_paid_late)
         if begins:
             self._close_turn()
-            self._first = record
-        if begins or self._steps:
+        if begins or goes_on:
+            self._first = record if begins or not self.turns else None
+        if begins or goes_on or self._steps:
             self._newest = record
             self._steps.append((record.at, event, asked_ids, record.calls))
-            if record.ends_turn:
+            if record.ends_turn or (goes_on and is_paid_late):
                 self._close_turn()
         else:
             self._asked_at |= dict.fromkeys(asked_ids, record.at)
@@ -53,7 +68,7 @@ class FigureCounter:
         return tuple(self.turns)
 
     def _close_turn(self) -> None:
-        if not self._steps or self._first is None or self._newest is None:
+        if not self._steps or self._newest is None:
             return
         newest, steps, self._steps = self._newest, self._steps, []
         figures = count_turn(
@@ -65,9 +80,24 @@ class FigureCounter:
             ended_by=newest.ended_by,
             has_failed=newest.ended_in_error,
             limit=newest.ended.limit if newest.ended is not None else None,
-            message=self._first.event.get("message", ""),
+            message=self._first.event.get("message", "") if self._first is not None else "",
         )
-        self.turns.append(figures)
+        self.turns.append(figures if self._first is not None else _join(self.turns.pop(), figures, newest))
+
+
+def _join(turn: TurnFigures, figures: TurnFigures, newest: ReadRecord) -> TurnFigures:
+    """An ended turn with what went on in it afterwards."""
+    end = turn if newest.is_late else figures
+    return replace(
+        turn,
+        state=end.state,
+        ended_by=end.ended_by,
+        has_failed=end.has_failed,
+        limit=end.limit,
+        seconds=round(turn.seconds + figures.seconds, 3),
+        model_calls=turn.model_calls + figures.model_calls,
+        tool_calls=turn.tool_calls + figures.tool_calls,
+    )
 
 
 class TotalsCheck:

@@ -6,7 +6,9 @@ never needed: where one is missing or cannot be read, the records are counted. `
 compares.
 
 A journal counts a turn that it has seen from its first record, with answers that came in time. Of any other
-turn (one that a process took over in its middle, a fork of one, a late answer) no totals are written.
+turn (one that a process took over in its middle, a fork of one, a late answer) no totals are written. Where a
+turn goes on that had totals already, empty ones stand beside the record with which it does: so readers know
+that the conversation has to be counted from its records.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Counting derives nothing: it adds up what the records say. A figure that no reco
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.read_records import ReadRecord, parse_line
 from toolchart.engine.log.turn_counting import FigureCounter
 from toolchart.engine.log.turn_totals import ModelCallFigures, TurnFigures, add_usages, decode_totals
+from toolchart.engine.reading.steps import read_kinds
 from toolchart.states.errors import LogDamaged
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
@@ -48,12 +49,19 @@ def read_figures(store: Store, conversation: str) -> ConversationFigures:
         LogDamaged: a record cannot be read. Hashes are not checked.
     """
     lines = enumerate(store.read_lines(conversation))
-    return count_figures(parse_line(line, seq, conversation) for seq, line in lines)
+    records = (parse_line(line, seq, conversation) for seq, line in lines)
+    return count_figures(records, read_kinds(store, conversation))
 
 
-def count_figures(records: Iterable[ReadRecord]) -> ConversationFigures:
-    """The figures of a conversation from its records, in order."""
-    counter = FigureCounter()
+def count_figures(
+    records: Iterable[ReadRecord], kinds: Mapping[str, str] | None = None
+) -> ConversationFigures:
+    """The figures of a conversation from its records, in order.
+
+    Args:
+        kinds: the kinds of its effects, where the first of the records does not declare them.
+    """
+    counter = FigureCounter(kinds)
     for record in records:
         counter.add_record(record)
     return ConversationFigures(turns=counter.build_turns())
@@ -79,14 +87,15 @@ def _read_totals(store: Store, conversation: str) -> tuple[TurnFigures, ...] | N
             return None
         turns.append(totals.figures)
         start = seq + 1
-    counter = FigureCounter()
     newest = store.read_last_line(conversation)
     if newest is None or newest[0] < start:
         return tuple(turns)
+    counter = FigureCounter({} if start else read_kinds(store, conversation))
     for seq, line in enumerate(store.read_lines(conversation, start), start):
         record = parse_line(line, seq, conversation)
-        if record.is_late and start:
-            return None  # what it answers was asked in a record that was not read
+        belongs_to_ended_turn = record.turn <= len(turns) and bool(record.asks or record.ends_turn)
+        if start and (record.is_late or belongs_to_ended_turn):
+            return None  # what it goes on with, or answers, was asked in a record that was not read
         counter.add_record(record)
     return (*turns, *counter.build_turns())
 

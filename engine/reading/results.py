@@ -7,7 +7,7 @@ from typing import Any
 
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.log.turn_totals import decode_totals
-from toolchart.engine.reading.steps import find_kinds, read_kinds, read_since
+from toolchart.engine.reading.steps import read_kinds, read_since
 from toolchart.states.events import Forked
 from toolchart.states.ports import Store
 
@@ -34,7 +34,7 @@ def _find_run(store: Store, conversation: str) -> int:
     """
     ended = [(seq, decode_totals(data)) for seq, data in store.read_totals(conversation)]
     for seq, totals in ended[1:]:
-        if totals is None or totals.figures.ended_by in _TERMINATING:
+        if totals is not None and totals.figures.ended_by in _TERMINATING:
             return seq + 1
     return 0
 
@@ -59,7 +59,7 @@ class _ResultCollector:
     def add_record(self, record: ReadRecord) -> None:
         """Take in the next record."""
         event = record.event
-        self._kinds |= find_kinds(record)
+        self._kinds |= record.kinds
         if record.event_type == "turn_started" and self._has_ended_run:
             self.values = {}
         if record.event_type != Forked.TYPE and not record.is_late:

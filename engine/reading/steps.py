@@ -78,15 +78,7 @@ _CONFIGURATION_WORDS = tuple(name.encode() for name in CONFIGURATION_TYPES)
 def read_kinds(store: Store, conversation: str) -> dict[str, str]:
     """The kinds of the effects that the chart declares, by their names, as the first record says."""
     record = read_configuration(store, conversation, 1)
-    return find_kinds(record) if record is not None else {}
-
-
-def find_kinds(record: ReadRecord) -> dict[str, str]:
-    """The kinds of the effects that a record declares; none where it holds no chart."""
-    if record.event_type not in CONFIGURATION_TYPES:
-        return {}
-    effects = record.event.get("effects") or {}
-    return {name: next(iter(spec), "") for name, spec in effects.items() if isinstance(spec, dict)}
+    return record.kinds if record is not None else {}
 
 
 # -- as a page marks them ------------------------------------------------------------------------

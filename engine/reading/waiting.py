@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 
 from toolchart.engine.log.family import ChildLink, list_child_links
-from toolchart.engine.log.read_records import AskedEffect, ReadRecord, parse_line
-from toolchart.engine.reading.steps import find_kinds, read_kinds, read_since
+from toolchart.engine.log.read_records import ReadRecord, parse_line
+from toolchart.engine.reading.steps import read_kinds, read_since
 from toolchart.states.errors import LogDamaged
 from toolchart.states.ports import Store
 from toolchart.states.visible_text import make_visible_line
-from toolchart.states.vocabulary import get_effects
 from toolchart.tools.whole_definition import describe_run
 
 
@@ -231,11 +230,11 @@ class OpenTurn:
         """Take in the next record."""
         if record.event_type == "turn_started":
             self.__init__(self._kinds)  # type: ignore[misc]
-        self._kinds |= find_kinds(record)
+        self._kinds |= record.kinds
         # A timer may end the rest at `await_user`: what its state asks for opens the turn again. A fork only
         # asks again for what is open.
         begins = record.event_type == "turn_started" or (
-            record.event_type != "forked" and any(map(self._is_work, record.asks))
+            record.event_type != "forked" and any(ask.is_work(self._kinds) for ask in record.asks)
         )
         self.is_open = not record.ends_turn and (self.is_open or begins)
         begun_before = self.begun
@@ -246,12 +245,6 @@ class OpenTurn:
         self._drop_answered_calls(record.messages)
         for ask in record.asks:
             self._add_ask(ask.id, ask.name, ask.data, begun_before)
-
-    def _is_work(self, ask: AskedEffect) -> bool:
-        """Whether an event has to answer an effect that does not only wait for the user."""
-        kind = self._kinds.get(ask.name, ask.name)
-        row = get_effects().get(kind)
-        return kind not in ("await_user", "wait") and row is not None and bool(row.closing)
 
     def _add_event(self, record: ReadRecord) -> None:
         event = record.event
@@ -381,4 +374,4 @@ def read_open_turn(store: Store, conversation: str) -> OpenTurn | None:
 
 def _find_open_turn(store: Store, conversation: str) -> int:
     """Number of a record after the newest turn that is known to have ended; 0 where none is."""
-    return next((seq + 1 for seq, _ in store.read_totals(conversation)), 0)
+    return next((seq + 1 for seq, data in store.read_totals(conversation) if data), 0)

@@ -18,6 +18,7 @@ from toolchart.engine.log.turn_totals import TurnFigures
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.reading.figures import read_figures, read_turns
 from toolchart.states.errors import LogDamaged
+from toolchart.testing import TurnableClock
 
 CALLS = reply_with_calls(("echo", {"text": "x"}), ("calculator", {"expression": "1+1"}))
 
@@ -97,3 +98,86 @@ def test_other_totals_are_damage() -> None:
         (outcome,) = verify_store(store)
         assert isinstance(outcome, LogDamaged)
         assert (outcome.seq, "totals" in str(outcome)) == (seq, True)
+
+
+# -- turns that go on after their end ------------------------------------------------------------------
+
+REMINDING: dict[str, Any] = {
+    "chart": {
+        "name": "reminding",
+        "states": {
+            "asking": {
+                "initial": True,
+                "enter": "ask",
+                "transitions": [
+                    {"event": "replied", "target": "listening"},
+                    {"event": "failed", "target": "error"},
+                ],
+            },
+            "listening": {
+                "enter": "listen",
+                "after": {"7d": "reminding"},
+                "transitions": [{"event": "user_said", "target": "asking"}],
+            },
+            "reminding": {
+                "enter": "remind",
+                "transitions": [
+                    {"event": "replied", "target": "listening"},
+                    {"event": "failed", "target": "error"},
+                ],
+            },
+            "error": {"final": True, "enter": "answer_with_error"},
+        },
+    },
+    "effects": {
+        "ask": {"call_model": {"prompt": "Ask", "as": "question"}},
+        "remind": {"call_model": {"prompt": "Remind", "as": "question"}},
+        "listen": {"await_user": "{{question}}"},
+    },
+}
+"""A chart that reminds a user who says nothing for a week."""
+
+
+def reply(text: str) -> dict[str, Any]:
+    """A reply of three tokens."""
+    return {"content": text, "usage": {"input": 2, "output": 1, "total": 3, "cost": 0.5}}
+
+
+def run_reminder(store: Any) -> Engine:
+    """A turn that a timer has reminded of its user, and the turn after it."""
+    clock = TurnableClock()
+    engine = make_engine(map(reply, ("Name?", "Still there?", "Age?")), log=store, clock=clock, **REMINDING)
+    conversation = engine.conversation("c")
+    conversation.send("hello")
+    assert conversation.read_turn().usage.total == 3
+    clock.advance("8d")
+    assert conversation.resume().usage.total == 6
+    return engine
+
+
+def test_what_a_timer_asks_for_at_rest_counts_in_the_ended_turn() -> None:
+    """The reminder is a model call of the turn that it goes on in, before and after the next turn; the time
+    in which the chart waited for its user is none of the turn's."""
+    store = MemoryStore()
+    with run_reminder(store) as engine:
+        for expected in ([2], [2, 1]):
+            for turns in (read_figures(store, "c").turns, read_turns(store, "c")):
+                assert [len(turn.model_calls) for turn in turns] == expected
+                assert [turn.ended_by for turn in turns] == ["listen"] * len(expected)
+                assert sum(turn.seconds for turn in turns) < 60
+            assert engine.conversation("c").read_turn().usage == read_turns(store, "c")[-1].usage
+            if expected == [2]:
+                engine.conversation("c").send("Ada")
+    assert [type(outcome) for outcome in verify_store(store)] == [VerifiedConversation]
+
+
+def test_a_fork_at_rest_has_no_turn_of_its_own() -> None:
+    """A fork of a conversation that waits for its user asks for nothing but that user: its first turn begins
+    with a message. One of an open turn goes on with it, and that counts."""
+    store = MemoryStore()
+    with run_reminder(store) as engine:
+        for at, counts in ((None, (0, 1)), (1, (1, 2))):
+            fork = engine.conversation("c").fork(at).conversation
+            assert len(read_turns(store, fork)) == len(read_figures(store, fork).turns) == counts[0]
+            engine.conversation(fork).send("Ada")
+            assert len(read_turns(store, fork)) == len(read_figures(store, fork).turns) == counts[1]
