@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.record import FORMAT
 from toolchart.specs.charts import load_chart
+from toolchart.states.calls import mark_started_calls
 from toolchart.states.effects import RunTools
 from toolchart.states.errors import IllegalEvent
 from toolchart.states.events import (
@@ -28,7 +30,7 @@ from toolchart.states.events import (
     Verdict,
 )
 from toolchart.states.messages import Reply, ToolCall, Usage
-from toolchart.states.snapshot import Snapshot
+from toolchart.states.snapshot import Snapshot, SnapshotBuilder
 
 ANSWER = {"final": True, "enter": "answer"}
 ERROR = {"final": True, "enter": "answer_with_error"}
@@ -372,6 +374,39 @@ def test_only_open_calls_of_an_open_effect_begin(effect: int, call_ids: tuple[st
         run.send(CallsStarted(effect=effect, calls=call_ids))
     assert run.snapshot is before
     assert run.begin_calls("a").effects == ()
+
+
+class CountedCalls(tuple[ToolCall, ...]):
+    """Calls that count how often one of them is read."""
+
+    reads = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        type(self).reads += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[ToolCall]:
+        type(self).reads += len(self)
+        return super().__iter__()
+
+
+def test_calls_that_begin_one_by_one_are_not_all_read_each_time() -> None:
+    """The starts of many calls of one reply read a few calls each, and not all of them."""
+    ids = [f"c{number}" for number in range(300)]
+    run = Conversation("tool_loop")
+    run.call(*ids)
+    run.review()
+    (effect,) = run.find_open("run_tools")
+    assert isinstance(effect, RunTools)
+    counted, builder = (
+        replace(effect, calls=CountedCalls(effect.calls)),
+        SnapshotBuilder.from_snapshot(run.snapshot),
+    )
+    CountedCalls.reads = 0
+    for call_id in ids:
+        mark_started_calls(builder, counted, (call_id,))
+    assert all(call.has_begun for call in builder.calls)
+    assert CountedCalls.reads <= 12 * len(ids)
 
 
 def test_a_resumed_effect_can_be_left() -> None:
