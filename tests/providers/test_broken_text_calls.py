@@ -147,6 +147,12 @@ LONE = ("weather[ARGS]", f"weather{SEP}", f"function{SEP}", "```", "`", "{", "["
 """What is a call only at the beginning of a message or of a line."""
 
 
+def test_every_format_has_its_forms() -> None:
+    """The table of forms has each format, so that a new row without forms is told."""
+    assert list(FORMS) == list(TEXT_FORMATS)
+    assert all(FORMS.values())
+
+
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in FORMS.items() for text in texts])
 def test_a_whole_call_is_read_whatever_marker_is_missing(name: str, text: str) -> None:
     """S5.2: a call that is whole in its own form is read: alone, behind a sentence, twice; also in `auto`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -150,6 +151,18 @@ def test_an_example_is_read_at_every_cut(
     for position in range(len(text)):
         assert merge_pieces(scan_parts(name, [text[:position], text[position:]])) == whole, position
     assert merge_pieces(scan_parts(name, list(text))) == whole
+
+
+def list_formats_without_calls(formats: Iterable[str]) -> list[str]:
+    """The formats of which no example has a call."""
+    with_calls = {name for name, _, calls in EXAMPLES if any(arguments is not None for _, arguments in calls)}
+    return [name for name in formats if name not in with_calls]
+
+
+def test_every_format_has_an_example() -> None:
+    """Each format has an example whose calls are read: a new row without one is told."""
+    assert list_formats_without_calls(ALL_FORMATS) == []
+    assert list_formats_without_calls([*ALL_FORMATS, "new"]) == ["new"]
 
 
 MARKERS = [
