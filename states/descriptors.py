@@ -71,10 +71,15 @@ def build_table(kind: str, rows: Iterable[Row]) -> dict[str, Row]:
         kind: what a row is, for messages: `store`.
 
     Raises:
-        SpecError: a row lacks something.
+        SpecError: a row lacks something, or two have one name.
     """
-    table = {row.name: row for row in rows}
-    gaps = [f"{kind} {name!r}: {gap}" for name, row in table.items() for gap in row.find_gaps()]
+    table: dict[str, Row] = {}
+    gaps = []
+    for row in rows:
+        gaps += [f"{kind} {row.name!r}: {gap}" for gap in row.find_gaps()]
+        if row.name in table:
+            gaps.append(f"{kind} {row.name!r}: another row has this name")
+        table[row.name] = row
     if gaps:
         raise SpecError("; ".join(gaps))
     return table

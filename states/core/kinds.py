@@ -9,6 +9,7 @@ the table of effects beside all others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from toolchart.states.core.building import (
 )
 from toolchart.states.core.requests import EFFECT_ROWS
 from toolchart.states.effects import DeclareEffect, EffectDescriptor
-from toolchart.states.errors import suggest_name
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.flows.compaction import build_compaction, build_count, build_summary_call
 from toolchart.states.flows.facts_of_schema import build_result_facts
 from toolchart.states.flows.parameters import (
@@ -54,11 +55,12 @@ from toolchart.states.flows.parameters import (
 from toolchart.states.flows.results import has_open_items
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.starts import list_agent_starts, list_call_starts, list_function_starts, list_no_starts
+from toolchart.states.vocabulary import find_effect
 
 
 def _declare(kind: str, name: str, **own: Any) -> EffectDescriptor:
     """The row of a declared effect: that of its kind, with what the declaration says."""
-    return replace(_ROWS[kind], name=name, kind=kind, list_starts=None, **own)
+    return replace(find_effect(kind), name=name, kind=kind, declare=None, list_starts=None, **own)
 
 
 def declare_model_call(name: str, data: Any) -> EffectDescriptor:
@@ -331,8 +333,21 @@ KIND_ROWS = (
 """The rows of kinds that belong to flows. `call_model`, `wait` and `answer` stand with the effects of the
 loop."""
 
-_ROWS = {row.name: row for row in (*EFFECT_ROWS, *KIND_ROWS)}
 
-ALL_EFFECT_ROWS = tuple(replace(row, declare=DECLARE.get(row.name)) for row in _ROWS.values())
-"""The rows of effects: those of the loop and of flows, each kind with the function that makes the row of a
-declared one."""
+def attach_declarations(
+    rows: Iterable[EffectDescriptor], declare: Mapping[str, DeclareEffect]
+) -> tuple[EffectDescriptor, ...]:
+    """The rows, each kind with the function that makes the row of a declared effect.
+
+    Raises:
+        SpecError: a function belongs to no row.
+    """
+    declared_rows = tuple(replace(row, declare=declare.get(row.name)) for row in rows)
+    names = [name for name in declare if name not in [row.name for row in declared_rows]]
+    if names:
+        raise SpecError(f"`DECLARE` has functions for effects without a row: {', '.join(names)}")
+    return declared_rows
+
+
+ALL_EFFECT_ROWS = attach_declarations((*EFFECT_ROWS, *KIND_ROWS), DECLARE)
+"""The rows of effects: those of the loop and those of flows."""

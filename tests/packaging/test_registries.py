@@ -21,6 +21,7 @@ from toolchart.states.descriptors import (
     REGISTRIES,
     Descriptor,
     Registry,
+    build_table,
     find_reference_gaps,
     find_registry,
     load_reference,
@@ -80,6 +81,15 @@ def test_a_row_with_only_a_name_has_gaps(table: str) -> None:
     row_type = type(TABLES[table][0])
     assert row_type(name="x").find_gaps()
     assert "`name` is empty" in row_type(name="").find_gaps()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_two_rows_of_one_name_are_refused(table: str) -> None:
+    """A table with two rows of one name does not load, whatever its kind: neither wins silently."""
+    first, *_ = rows = TABLES[table]
+    with pytest.raises(SpecError, match=f"{first.name!r}: another row has this name"):
+        build_table(table, [*rows, replace(first)])
+    assert list(build_table(table, rows).values()) == list(rows)
 
 
 def test_all_rows_load_without_their_code() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from toolchart.states.core.fact_rows import FactView
+from toolchart.states.core.kinds import DECLARE, attach_declarations
+from toolchart.states.errors import SpecError
 from toolchart.states.snapshot import Snapshot
 from toolchart.states.vocabulary import get_effects, get_events, get_facts
 
@@ -30,6 +32,14 @@ def test_every_answer_of_an_effect_is_an_event() -> None:
         assert all(row.is_answer or row.is_external for row in rows)
     for fact in get_facts().values():
         assert all(event in get_events() for event in (*fact.moved_by, *fact.reset_by))
+
+
+def test_a_declaration_without_a_row_is_refused() -> None:
+    """A function that declares effects belongs to a row: one of an unknown kind does not load."""
+    rows = tuple(get_effects().values())
+    assert attach_declarations(rows, DECLARE) == rows
+    with pytest.raises(SpecError, match="effects without a row: sing"):
+        attach_declarations(rows, {**DECLARE, "sing": DECLARE["answer"]})
 
 
 def print_facts() -> str:
