@@ -69,6 +69,7 @@ __all__ = [
     "read_chain",
     "replay",
     "replay_conversation",
+    "replay_from",
 ]
 
 
@@ -329,21 +330,10 @@ def load_conversation(
         ReplayMismatch: a derived step differs from its record.
         UnknownSemantics: another release wrote records after the newest checkpoint.
     """
-    restored = restore_newest_checkpoint(
-        store, conversation, at, lambda checkpoint: _derive_messages(store, checkpoint)
-    )
-    state, next_seq, head = None, 0, records.GENESIS
-    if restored is not None:
-        # The chain is checked from here on: the next record must follow the one that the checkpoint names.
-        state, next_seq, head = _resume_state(store, restored), restored.seq + 1, restored.head
+    state, next_seq, head = _restore(store, conversation, at)
     end = None if at is None else at + 1 - next_seq
-    for line in islice(store.read_lines(conversation, next_seq), end):
-        record = records.read_record(line, next_seq, head, conversation)
-        event = record.decode_event()
-        if isinstance(event, Forked) and not next_seq:
-            state = load_parent_state(store, event, conversation)
-        state = derive_step(record, event, state, conversation).state
-        next_seq, head = next_seq + 1, record.hash
+    for derived in _derive_from(store, conversation, state, next_seq, head, end):
+        state, next_seq, head = derived.state, derived.record.seq + 1, derived.record.hash
     if state is None:
         return None
     return ReplayedConversation(
@@ -355,6 +345,48 @@ def load_conversation(
         head=head,
         basis=state.basis,
     )
+
+
+def replay_from(store: RecordReader, conversation: str, seq: int) -> Iterator[ReplayedStep]:
+    """The steps from record `seq` on, derived again; those before it only from the newest checkpoint on.
+
+    Raises:
+        LogDamaged, ReplayMismatch, UnknownSemantics: as `load_conversation` does.
+    """
+    state, next_seq, head = _restore(store, conversation, seq - 1) if seq else (None, 0, records.GENESIS)
+    for derived in _derive_from(store, conversation, state, next_seq, head):
+        if derived.record.seq >= seq:
+            yield derived
+
+
+def _restore(store: RecordReader, conversation: str, at: int | None) -> tuple[ReplayState | None, int, str]:
+    """The state of the newest checkpoint, the number of the next record, and the hash that it follows."""
+    restored = restore_newest_checkpoint(
+        store, conversation, at, lambda checkpoint: _derive_messages(store, checkpoint)
+    )
+    if restored is None:
+        return None, 0, records.GENESIS
+    # The chain is checked from here on: the next record must follow the one that the checkpoint names.
+    return _resume_state(store, restored), restored.seq + 1, restored.head
+
+
+def _derive_from(
+    store: RecordReader,
+    conversation: str,
+    state: ReplayState | None,
+    next_seq: int,
+    head: str,
+    count: int | None = None,
+) -> Iterator[ReplayedStep]:
+    """The steps of the records from a state on."""
+    for seq, line in enumerate(islice(store.read_lines(conversation, next_seq), count), next_seq):
+        record = records.read_record(line, seq, head, conversation)
+        event = record.decode_event()
+        if isinstance(event, Forked) and not seq:
+            state = load_parent_state(store, event, conversation)
+        derived = derive_step(record, event, state, conversation)
+        state, head = derived.state, record.hash
+        yield derived
 
 
 def _resume_state(store: RecordReader, restored: RestoredState) -> ReplayState:

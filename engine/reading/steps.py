@@ -72,6 +72,16 @@ def read_configured(store: Store, conversation: str) -> Configured | None:
     return event if isinstance(event, Configured) else None
 
 
+def read_turn_start(store: Store, conversation: str) -> ReadRecord | None:
+    """The record that began the newest turn; None where the conversation itself began none. Hashes are not
+    checked."""
+    newest = None
+    for seq, line in enumerate(store.read_lines(conversation)):
+        if b'{"type":"turn_started"' in line:
+            newest = seq, line
+    return parse_line(newest[1], newest[0], conversation) if newest is not None else None
+
+
 _CONFIGURATION_WORDS = tuple(name.encode() for name in CONFIGURATION_TYPES)
 
 

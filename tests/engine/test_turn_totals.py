@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from agents import make_engine, reply_with_calls
 from msgspec.structs import replace
+from reminding import run_reminder
 
 from toolchart.engine import Engine
 from toolchart.engine.log.stores import open_store
@@ -18,7 +19,6 @@ from toolchart.engine.log.turn_totals import TurnFigures
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.engine.reading.figures import read_figures, read_turns
 from toolchart.states.errors import LogDamaged
-from toolchart.testing import TurnableClock
 
 CALLS = reply_with_calls(("echo", {"text": "x"}), ("calculator", {"expression": "1+1"}))
 
@@ -101,58 +101,6 @@ def test_other_totals_are_damage() -> None:
 
 
 # -- turns that go on after their end ------------------------------------------------------------------
-
-REMINDING: dict[str, Any] = {
-    "chart": {
-        "name": "reminding",
-        "states": {
-            "asking": {
-                "initial": True,
-                "enter": "ask",
-                "transitions": [
-                    {"event": "replied", "target": "listening"},
-                    {"event": "failed", "target": "error"},
-                ],
-            },
-            "listening": {
-                "enter": "listen",
-                "after": {"7d": "reminding"},
-                "transitions": [{"event": "user_said", "target": "asking"}],
-            },
-            "reminding": {
-                "enter": "remind",
-                "transitions": [
-                    {"event": "replied", "target": "listening"},
-                    {"event": "failed", "target": "error"},
-                ],
-            },
-            "error": {"final": True, "enter": "answer_with_error"},
-        },
-    },
-    "effects": {
-        "ask": {"call_model": {"prompt": "Ask", "as": "question"}},
-        "remind": {"call_model": {"prompt": "Remind", "as": "question"}},
-        "listen": {"await_user": "{{question}}"},
-    },
-}
-"""A chart that reminds a user who says nothing for a week."""
-
-
-def reply(text: str) -> dict[str, Any]:
-    """A reply of three tokens."""
-    return {"content": text, "usage": {"input": 2, "output": 1, "total": 3, "cost": 0.5}}
-
-
-def run_reminder(store: Any) -> Engine:
-    """A turn that a timer has reminded of its user, and the turn after it."""
-    clock = TurnableClock()
-    engine = make_engine(map(reply, ("Name?", "Still there?", "Age?")), log=store, clock=clock, **REMINDING)
-    conversation = engine.conversation("c")
-    conversation.send("hello")
-    assert conversation.read_turn().usage.total == 3
-    clock.advance("8d")
-    assert conversation.resume().usage.total == 6
-    return engine
 
 
 def test_what_a_timer_asks_for_at_rest_counts_in_the_ended_turn() -> None:

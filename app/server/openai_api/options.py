@@ -13,9 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolchart.app.server.answers import Refusal
-from toolchart.engine.log.replay import load_conversation
-from toolchart.engine.runtime.agent import INSTRUCTIONS
-from toolchart.engine.runtime.engine import Engine
 
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "stop": ((None, "", []), "an answer ends where the agent's model ends it"),
@@ -56,10 +53,3 @@ def list_ignored(options: Mapping[str, Any]) -> list[str]:
         if is_given and not reason and name != "stream_options" and value not in SILENT.get(name, ()):
             ignored.append(name)
     return ignored
-
-
-def add_unused_instructions(ignored: list[str], engine: Engine, conversation: str) -> list[str]:
-    """The options without effect, with the instructions of a turn in which no prompt has named them."""
-    loaded_conversation = load_conversation(engine.store, conversation)
-    variables = loaded_conversation.snapshot.variables if loaded_conversation is not None else {}
-    return ignored if INSTRUCTIONS in variables else [*ignored, INSTRUCTIONS]

@@ -55,6 +55,8 @@ class ResponseBuilder:
         self._read_snapshot = read_snapshot
         self.ignored: list[str] = []
         """The options of the request that have no effect; the log has none of them."""
+        self.asks_instructions = False
+        """Whether the request has instructions: they have no effect where no prompt names them."""
         self._text = AnswerText(HELD, can_withdraw=True)
         self._output: list[dict[str, Any]] = []
         self._words: list[str] = []
@@ -237,10 +239,12 @@ class ResponseBuilder:
             # The time of the record, so that the response says the same when it is read from the log.
             newest_at = self._text.steps.newest_at or self._read_times()[1]
             self.response["completed_at"] = count_seconds(newest_at)
+        is_unused = self.asks_instructions and self.response["instructions"] is None
+        ignored = [*self.ignored, INSTRUCTIONS] if is_unused else self.ignored
         self.response |= {
             "status": status,
             "usage": _build_usage(result),
-            "toolchart": {**_describe_turn(result), **({"ignored": self.ignored} if self.ignored else {})},
+            "toolchart": {**_describe_turn(result), **({"ignored": ignored} if ignored else {})},
         }
         yield self._event(f"response.{status}", response=self._copy_response())
 

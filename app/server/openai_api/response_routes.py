@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from toolchart.app.server.openai_api.chat_requests import (
     require_free_choice,
 )
 from toolchart.app.server.openai_api.errors import shape_error
-from toolchart.app.server.openai_api.options import add_unused_instructions, list_ignored
+from toolchart.app.server.openai_api.options import list_ignored
 from toolchart.app.server.openai_api.response_ids import ResponseName, read_response_id
 from toolchart.app.server.openai_api.response_items import ResponseBuilder
 from toolchart.app.server.protocols.contents import FunctionForm, join_texts, make_output_type
@@ -34,8 +35,9 @@ from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, read_times, start_turn
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_site
-from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_conversation
+from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_from
 from toolchart.engine.reading.listing import summarize_conversation
+from toolchart.engine.reading.steps import read_from, read_kinds
 from toolchart.engine.runtime.answer_stream import AnswerStream
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
@@ -44,6 +46,7 @@ from toolchart.engine.runtime.result import TurnResult, build_turn_result
 from toolchart.engine.runtime.streaming import StepTaken
 from toolchart.states.errors import LogConflict, ToolchartError
 from toolchart.states.messages import Delta
+from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
 
 # -- requests ------------------------------------------------------------------------------------
@@ -266,22 +269,14 @@ async def create_response(request: Request) -> Response:
     if form.text is not None and form.text.verbosity is not None:
         ignored.append("text.verbosity")
     opened = await _open_response(request, form, turn)
-    previous = form.previous_response_id or find_previous(site.engine, opened.name)
+    previous = form.previous_response_id or find_previous(site.engine.store, opened.name)
     head = {"id": opened.name.id, "model": form.model, "previous_response_id": previous}
     builder = _make_builder(site, opened.name, head)
-
-    def note_ignored(result: TurnResult) -> None:
-        names = ignored
-        if turn.options.get("variables"):
-            names = add_unused_instructions(names, site.engine, result.conversation)
-        builder.ignored = names
-
+    builder.ignored, builder.asks_instructions = ignored, bool(turn.options.get("variables"))
     if form.stream:
-        return stream_answer(request, _stream_response(opened.pieces, builder, note_ignored))
+        return stream_answer(request, _stream_response(opened.pieces, builder))
     async with aclosing(opened.pieces) as pieces:
         async for piece in pieces:
-            if isinstance(piece, TurnResult):
-                note_ignored(piece)
             for _ in builder.take(piece):
                 pass
     return JsonAnswer(builder.response)
@@ -301,14 +296,10 @@ def _read_snapshot(engine: Engine, name: ResponseName) -> Snapshot:
     return loaded_conversation.snapshot
 
 
-async def _stream_response(
-    pieces: Pieces, builder: ResponseBuilder, note_ignored: Callable[[TurnResult], None]
-) -> AsyncGenerator[ServerEvent, None]:
+async def _stream_response(pieces: Pieces, builder: ResponseBuilder) -> AsyncGenerator[ServerEvent, None]:
     try:
         async with aclosing(pieces):
             async for piece in pieces:
-                if isinstance(piece, TurnResult):
-                    note_ignored(piece)
                 for event in builder.take(piece):
                     yield ServerEvent(event=event["type"], data=event)
     except (Refusal, ToolchartError) as error:
@@ -411,9 +402,7 @@ def _iterate_steps(engine: Engine, name: ResponseName) -> Iterator[ReplayedStep]
     """The steps of a response: from its first record to where its turn ended, or rested until a later
     response took it up."""
     has_rested = False
-    for entry in replay_conversation(engine.store, name.conversation):
-        if entry.record.seq < name.seq:
-            continue
+    for entry in replay_from(engine.store, name.conversation, name.seq):
         kind = entry.record.event["type"]
         if entry.step.snapshot.turn > name.turn or (kind == "resumed" and has_rested):
             return
@@ -430,26 +419,28 @@ def _build_head(site: Site, name: ResponseName, steps: list[ReplayedStep]) -> di
     return {
         "id": name.id,
         "model": handler or own.name,
-        "previous_response_id": find_previous(site.engine, name),
+        "previous_response_id": find_previous(site.engine.store, name),
     }
 
 
-def find_previous(engine: Engine, name: ResponseName) -> str | None:
+def find_previous(store: Store, name: ResponseName) -> str | None:
     """The id of the response that one goes on with: the one whose turn ended, or rested, right before it."""
     if name.seq == 0:
         return None
-    begun, before, has_rested = ResponseName(conversation=name.conversation, turn=1, seq=0), None, False
-    for entry in replay_conversation(engine.store, name.conversation):
-        seq, kind = entry.record.seq, entry.record.event["type"]
-        if seq >= name.seq:
-            break
+    kinds = read_kinds(store, name.conversation)
+    begun, is_over, has_rested = ResponseName(conversation=name.conversation, turn=1, seq=0), False, False
+    turn = 0
+    for record in islice(read_from(store, name.conversation, 0), name.seq):
         # Records of a changed agent may stand between two turns: they belong to the next one.
-        is_next = before is not None and before.is_over and begun.turn <= before.turn
-        if is_next or (kind == "resumed" and has_rested):
-            turn = before.turn + is_next if before is not None else 1
-            begun, has_rested = ResponseName(conversation=name.conversation, turn=turn, seq=seq), False
-        has_rested = has_rested or kind in ("replied", "user_said")
-        before = entry.step.snapshot
+        is_next = is_over and begun.turn <= turn
+        if is_next or (record.event_type == "resumed" and has_rested):
+            next_turn = turn + is_next
+            begun = ResponseName(conversation=name.conversation, turn=next_turn, seq=record.seq)
+            has_rested = False
+        has_rested = has_rested or record.event_type in ("replied", "user_said")
+        # A fork at rest says so by what it asks for.
+        is_resting_fork = record.event_type == "forked" and not any(ask.is_work(kinds) for ask in record.asks)
+        turn, is_over = record.turn, record.ends_turn or is_resting_fork
     return begun.id
 
 

@@ -23,7 +23,7 @@ from toolchart.app.server.openai_api.errors import (
     shape_refusal,
     shape_turn_error,
 )
-from toolchart.app.server.openai_api.options import add_unused_instructions, list_ignored
+from toolchart.app.server.openai_api.options import list_ignored
 from toolchart.app.server.protocols.contents import describe_turn, describe_usage
 from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import (
@@ -39,6 +39,8 @@ from toolchart.app.server.protocols.turns import (
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import get_access, get_site
+from toolchart.engine.reading.steps import read_turn_start
+from toolchart.engine.runtime.agent import INSTRUCTIONS
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
@@ -93,7 +95,9 @@ def _describe_turn(
     engine: Engine, ignored: list[str], result: TurnResult, *, has_instructions: bool
 ) -> dict[str, Any]:
     if has_instructions:
-        ignored = add_unused_instructions(ignored, engine, result.conversation)
+        started = read_turn_start(engine.store, result.conversation)
+        is_used = started is not None and INSTRUCTIONS in started.event.get("variables", ())
+        ignored = ignored if is_used else [*ignored, INSTRUCTIONS]
     described = describe_turn(result, shown=_SHOWN_PARTS)
     return {**described, "ignored": ignored} if ignored else described
 
