@@ -85,6 +85,23 @@ def build_table(kind: str, rows: Iterable[Row]) -> dict[str, Row]:
     return table
 
 
+def require_rows(table: str, listed: Iterable[type], classes: Iterable[type]) -> None:
+    """Refuse a table by class that lacks a class, or has one too many: called where the table is made.
+
+    Args:
+        table: its name and file, for the message.
+        listed: the classes that it has.
+
+    Raises:
+        SpecError: the message names each class.
+    """
+    listed, wanted = list(listed), list(classes)
+    gaps = [f"a row for {type_.__name__} is missing" for type_ in wanted if type_ not in listed]
+    gaps += [f"{type_.__name__} has a row and needs none" for type_ in listed if type_ not in wanted]
+    if gaps:
+        raise SpecError(f"{table}: {'; '.join(gaps)}")
+
+
 def find_row(table: Mapping[str, Row], kind: str, name: str, path: str = "") -> Row:
     """The row of a table with this name.
 

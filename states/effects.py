@@ -218,6 +218,11 @@ class Answer(Effect, frozen=True, kw_only=True, tag="answer"):
     """The text for the user."""
 
 
+EFFECT_CLASSES: tuple[type[Effect], ...] = tuple(Effect.__subclasses__())
+"""Every class of effects: those above. The tag of each is the name of its row in the table of effects. Tables
+by class are compared with this where they are made (`require_rows`)."""
+
+
 # -- digests ---------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Literal
 
 from toolchart.states.descriptors import Descriptor, build_table, find_row, find_text_gaps, load_reference
-from toolchart.states.effects import EffectDescriptor
+from toolchart.states.effects import Effect, EffectDescriptor
 from toolchart.states.events import EventDescriptor
 from toolchart.states.snapshot import SnapshotFields
 
@@ -107,6 +107,15 @@ def find_effect(name: str) -> EffectDescriptor:
         SpecError: there is none of this name.
     """
     return find_row(get_effects(), "effect", name)
+
+
+def describe_effect_class(type_: type[Effect]) -> EffectDescriptor:
+    """The row of a class of effects, by its tag.
+
+    Raises:
+        SpecError: the class has no row.
+    """
+    return find_effect(str(type_.__struct_config__.tag))
 
 
 @cache

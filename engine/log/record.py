@@ -23,7 +23,7 @@ import json
 import os
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -38,7 +38,9 @@ from toolchart.engine.log.turn_totals import CountedStep, build_totals
 from toolchart.states.compiler import FiredTransition
 from toolchart.states.core.encoding import decode_event, encode, read_json
 from toolchart.states.core.step import Step
+from toolchart.states.descriptors import require_rows
 from toolchart.states.effects import (
+    EFFECT_CLASSES,
     Answer,
     AskApproval,
     AskPerson,
@@ -46,7 +48,9 @@ from toolchart.states.effects import (
     CallFunction,
     CallModel,
     Compact,
+    CountTokens,
     Effect,
+    ReviewCalls,
     RunAgent,
     RunTools,
     Wait,
@@ -382,7 +386,7 @@ def describe_ask(effect: Effect, snapshot: Snapshot, sent: Mapping[int, str] | N
         sent=sent.get(effect.id, "") if sent else "",
         result=effect.result,
     )
-    add_details = _ASK_DETAILS.get(type(effect))
+    add_details = _ASK_DETAILS[type(effect)]
     return ask if add_details is None else add_details(ask, effect, snapshot)
 
 
@@ -457,15 +461,28 @@ def compute_expected_digest(event: Event, snapshot: Snapshot) -> tuple[str, str]
     return "", ""
 
 
-_ASK_DETAILS: dict[type[Effect], Callable[[RecordedAsk, Any, Snapshot], RecordedAsk]] = {
+_ASK_DETAILS: dict[type[Effect], Callable[[RecordedAsk, Any, Snapshot], RecordedAsk] | None] = {
     CallModel: _add_request,
     RunTools: _add_calls,
     AskApproval: _add_approvers,
     Wait: _add_due_time,
     Answer: _add_text,
     **dict.fromkeys((RunAgent, CallFunction, AskPerson, AwaitUser, Compact), _add_own_fields),
+    **dict.fromkeys((Effect, ReviewCalls, CountTokens)),
 }
-"""Adds to an ask what readers want beside its digest, by the class of the effect; nothing for others."""
+"""Adds to an ask what readers want beside its digest, by the class of the effect; None: nothing."""
+
+
+def check_ask_details(details: Iterable[type], classes: Iterable[type[Effect]] = EFFECT_CLASSES) -> None:
+    """Check that it is said of each class of effects what its record shows.
+
+    Raises:
+        SpecError: a class is missing.
+    """
+    require_rows("_ASK_DETAILS in engine/log/record.py", details, (Effect, *classes))
+
+
+check_ask_details(_ASK_DETAILS)
 
 
 # -- the journal ---------------------------------------------------------------------------------

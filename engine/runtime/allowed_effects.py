@@ -20,26 +20,33 @@ from typing import Any
 from toolchart.specs.models import Handler
 from toolchart.states.chart.document import Chart, digest_declaration
 from toolchart.states.effects import (
-    AskApproval,
+    EFFECT_CLASSES,
     AwaitUser,
     CallFunction,
     CallModel,
-    CountTokens,
     Effect,
-    ReviewCalls,
     RunAgent,
-    RunTools,
     Wait,
 )
 from toolchart.states.errors import EffectRefused
 from toolchart.states.flows.parameters import FunctionParameters, RunAgentParameters
+from toolchart.states.vocabulary import describe_effect_class
 
 _WAITS = frozenset({Wait, AwaitUser})
 """The effects that only wait, so that no chart can do anything with them."""
 
-_UNDECLARED_TYPES = frozenset({CallModel, ReviewCalls, AskApproval, RunTools, CountTokens})
-"""The other effects that a chart names without a declaration."""
 
+def list_undeclared_types(classes: Iterable[type[Effect]] = EFFECT_CLASSES) -> list[type[Effect]]:
+    """The classes of effects that a chart may name without a declaration and that an event answers.
+
+    Raises:
+        SpecError: a class has no row.
+    """
+    rows = {type_: describe_effect_class(type_) for type_ in classes}
+    return [type_ for type_, row in rows.items() if row.build is not None and row.closing]
+
+
+_UNDECLARED_TYPES = frozenset(list_undeclared_types())
 
 ACTING_OPTIONS = ("host_tools", "extra_body")
 """Options of a request that let the host act: search, run code, ask a server that the request names."""

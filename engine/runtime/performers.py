@@ -45,7 +45,9 @@ from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
 from toolchart.providers.transport.raw_answers import AnswerCapture
 from toolchart.states.content import has_words
+from toolchart.states.descriptors import require_rows
 from toolchart.states.effects import (
+    EFFECT_CLASSES,
     AskApproval,
     AskPerson,
     AwaitUser,
@@ -86,6 +88,7 @@ from toolchart.states.messages import Reply, TextDelta, ToolCall, Usage, encode_
 from toolchart.states.plugins import describe_failure, find_culprit, is_stop
 from toolchart.states.ports import CountingProvider, Provider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
+from toolchart.states.vocabulary import describe_effect_class
 from toolchart.tools.definition import ToolFailure, ToolPending, ToolTimeout
 from toolchart.tools.execution.context import CallContext
 from toolchart.tools.execution.runs import run_tool
@@ -535,9 +538,21 @@ _PERFORMERS: dict[type[Effect], Callable[[EffectPerformer, Any], Coroutine[Any, 
 }
 """By the class of an effect, which decides what it holds; its name and kind may be planted in a log.
 
-Every class that an event answers stands here; `allowed_effects.py` has those that need no declaration. No row
-of an effect says so.
+Every class that an event answers stands here, and no other.
 """
+
+
+def check_performers(performers: Iterable[type], classes: Iterable[type[Effect]] = EFFECT_CLASSES) -> None:
+    """Check that each class of effects that an event answers has a performer, before one is asked for.
+
+    Raises:
+        SpecError: one is missing, or one performs a class that nothing answers.
+    """
+    answered = [type_ for type_ in classes if describe_effect_class(type_).closing]
+    require_rows("_PERFORMERS in engine/runtime/performers.py", performers, answered)
+
+
+check_performers(_PERFORMERS)
 
 
 _TIME_UNIT_S = 0.001

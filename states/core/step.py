@@ -92,6 +92,7 @@ from toolchart.states.core.reduce import (
     select_tools,
 )
 from toolchart.states.core.requests import end_turn_by_core
+from toolchart.states.descriptors import require_rows
 from toolchart.states.effects import Effect, EffectDescriptor
 from toolchart.states.errors import IllegalEvent, SpecError
 from toolchart.states.events import (
@@ -582,3 +583,16 @@ _CONVERSATION_STEPS: dict[type[Event], Callable[[Any, Snapshot, Any], Step]] = {
     Continued: _note_event,
 }
 """The events that act on the conversation as a whole: those whose row has no `reduce`."""
+
+
+def check_conversation_steps(steps: Iterable[type], rows: Iterable[EventDescriptor]) -> None:
+    """Check that each event without a `reduce` has a step, and no other event.
+
+    Raises:
+        SpecError: one is missing, or one too many.
+    """
+    whole_events = [row.type for row in rows if row.reduce is None]
+    require_rows("_CONVERSATION_STEPS in states/core/step.py", steps, whole_events)
+
+
+check_conversation_steps(_CONVERSATION_STEPS, get_events().values())
