@@ -326,7 +326,7 @@ class Agent:
         self._log.cover_child(name, conversation)
         await agent.conversations.end_open_turn(name)
         with self._log:
-            driver = await agent.conversations.prepare_driver(name, turn_started.settings.service)
+            driver = agent.conversations.open_driver(name, turn_started.settings.service)
             snapshot = await agent.conversations.run_driver(name, driver, turn_started)
         return read_context(snapshot, message)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from toolchart.engine.log.family import find_asking_hash
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
-from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
+from toolchart.engine.runtime.agent_tools import is_idempotent
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import ChildTask, Parts
 from toolchart.engine.runtime.performers import wait_for_end
@@ -28,7 +28,6 @@ from toolchart.states.events import (
     Event,
     Limits,
     ParentLink,
-    Resumed,
     TurnStarted,
 )
 from toolchart.states.messages import Message, Usage
@@ -142,8 +141,7 @@ class ChildConversations:
             if not agent.conversations.has_work(loaded_conversation.snapshot, task.conversation):
                 return None
             driver = agent.conversations.resume_driver(task.conversation, loaded_conversation)
-            driver.apply_event(Resumed())
-            driver.fire_overdue_timers()
+            agent.conversations.apply_resumption(driver, loaded_conversation)
             await self._run_turn(agent, task, driver)
             loaded_conversation = load_conversation(self._store, task.conversation) or loaded_conversation
         if not loaded_conversation.snapshot.has_ended:
@@ -194,14 +192,7 @@ class ChildConversations:
         driver = agent.conversations.resume_driver(task.conversation, loaded_conversation)
         if entry:
             driver.add_taken_entry(entry)
-        driver.apply_event(
-            Resumed(
-                repeatable=find_repeatable_calls(
-                    loaded_conversation.snapshot, agent.tools, loaded_conversation.versions
-                )
-            )
-        )
-        driver.fire_overdue_timers()
+        agent.conversations.apply_resumption(driver, loaded_conversation)
         return await self._run_turn(agent, task, driver, *([answer] if answer is not None else []))
 
     async def _run_turn(

@@ -23,12 +23,12 @@ from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent_tools import find_repeatable_calls, is_idempotent
 from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.parts import NO_HOOKS, Dependencies, NoModel, Parts, TurnHooks
-from toolchart.engine.runtime.waiting import build_open_turn_error, has_open_work
+from toolchart.engine.runtime.waiting import build_open_turn_error, has_open_work, list_overdue_timers
 from toolchart.specs.models import AgentSpec
 from toolchart.states.chart.loading import Chart
 from toolchart.states.core.reduce import keep_for_next_turn
 from toolchart.states.errors import LogDamaged, SpecError
-from toolchart.states.events import Configured, Continued, Event, Migrated, ParentLink, Resumed
+from toolchart.states.events import Configured, Continued, Elapsed, Event, Migrated, ParentLink, Resumed
 from toolchart.states.machine import Machine, get_machine
 from toolchart.states.message_list import MessageList, StoredMessages
 from toolchart.states.messages import Message
@@ -123,29 +123,6 @@ class Conversations:
         driver.lease_token = token
         return driver
 
-    async def prepare_driver(
-        self,
-        name: str,
-        service: str,
-        loaded: ReplayedConversation | None = None,
-        heading: Heading = NO_HEADING,
-    ) -> Driver:
-        """`open_driver`; where the conversation waits for its user and a timer has run out, that happened
-        before the user's message: it fires first.
-
-        Raises:
-            SpecError: a turn of the conversation is open.
-        """
-        driver = self.open_driver(name, service, loaded=loaded, heading=heading)
-        settings = driver.snapshot.settings
-        if settings is None or driver.snapshot.has_ended or not self.has_work(driver.snapshot, name):
-            return driver
-        self._use_service(driver, settings.service)
-        driver.apply_event(Resumed())
-        driver.fire_overdue_timers()
-        await self.run_driver(name, driver)
-        return self.open_driver(name, service)
-
     def load_unless_kept(self, name: str) -> ReplayedConversation | None:
         """A conversation as the log has it; None where there is none, and where it rests in memory."""
         token, kept_token = self._log.get_lease_token(name), self._resting.find_lease_token(name)
@@ -193,15 +170,21 @@ class Conversations:
         driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
         if entry:
             driver.add_taken_entry(entry)
-        driver.apply_event(
-            Resumed(
-                repeatable=find_repeatable_calls(
-                    loaded_conversation.snapshot, self._tools, loaded_conversation.versions
-                )
-            )
-        )
-        driver.fire_overdue_timers()
+        self.apply_resumption(driver, loaded_conversation)
         return driver
+
+    def apply_resumption(self, driver: Driver, loaded_conversation: ReplayedConversation) -> None:
+        """Record that a turn goes on, then let the timers run out whose time has come, the earliest first;
+        nothing is committed yet."""
+        driver.apply_event(Resumed(repeatable=self.find_repeatable_calls(loaded_conversation)))
+        now = driver.dependencies.clock.now()
+        for timer in list_overdue_timers(driver.snapshot, now):
+            if driver.is_open(timer):
+                driver.apply_event(Elapsed(at=now, effect=timer.id))
+
+    def find_repeatable_calls(self, loaded_conversation: ReplayedConversation) -> tuple[str, ...]:
+        """Ids of the open calls of a conversation that may run twice."""
+        return find_repeatable_calls(loaded_conversation.snapshot, self._tools, loaded_conversation.versions)
 
     def _use_service(self, driver: Driver, service: str) -> None:
         """Let a driver ask this `llms` entry."""

@@ -39,7 +39,7 @@ from toolchart.engine.log.record import Journal
 from toolchart.engine.runtime.parts import Dependencies
 from toolchart.engine.runtime.performers import EffectPerformer, end_agents, list_cancelled_runs, stop_tasks
 from toolchart.engine.runtime.result import list_result_warnings
-from toolchart.engine.runtime.waiting import list_overdue_timers, rests_on_timers
+from toolchart.engine.runtime.waiting import rests_on_timers
 from toolchart.specs.secrets import strike_secret_bytes, strike_secrets
 from toolchart.states.compiler import Move
 from toolchart.states.core.encoding import decode_event, make_plain_event, read_json
@@ -47,16 +47,7 @@ from toolchart.states.core.fact_rows import FactView
 from toolchart.states.core.step import Step, find_answered_effect, find_effect_row, step
 from toolchart.states.effects import Effect, RunAgent
 from toolchart.states.errors import EffectRefused, NoRecordedAnswer
-from toolchart.states.events import (
-    Answering,
-    Cancelled,
-    Elapsed,
-    Event,
-    Failed,
-    Reviewed,
-    TurnStarted,
-    UserSaid,
-)
+from toolchart.states.events import Answering, Cancelled, Event, Failed, Reviewed, TurnStarted, UserSaid
 from toolchart.states.machine import Machine
 from toolchart.states.snapshot import Snapshot
 from toolchart.states.visible_text import make_visible_line
@@ -158,13 +149,6 @@ class Driver:
         finally:
             if telemetry is not None:
                 telemetry.end_turn(self.conversation, self.snapshot)
-
-    def fire_overdue_timers(self) -> None:
-        """Let the timers run out whose time has come, the earliest first; nothing is committed yet."""
-        now = self.dependencies.clock.now()
-        for timer in list_overdue_timers(self.snapshot, now):
-            if self.is_open(timer):
-                self.apply_event(Elapsed(at=now, effect=timer.id))
 
     async def perform_open_effects(self) -> Snapshot:
         """Perform what is open and what follows, until only an event from outside can continue it."""

@@ -12,7 +12,7 @@ A turn takes this way:
     turns.lease.work_on             take the lease of the conversation, so that no other worker appends
     turns.turn.take                 an open turn gets the message; where none is open, it begins one:
     agent.plan_turn                 select handler, host, prompt and tools: the event `turn_started`
-    conversations.prepare_driver    a driver at the conversation's last record: kept, or derived from the log
+    conversations.open_driver       a driver at the conversation's last record: kept, or derived from the log
     conversations.run_driver        the driver applies the event and performs effects until the chart rests
 
 Decisions, answers and cancellations take it too. `engine/turns` is to be read from top to bottom.

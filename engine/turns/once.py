@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from toolchart.engine.log.fork import ForkChanges, plan_fork
 from toolchart.engine.log.replay import load_conversation, replay_conversation
-from toolchart.engine.runtime.agent_tools import find_repeatable_calls
 from toolchart.engine.runtime.parts import TurnHooks, TurnOptions, build_hooks
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.turn_identity import TurnDifference, TurnIdentities
@@ -184,13 +183,11 @@ class SingleRuns:
             if self._store.read_last_line(name) is not None:
                 raise _build_begun_error(name)
             plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
-            conversations, parent_snapshot = self._agent.conversations, plan.parent.snapshot
+            conversations = self._agent.conversations
             driver = conversations.fork_driver(name, plan)
             driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
-            repeatable = find_repeatable_calls(parent_snapshot, self._agent.tools, plan.parent.versions)
             await driver.commit()
-            driver.apply_event(Resumed(repeatable=repeatable))
-            driver.fire_overdue_timers()
+            conversations.apply_resumption(driver, plan.parent)
             result = await self._turns.run(driver, hold, hooks)
             hold.note(result)
         return hold.result or result

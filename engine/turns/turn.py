@@ -30,7 +30,6 @@ from toolchart.engine.log.family import NO_HEADING, read_parent, refuse_child, r
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent import Agent
-from toolchart.engine.runtime.agent_tools import find_repeatable_calls
 from toolchart.engine.runtime.driver import Driver, log_warning
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, list_handoffs
 from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
@@ -205,21 +204,28 @@ class Turns:
             if newest is None or newest[0] != item.follows:
                 raise build_later_record_error(root, item.follows)
         loaded_conversation = conversations.load_unless_kept(root)
-        if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
-            item = await complete_message(item)
-            result = await self._keep_message(root, loaded_conversation, item, hold)
-            if result is not None:
-                result = result if options is None else add_unused_options(result, options)
-                hold.note(result)
-                return result
-            loaded_conversation = None  # the log has gone on
-        if options is not None:
-            started = await self.agent.plan_turn(root, event.message, options, item.hooks.answer_form)
-        else:
-            started = self._repeat_settings(root, event)
-        driver = await conversations.prepare_driver(
-            root, started.settings.service, loaded_conversation, item.heading or NO_HEADING
-        )
+        started, has_gone_on = None, False
+        while True:
+            if loaded_conversation is not None and not loaded_conversation.snapshot.is_over:
+                item = await complete_message(item)
+                result = await self._keep_message(root, loaded_conversation, item, hold)
+                if result is not None:
+                    result = result if options is None else add_unused_options(result, options)
+                    hold.note(result)
+                    return result
+                loaded_conversation = None  # the log has gone on
+            if started is None and options is not None:
+                started = await self.agent.plan_turn(root, event.message, options, item.hooks.answer_form)
+            started = started or self._repeat_settings(root, event)
+            service, heading = started.settings.service, item.heading or NO_HEADING
+            driver = conversations.open_driver(root, service, loaded=loaded_conversation, heading=heading)
+            is_new = driver.snapshot.settings is None
+            if is_new or has_gone_on or not conversations.has_work(driver.snapshot, root):
+                break
+            # A timer has run out while the conversation waited for its user. That came before the message,
+            # and may have opened the turn again: then that turn gets the message.
+            await self.go_on(root, self.load(root), hold)
+            loaded_conversation, has_gone_on = self.load(root), True
         driver.dependencies = item.hooks.add_to(driver.dependencies, self.agent.parts.observer)
         if item.entry:
             driver.add_taken_entry(item.entry)
@@ -253,7 +259,7 @@ class Turns:
         refuse_child(loaded_conversation.configured, conversation)
         conversations, event, hooks, entry = self.agent.conversations, item.event, item.hooks, item.entry
         assert isinstance(event, UserSaid), "a message"
-        wait = self._describe_wait(conversation, loaded_conversation.snapshot)
+        wait = self._describe_wait(conversation, loaded_conversation.snapshot, hold)
         driver = conversations.resume_driver(conversation, loaded_conversation)
         # Who takes an entry of the inbox gives the conversation back: somebody else goes on with its work.
         is_left = not entry and wait is None and not driver.can_interrupt()
@@ -262,13 +268,11 @@ class Turns:
             loaded_conversation = self.load(conversation)
             if loaded_conversation.snapshot.is_over:
                 return None
-            wait = self._describe_wait(conversation, loaded_conversation.snapshot)
+            wait = self._describe_wait(conversation, loaded_conversation.snapshot, hold)
             driver = conversations.resume_driver(conversation, loaded_conversation)
         driver.dependencies = hooks.add_to(driver.dependencies, self.agent.parts.observer)
         if driver.can_interrupt():
-            repeatable = find_repeatable_calls(
-                loaded_conversation.snapshot, self.agent.tools, loaded_conversation.versions
-            )
+            repeatable = conversations.find_repeatable_calls(loaded_conversation)
             driver.apply_event(Resumed(repeatable=repeatable))
         # The commit that appends the message takes its entry out of the inbox: a crash between two commits
         # would lose the message, or say it twice.
@@ -320,10 +324,11 @@ class Turns:
         waits = [describe_people_wait(each) for each in (snapshot, *children)]
         return next((wait for wait in waits if wait is not None), None)
 
-    def _describe_wait(self, conversation: str, snapshot: Snapshot) -> str | None:
+    def _describe_wait(self, conversation: str, snapshot: Snapshot, hold: Hold) -> str | None:
         """What an open turn at rest waits for; None where a worker would go on with it."""
         wait = self.describe_people(conversation, snapshot)
-        if wait is not None or self.agent.conversations.has_work(snapshot, conversation):
+        has_work = not hold.waits_for_outside and self.agent.conversations.has_work(snapshot, conversation)
+        if wait is not None or has_work:
             return wait
         due = find_earliest_due(snapshot)
         return f"its timer, until {due}" if due else "what comes from outside"

@@ -259,7 +259,7 @@ async def test_a_turn_that_is_suspended_before_its_first_step_performs_nothing()
     asked, and resuming it asks."""
     engine = make_engine(["done"])
     started = await engine._agent.plan_turn("c", "go", {})
-    driver = await engine._conversations.prepare_driver("c", started.settings.service)
+    driver = engine._conversations.open_driver("c", started.settings.service)
     driver.suspend()
     snapshot = await engine._conversations.run_driver("c", driver, started)
     provider: Any = engine.hosts.providers["model"]

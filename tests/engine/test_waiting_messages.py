@@ -29,6 +29,7 @@ from toolchart.states.errors import LogConflict, SpecError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import InboxEntry
+from toolchart.testing import TurnableClock
 
 ECHO = reply_with_calls(("echo", {"text": "a"}))
 
@@ -427,6 +428,65 @@ async def test_a_running_sub_agent_gets_the_whole_message() -> None:
         assert (newest.content, [type(part) for part in newest.parts]) == ("see this", [TextPart, ImagePart])
         (child,) = [name for name in engine.store.list_conversations() if name != "c"]
         assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
+
+
+# -- timers that run out before the message -----------------------------------------------------------
+
+
+LISTENING = {
+    "name": "listening",
+    "states": {
+        "replying": {
+            "initial": True,
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "listening"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "listening": {
+            "enter": "listen",
+            "after": {"1h": "asking"},
+            "transitions": [{"event": "user_said", "target": "replying"}],
+        },
+        "asking": {"enter": "ask_owner", "transitions": [{"event": "answered", "target": "replying"}]},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+"""A conversation whose user is silent for an hour: somebody else is asked."""
+
+
+@pytest.mark.parametrize("door", ["run", "say", "inbox", "inbox, recover"])
+async def test_a_message_after_a_deadline_that_opened_the_turn_is_kept(door: str) -> None:
+    """S5.5: the timer ran out before the message, and its row asks a person. Whoever takes the message lets
+    the timer fire first; the turn that is open again keeps the message, and its next request has it, once."""
+    clock = TurnableClock()
+    effects = {"listen": {"await_user": "More?"}, "ask_owner": {"ask_person": "May it?"}}
+    async with make_engine(
+        ["hello", "both"], chart=LISTENING, effects=effects, clock=clock, limits={"unbounded": True}
+    ) as engine:
+        await engine.arun("go", conversation="c")
+        handle = engine.conversation("c")
+        if door.startswith("inbox"):
+            await handle.apost(UserSaid(message="and hurry"))
+        clock.advance("2h")
+        match door:
+            case "run":
+                kept = await engine.arun("and hurry", conversation="c")
+                assert "the message waits for the answer to 'ask_owner'" in kept.warnings[-1]
+            case "say":
+                await handle.asay("and hurry")
+            case "inbox":
+                await handle.acontinue()
+            case _:
+                await engine.arecover()
+        waiting = handle.read_turn()
+        assert (waiting.state, waiting.waiting_messages) == ("asking", ["and hurry"])
+        assert engine.store.read_inbox(["c"]) == []
+        assert (await handle.aanswer({"content": "yes"})) is not None
+        assert read_request(engine)[-1] == ("user", "and hurry")
+        assert list_types(engine).count("user_said") == 1
+        list(replay_conversation(engine.store, "c"))
 
 
 # -- turns that begin right after a record, or not at all -----------------------------------------------

@@ -1,0 +1,164 @@
+"""What people say for a child that rests while its parent runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from agents import make_engine, reply_with_calls
+from paying_agent import wait_until
+
+from toolchart.engine import Engine
+from toolchart.engine.log.replay import replay_conversation
+from toolchart.states.errors import SpecError
+from toolchart.states.events import Answered, Decided
+from toolchart.states.ports import Store
+
+LONGEST_S = 60.0
+"""Seconds after which a case that hangs fails."""
+
+
+def make_region(name: str, effect: str, *events: str) -> dict[str, Any]:
+    """A region that asks for an effect, and ends with its answer."""
+    rows = [{"event": f"{event}.{effect}", "target": f"{name}_done"} for event in events]
+    return {
+        "states": {
+            f"{name}_working": {"initial": True, "enter": effect, "transitions": rows},
+            f"{name}_done": {"final": True},
+        }
+    }
+
+
+CHART = {
+    "name": "beside",
+    "states": {
+        "both": {
+            "initial": True,
+            "parallel": True,
+            "states": {
+                "left": make_region("left", "hand_over", "agent_finished", "agent_failed"),
+                "right": make_region("right", "ask_owner", "answered"),
+            },
+            "transitions": [
+                {"event": "done.state.both", "target": "finished"},
+                {"event": "cancelled", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "say_done"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+"""A sub-agent has taken the conversation over, and a person is asked beside it."""
+
+ASKING = {
+    "name": "asking",
+    "effects": {"ask_again": {"ask_person": "May it again?"}},
+    "states": {
+        "asking": {
+            "initial": True,
+            "enter": "ask_again",
+            "transitions": [{"event": "answered", "target": "replying"}],
+        },
+        "replying": {
+            "enter": "call_model",
+            "transitions": [
+                {"event": "replied", "target": "finished"},
+                {"event": "failed", "target": "error"},
+            ],
+        },
+        "finished": {"final": True, "enter": "answer"},
+        "error": {"final": True, "enter": "answer_with_error"},
+    },
+}
+
+CHILD = "c.1"
+
+
+class World:
+    """A parent `c` that runs, because its asker thinks, and its child, which waits for a person."""
+
+    def __init__(self, engine: Engine, turn: asyncio.Task[Any], may_answer: asyncio.Event) -> None:
+        self.engine, self.turn, self._may_answer = engine, turn, may_answer
+
+    async def let_parent_rest(self) -> Any:
+        """The result of the turn when the asker has answered."""
+        self._may_answer.set()
+        return await self.turn
+
+
+def list_types(store: Store, conversation: str) -> list[str]:
+    """The types of a conversation's events, in order."""
+    return [orjson.loads(line)["event"]["type"] for line in store.read_lines(conversation)]
+
+
+@asynccontextmanager
+async def open_world(child: Any = "approval") -> AsyncIterator[World]:
+    """The parent runs and the child rests within the block."""
+    may_answer = asyncio.Event()
+
+    async def ask(question: Any) -> Any:
+        if question.name != "ask_owner":
+            return None
+        await may_answer.wait()
+        return Answered(content={"content": "yes"})
+
+    effects = {
+        "hand_over": {"run_agent": {"chart": child, "history": "all"}},
+        "ask_owner": {"ask_person": "May it?"},
+        "say_done": {"answer": "done"},
+    }
+    replies = [reply_with_calls(("echo", {"text": "a"}))] if child == "approval" else []
+    engine = make_engine(
+        [*replies, "both"],
+        chart=CHART,
+        effects=effects,
+        tools={"registry": [{"name": "echo", "requires_approval": True}]},
+        asker=ask,
+    )
+    async with asyncio.timeout(LONGEST_S), engine:
+        turn = asyncio.create_task(engine.arun("go", conversation="c"))
+        await wait_until(lambda: list(engine.store.read_lines(CHILD)) != [])
+        await wait_until(lambda: not engine.conversation(CHILD).is_running)
+        assert engine.conversation("c").is_running
+        yield World(engine, turn, may_answer)
+        may_answer.set()
+        await asyncio.gather(turn, return_exceptions=True)
+
+
+@pytest.mark.parametrize("door", ["parent", "child"])
+@pytest.mark.parametrize("says", ["decision", "answer"])
+async def test_what_a_resting_child_waits_for_is_kept_until_its_parent_rests(says: str, door: str) -> None:
+    """A decision or an answer for a child that rests beside its running parent is in the inbox when the
+    caller goes on, and is taken once when the parent comes to rest, whichever of both was named."""
+    async with open_world("approval" if says == "decision" else ASKING) as world:
+        engine, name = world.engine, "c" if door == "parent" else CHILD
+        handle = engine.conversation(name)
+        if says == "decision":
+            call_id = engine.conversation(CHILD).read_turn().pending_approvals[0].id
+            assert await handle.adecide(Decided(call_id=call_id, approved=True)) is None
+        else:
+            assert await handle.aanswer({"content": "yes"}, question="ask_again") is None
+        assert len(engine.store.read_inbox(["c"])) == 1
+        await world.let_parent_rest()
+        await wait_until(lambda: engine.conversation("c").read_turn().is_over)
+        kind = "decided" if says == "decision" else "answered"
+        assert list_types(engine.store, CHILD).count(kind) == 1
+        assert engine.store.read_inbox(["c"]) == []
+        list(replay_conversation(engine.store, CHILD))
+
+
+@pytest.mark.parametrize("says", ["message", "cancellation"])
+async def test_a_resting_child_is_not_spoken_to_beside_its_parent(says: str) -> None:
+    """A message and a cancellation are for the whole conversation: one for the child alone is refused while
+    the parent runs, and nothing is written."""
+    async with open_world() as world:
+        store, handle = world.engine.store, world.engine.conversation(CHILD)
+        before = list_types(store, "c") + list_types(store, CHILD)
+        with pytest.raises(SpecError, match="a turn of conversation 'c' is running"):
+            await (handle.asay("hi") if says == "message" else handle.acancel())
+        assert list_types(store, "c") + list_types(store, CHILD) == before
+        assert store.read_inbox(["c", CHILD]) == []
