@@ -200,6 +200,10 @@ class StoredMessages:
         return self._keys.get(call_id) if self.items else None
 
 
+_BRANCH_LENGTH = 16
+"""How many messages a branch has itself: as many as a step looks at, in most charts."""
+
+
 class MessageList(Sequence[Message]):
     """The messages of a conversation without its system prompt. It never changes; `append` makes another."""
 
@@ -249,6 +253,19 @@ class MessageList(Sequence[Message]):
         # JSON begins with a brace.
         messages.digest = hashlib.sha256(self.digest.encode() + data).hexdigest()
         return messages
+
+    def branch(self) -> MessageList:
+        """An equal list, to which a step appends that nobody keeps.
+
+        Appends to it leave this list the newest one. Else the next message of the conversation would copy all
+        earlier ones. The newest messages stand in the branch; the others are read from here, if at all.
+        """
+        start = max(self.length - _BRANCH_LENGTH, 0)
+        branch = MessageList.from_store(StoredMessages(start, lambda: self[:start]), self.digest)
+        for message in self[start:]:
+            branch._tail = branch._tail.append(message, message.tool_call_id)
+        branch.length = self.length
+        return branch
 
     @property
     def findings(self) -> dict[Any, Any]:
@@ -530,9 +547,16 @@ class ShownMessages(MessageList):
 
     def append(self, message: Message) -> ShownMessages:
         """A list with one more message; this list does not change."""
-        longer_list = super().append(message)
+        return self._show(super().append(message))
+
+    def branch(self) -> ShownMessages:
+        """An equal list, to which a step appends that nobody keeps."""
+        return self._show(super().branch())
+
+    def _show(self, messages: MessageList) -> ShownMessages:
+        """A list under the same view."""
         shown_messages: ShownMessages = ShownMessages.__new__(ShownMessages)
-        shown_messages.copy_items(longer_list)
+        shown_messages.copy_items(messages)
         shown_messages.view = self.view
         return shown_messages
 

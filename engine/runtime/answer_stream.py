@@ -256,11 +256,14 @@ _PROBE = "text"
 def _ends_with_text(effect: CallModel, snapshot: Snapshot, machine: Machine) -> bool:
     """Whether the chart would end the turn now with what a reply says, and with nothing else.
 
-    The core is pure: a step that nobody records asks the chart what it would do.
+    The core is pure: a step that nobody records asks the chart what it would do. What it appends must not
+    stand in the lists of the conversation, or the real reply would copy them.
     """
+    shown = snapshot.shown.branch() if snapshot.shown is not None else None
+    probed = replace(snapshot, messages=snapshot.messages.branch(), shown=shown)
     event = Replied(at=snapshot.now, effect=effect.id, reply=Reply(content=_PROBE, finish_reason="stop"))
     try:
-        after = step(machine, replace(snapshot), event).snapshot
+        after = step(machine, probed, event).snapshot
     except ToolchartError:
         return False
     return after.is_over and after.error is None and after.answer == join_last_words(snapshot) + _PROBE

@@ -161,3 +161,21 @@ def test_long_integers_and_lone_surrogates_are_kept(message: str, reply: Any) ->
     assert steps[-1].step.snapshot.answer == result.content
     assert [call["params"] for call in result.tool_calls] in ([], [{"text": str(2**70)}])
     assert steps[1].step.snapshot.messages[0].content == message
+
+
+def test_asking_the_chart_ahead_copies_no_messages() -> None:
+    """Whether a text is the answer is asked of the chart before it has ended. The messages of a conversation
+    are not copied for that: the snapshots of all its turns share one list."""
+    plain = [{"name": "plain", "llm": "model"}]
+
+    async def collect() -> list[Any]:
+        async with agents.make_engine(["one", "two", "three"], responses=plain) as engine:
+            messages = ("a", "b", "c")
+            streams = [engine.stream(message, conversation="c") for message in messages]
+            return [piece for stream in streams async for piece in stream]
+
+    pieces = asyncio.run(collect())
+    assert [piece.doubt for piece in pieces if isinstance(piece, TextDelta)] == [""] * 3
+    snapshots = [piece.step.snapshot for piece in pieces if isinstance(piece, StepTaken)]
+    lists = {id(snapshot.messages._tail._shared) for snapshot in snapshots if snapshot.turn}
+    assert (len(snapshots[-1].messages), len(lists)) == (6, 1)

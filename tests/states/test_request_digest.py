@@ -291,3 +291,25 @@ def test_a_stored_list_is_not_loaded_for_its_digest() -> None:
     request = Request(model="m", messages=RequestMessages("Be.", stored.append(MESSAGES[0])))
     plain = Request(model="m", messages=[Message(role="system", content="Be."), *MESSAGES, MESSAGES[0]])
     assert compute_request_digest(request) == compute_request_digest(plain)
+
+
+@pytest.mark.parametrize("stored", [0, 2, 30])
+@pytest.mark.parametrize("added", [0, 1, 40])
+def test_a_branch_equals_its_list_and_leaves_it_alone(stored: int, added: int) -> None:
+    """A branch reads like the list that it was made of, also where that has grown; and what is appended to
+    the branch is not in the way of the list."""
+    turns = [Message(role=role, content=str(n)) for n in range(40) for role in ("user", "assistant")]
+    kept = MessageList(turns[:stored])
+    messages = MessageList.from_store(StoredMessages(stored, lambda: list(kept)), kept.digest)
+    for message in (*turns[stored : stored + added], *MESSAGES):
+        messages = messages.append(message)
+    branch, said = messages.branch(), Message(role="assistant", content="x")
+    longer_branch = branch.append(said)
+    longer = messages.append(said)
+    assert longer._tail._shared is messages._tail._shared
+    for one, other in ((branch, messages), (longer_branch, longer)):
+        assert (one, list(one), one[:], one.length) == (other, list(other), other[:], other.length)
+        assert list(reversed(one)) == list(reversed(other))
+        assert one.list_last("assistant") == other.list_last("assistant")
+        assert one.find_newest("a") == other.find_newest("a") is not None
+        assert one.find_nth_last("user", 2) == other.find_nth_last("user", 2)
