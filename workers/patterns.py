@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 MAX_PATTERN_CHARACTERS = 5_000
-TIMEOUT_S = 0.5
-"""Seconds for one text on Python's engine."""
+PROCESSOR_S = 0.5
+"""Seconds of processor time for one text on Python's engine."""
 
 _SECRET = "secret"
 """Name of the group whose span counts instead of that of the whole match."""
@@ -84,12 +84,18 @@ class Pattern:
         return _find_linear_spans(self._linear, _drop_surrogates(text))
 
     def _run(self, method: str, text: str) -> Any:
-        from toolchart.workers.pool import BoundExceeded, Work, run_bounded
+        from toolchart.workers.pool import STARVED_S, BoundExceeded, Work, run_bounded
 
         arguments = {"pattern": self.text, "flags": self._flags, "text": text, "method": method}
-        work = Work(module=__name__, function="match_with_python", arguments=arguments, preload=(__name__,))
+        work = Work(
+            module=__name__,
+            function="match_with_python",
+            arguments=arguments,
+            preload=(__name__,),
+            processor_s=PROCESSOR_S,
+        )
         try:
-            return run_bounded(work, timeout_s=TIMEOUT_S)
+            return run_bounded(work, timeout_s=STARVED_S)
         except BoundExceeded:
             raise PatternTimeout(f"the pattern {self.text!r} takes too long on this text") from None
 
@@ -140,10 +146,10 @@ def _find_linear_spans(linear: Any, text: str) -> list[tuple[int, int]]:
     """The spans of all matches. One search is linear, but each match needs one, so that their time is
     limited."""
     group = _SECRET if _SECRET in linear.groupindex else 0
-    end, spans = time.monotonic() + TIMEOUT_S, []
+    end, spans = time.thread_time() + PROCESSOR_S, []
     for match in linear.finditer(text):
         spans.append(_choose_span(match, group))
-        if time.monotonic() > end:
+        if time.thread_time() > end:
             raise PatternTimeout("there are too many matches")
     return spans
 

@@ -53,6 +53,9 @@ one."""
 MAX_ANSWER_BYTES = 16_000_000
 MEMORY_MB = 512
 START_TIMEOUT_S = 60.0
+STARVED_S = 60.0
+"""Seconds until work ends whose limit is processor time: a machine that is busy with other things gives it
+little, and that is no fault of the work."""
 GRACE_S = 5.0
 """Seconds beyond the deadline after which a silent host is given up."""
 
@@ -93,6 +96,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     preload: tuple[str, ...] = ()
     """Modules that the host has imported before it forks. Where one has a function `prepare`, it was
     called."""
+    processor_s: float | None = None
+    """Seconds of processor time of the child alone; None where only the deadline counts. Then `timeout_s` is
+    `STARVED_S`."""
     memory_mb: int = MEMORY_MB
     max_answer_bytes: int = MAX_ANSWER_BYTES
 
@@ -124,7 +130,7 @@ def run_bounded(work: Work, *, timeout_s: float) -> Any:
         WorkFailed: the function raised.
     """
     request = work.encode()
-    with contextlib.closing(_find_host(work.preload).open_work(work.memory_mb, timeout_s)) as channel:
+    with contextlib.closing(_find_host(work.preload).open_work(work, timeout_s)) as channel:
         end = time.monotonic() + timeout_s + GRACE_S
         answer = bytearray()
         try:
@@ -150,7 +156,7 @@ async def run_bounded_async(work: Work, *, timeout_s: float) -> Any:
 
     request, loop = work.encode(), asyncio.get_running_loop()
     host = await asyncio.to_thread(_find_host, work.preload)
-    with contextlib.closing(host.open_work(work.memory_mb, timeout_s)) as channel:
+    with contextlib.closing(host.open_work(work, timeout_s)) as channel:
         channel.setblocking(False)
         answer = bytearray()
         try:
@@ -233,9 +239,14 @@ class _HostHandle:
         """Whether work can be passed to it."""
         return self._process.poll() is None and self.control.fileno() >= 0
 
-    def open_work(self, memory_mb: int, timeout_s: float) -> socket.socket:
+    def open_work(self, work: Work, timeout_s: float) -> socket.socket:
         """Have a child forked, and return the socket on which it reads its request."""
-        limits = {"memory": memory_mb * 2**20, "cpu_s": int(timeout_s) + 2, "timeout_s": round(timeout_s, 3)}
+        limits = {
+            "memory": work.memory_mb * 2**20,
+            "cpu_s": int(timeout_s) + 2,
+            "timeout_s": round(timeout_s, 3),
+            "processor_s": work.processor_s,
+        }
         own_end, child_end = socket.socketpair()
         with child_end, self._lock:
             message = json.dumps(limits).encode().ljust(LIMITS_BYTES)

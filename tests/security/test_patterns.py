@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,14 +28,27 @@ def test_slow_patterns_are_linear(pattern: str) -> None:
         Pattern(pattern).occurs_in("a" * 50_000 + "!")
 
 
-def test_other_patterns_have_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_patterns_have_a_time_limit() -> None:
     """What RE2 cannot express runs in a worker, with the same answers, and is ended there."""
     with pytest.raises(PatternTimeout):
         Pattern(r"(?=(a+)+$)a*b").occurs_in("a" * 60 + "!")
-    monkeypatch.setattr(patterns, "TIMEOUT_S", 120.0)
     assert Pattern(r"(\w)\1").occurs_in("hello")
     assert not Pattern(r"^(?!b).*$").matches("b")
     assert Pattern(r"(?<=\$)\d+").find_spans("a $12 $3") == [(3, 5), (7, 8)]
+
+
+@pytest.mark.parametrize(("clock", "is_refused"), [("thread_time", True), ("monotonic", False)])
+def test_many_matches_are_limited_by_their_own_time(
+    clock: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is the time of the thread: a machine that is busy elsewhere refuses no text."""
+    still: dict[str, Any] = {"thread_time": lambda: 0.0, "monotonic": lambda: 0.0}
+    monkeypatch.setattr(patterns, "time", SimpleNamespace(**{**still, clock: count().__next__}))
+    if is_refused:
+        with pytest.raises(PatternTimeout, match="too many matches"):
+            Pattern("a").find_spans("aaa")
+    else:
+        assert Pattern("a").find_spans("aaa") == [(0, 1), (1, 2), (2, 3)]
 
 
 @pytest.mark.parametrize("pattern", [*SLOW, r"(?=(a+)+$)a*b"])

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from toolchart.workers import pool
 from toolchart.workers.pool import BoundExceeded, Work, run_bounded, run_bounded_async
 
 
-def make_work(function: Callable[..., Any], **arguments: Any) -> Work:
+def make_work(function: Callable[..., Any], processor_s: float | None = None, **arguments: Any) -> Work:
     """Work that calls a function of this test's support."""
     return Work(
         module=function.__module__,
         function=function.__name__,
         file=hostile_work.__file__,
         arguments=arguments,
+        processor_s=processor_s,
         memory_mb=200,
     )
 
@@ -34,6 +36,14 @@ def is_running(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process exists and stands still by a signal."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:
         return False
 
@@ -81,6 +91,29 @@ async def test_what_a_tool_started_ends_with_a_cancellation(tmp_path: Path) -> N
     with pytest.raises(asyncio.CancelledError):
         await task
     assert wait_until_gone(tmp_path / "pid")
+
+
+def test_processor_time_ends_work_that_never_rests() -> None:
+    """Work with a limit of processor time ends there, long before its deadline, and the limit is named."""
+    with pytest.raises(BoundExceeded, match="time") as caught:
+        run_bounded(make_work(hostile_work.spin, processor_s=0.2), timeout_s=600)
+    assert caught.value.code == -signal.SIGPROF
+
+
+def test_work_that_gets_no_processor_is_not_refused(tmp_path: Path) -> None:
+    """Work that stands still for longer than its processor time goes on and answers: it used none."""
+    work = make_work(hostile_work.stop_itself, processor_s=1.0, path=str(tmp_path / "pid"))
+    with ThreadPoolExecutor() as threads:
+        answer = threads.submit(run_bounded, work, timeout_s=300)
+        while not has_number(tmp_path / "pid") and not answer.done():
+            time.sleep(0.02)
+        pid = int((tmp_path / "pid").read_text())
+        while not is_stopped(pid) and not answer.done():
+            time.sleep(0.02)
+        time.sleep(1.2)
+        assert not answer.done()
+        os.kill(pid, signal.SIGCONT)
+        assert answer.result() == "done"
 
 
 def test_the_memory_counts_in_total() -> None:

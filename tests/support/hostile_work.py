@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +38,19 @@ def leave_and_hang(path: str) -> None:
     """Start such a process, and never return."""
     leave_a_process(path)
     time.sleep(600)
+
+
+def spin() -> None:
+    """Use the processor without an end."""
+    while True:
+        pass
+
+
+def stop_itself(path: str) -> str:
+    """Write the number of this process into the file, and stand still until somebody lets it go on."""
+    Path(path).write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return "done"
 
 
 def share_the_memory(count: int) -> None:

@@ -14,7 +14,8 @@ from toolchart.tools.definition import ToolFailure
 MAX_CHARACTERS = 200_000
 """Characters of all texts of one call together, and of a result."""
 
-PATTERN_TIMEOUT_S = 0.5
+PATTERN_PROCESSOR_S = 0.5
+"""Seconds of processor time for one pattern on one text."""
 
 MAX_MATCHES = 100
 
@@ -145,7 +146,7 @@ def _run_pattern(function: str, values: dict[str, Any]) -> Awaitable[Any]:
         function,
         values,
         module="toolchart.tools.builtin.text",
-        timeout_s=PATTERN_TIMEOUT_S,
+        processor_s=PATTERN_PROCESSOR_S,
         refusal="the pattern takes too much time or memory on this text; use a simpler one, without "
         "repetition inside repetition",
     )

@@ -22,7 +22,8 @@ MAX_COST = 20_000
 """Schema nodes times value nodes that are examined in this process."""
 SMALL_SCHEMA = 500
 """Nodes of a schema that is small: its lists of names and values are short."""
-TIMEOUT_S = 0.5
+PROCESSOR_S = 0.5
+"""Seconds of processor time for one examination in a worker."""
 
 _FLAT_TYPES = frozenset({str, int, float, bool, type(None)})
 """Types of JSON values that hold no others."""
@@ -78,16 +79,17 @@ class ArgumentExaminer:
                 return _examine_with(self._check, arguments)
             except RecursionError:  # a schema that is nothing but a reference to itself
                 return Examination(arguments, (), "the tool's schema cannot be used")
-        from toolchart.workers.pool import BoundExceeded, Work, WorkFailed, run_bounded
+        from toolchart.workers.pool import STARVED_S, BoundExceeded, Work, WorkFailed, run_bounded
 
         work = Work(
             module=__name__,
             function="examine_in_worker",
             arguments={"schema": self._check.schema, "arguments": arguments},
             preload=(__name__,),
+            processor_s=PROCESSOR_S,
         )
         try:
-            return Examination(**run_bounded(work, timeout_s=TIMEOUT_S))
+            return Examination(**run_bounded(work, timeout_s=STARVED_S))
         except (BoundExceeded, WorkFailed, OSError, RecursionError):
             return Examination(arguments, (), "they cannot be checked against the schema in time")
 
