@@ -29,15 +29,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from toolchart.engine.event_loops import find_running_loop
 from toolchart.engine.log.record import Journal
 from toolchart.engine.runtime.parts import Dependencies
-from toolchart.engine.runtime.performers import EffectPerformer, end_agents, list_cancelled_runs, stop_tasks
+from toolchart.engine.runtime.performers import (
+    EffectPerformer,
+    end_agents,
+    list_cancelled_runs,
+    stop_tasks,
+    wait_for_end,
+)
 from toolchart.engine.runtime.result import list_result_warnings
 from toolchart.engine.runtime.waiting import rests_on_timers
 from toolchart.specs.secrets import strike_secret_bytes, strike_secrets
@@ -57,6 +63,8 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger("toolchart.engine")
+
+Value = TypeVar("Value")
 
 
 class Driver:
@@ -377,6 +385,8 @@ class Driver:
     async def post_event(self, event: Event, *, entry: str = "") -> Step:
         """Apply an event from outside while effects are performed; its record is durable on return.
 
+        It is called on the event loop of the turn (`run_in_loop`).
+
         A cancellation that the chart has no row for suspends the turn: work stops, and it can be resumed.
 
         Args:
@@ -386,10 +396,6 @@ class Driver:
             IllegalEvent: the event does not fit the conversation; nothing was written.
             LogConflict, LogUnavailable: its record could not be written; the turn ends with the same error.
         """
-        loop = self._event_loop
-        if loop is not None and loop is not asyncio.get_running_loop():
-            work = asyncio.run_coroutine_threadsafe(self.post_event(event, entry=entry), loop)
-            return await asyncio.wrap_future(work)
         self.journal.check_failure()
         if isinstance(event, Cancelled) and event.content is None:
             event = replace(event, content=self._performer.take_streamed_text())
@@ -415,6 +421,49 @@ class Driver:
                 if effect.id in startable_ids:
                     self._start_task(effect)
         return new_step
+
+    async def run_in_loop(self, work: Callable[[], Coroutine[Any, Any, Value]]) -> Value:
+        """Do something between two steps, on the event loop of the turn: this one, or another thread's."""
+        loop = self._event_loop
+        if loop is None or loop is asyncio.get_running_loop():
+            return await work()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+
+    async def tell_children(self, effect: Effect, tell: Callable[[], Awaitable[bool]]) -> bool:
+        """Tell the children of an effect something where they rest beside this turn, which runs.
+
+        Meanwhile that is the work of the effect: a cancellation of it waits until the records are written,
+        because two drivers of a child would get into each other's way.
+
+        Args:
+            tell: writes to the children; whether one of them has something to do then, so that the effect is
+                performed again.
+
+        Returns:
+            What `tell` returns; False where the effect does not rest.
+        """
+        if effect.id not in self._waiting:
+            return False
+        self._waiting.discard(effect.id)
+
+        async def tell_and_rest() -> bool:
+            has_moved = False
+            try:
+                # Asked here: the effect may be cancelled before this task begins.
+                has_moved = self.is_open(effect) and await tell()
+            finally:
+                if self.is_open(effect):
+                    if not has_moved:
+                        self._waiting.add(effect.id)
+                    elif self._inline_effect:  # nobody looks for work until that has ended
+                        self._start_task(effect)
+            return has_moved
+
+        work = asyncio.ensure_future(tell_and_rest())
+        waiting_task = asyncio.ensure_future(wait_for_end([work]))
+        self._tasks[effect.id] = waiting_task
+        waiting_task.add_done_callback(lambda _: self._finish_task(effect.id, waiting_task))
+        return await asyncio.shield(work)
 
     def can_interrupt(self) -> bool:
         """Whether a message of the user would leave a state now."""

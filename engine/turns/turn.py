@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -130,6 +131,9 @@ class Turns:
         Raises:
             IllegalEvent, SpecError: it has no place there now; nothing was written.
         """
+        return await driver.run_in_loop(partial(self._give, driver, item))
+
+    async def _give(self, driver: Driver, item: Item) -> Step:
         event, desk = item.event, driver.dependencies.decisions
         if item.entry and isinstance(event, Decided) and desk is not None:
             event = desk.receive_decision(event, item.conversation, driver.snapshot)
@@ -296,19 +300,27 @@ class Turns:
         one left a state for it.
 
         Args:
-            is_running: whether the turn runs; its children that rest are left alone then.
+            is_running: whether the turn runs; a child of it may run or rest.
         """
         has_moved = False
         for task in list_handoffs(driver.snapshot, driver.conversation):
-            if is_running:
-                child = next(iter(self.agent.list_running_drivers(task.conversation)), None)
-            else:
-                child = self._open_resting_child(task.conversation, driver.conversation)
+            child = next(iter(self.agent.list_running_drivers(task.conversation)), None)
             if child is not None:
-                said = await (child.post_event(event) if is_running else child.record_event(event))
+                said = await child.post_event(event)
                 has_moved |= bool(said.effects or said.cancels)
-                has_moved |= await self._say_to_children(child, event, is_running=is_running)
+                has_moved |= await self._say_to_children(child, event, is_running=True)
+                continue
+            tell = partial(self._say_to_resting_child, task.conversation, driver.conversation, event)
+            has_moved |= await (driver.tell_children(task.effect, tell) if is_running else tell())
         return has_moved
+
+    async def _say_to_resting_child(self, name: str, parent: str, event: UserSaid) -> bool:
+        child = self._open_resting_child(name, parent)
+        if child is None:
+            return False
+        said = await child.record_event(event)
+        has_moved = await self._say_to_children(child, event, is_running=False)
+        return has_moved or bool(said.effects or said.cancels)
 
     def _open_resting_child(self, name: str, parent: str) -> Driver | None:
         """The driver of a child at rest; None where it has not begun, or has ended."""

@@ -22,15 +22,22 @@ LONGEST_S = 60.0
 """Seconds after which a case that hangs fails."""
 
 
-def make_region(name: str, effect: str, *events: str) -> dict[str, Any]:
-    """A region that asks for an effect, and ends with its answer."""
+def make_region(name: str, effect: str, *events: str, first: str = "") -> dict[str, Any]:
+    """A region that asks for an effect, and ends with its answer.
+
+    Args:
+        first: an effect that somebody answers before.
+    """
     rows = [{"event": f"{event}.{effect}", "target": f"{name}_done"} for event in events]
-    return {
-        "states": {
-            f"{name}_working": {"initial": True, "enter": effect, "transitions": rows},
-            f"{name}_done": {"final": True},
-        }
+    states: dict[str, Any] = {
+        f"{name}_working": {"enter": effect, "transitions": rows},
+        f"{name}_done": {"final": True},
     }
+    if first:
+        row = {"event": f"answered.{first}", "target": f"{name}_working"}
+        states = {f"{name}_first": {"enter": first, "transitions": [row]}, **states}
+    next(iter(states.values()))["initial"] = True
+    return {"states": states}
 
 
 CHART = {
@@ -41,7 +48,7 @@ CHART = {
             "parallel": True,
             "states": {
                 "left": make_region("left", "hand_over", "agent_finished", "agent_failed"),
-                "right": make_region("right", "ask_owner", "answered"),
+                "right": make_region("right", "ask_owner", "answered", first="ask_first"),
             },
             "transitions": [
                 {"event": "done.state.both", "target": "finished"},
@@ -75,6 +82,13 @@ ASKING = {
     },
 }
 
+INTERRUPTED = {
+    "name": "interrupted",
+    "extends": "approval",
+    "states": {"awaiting_approval": {"transitions": [{"event": "user_said", "target": "prompting"}]}},
+}
+"""A chart in which a message takes the question back: the model is asked again."""
+
 CHILD = "c.1"
 
 
@@ -96,22 +110,34 @@ def list_types(store: Store, conversation: str) -> list[str]:
 
 
 @asynccontextmanager
-async def open_world(child: Any = "approval") -> AsyncIterator[World]:
-    """The parent runs and the child rests within the block."""
-    may_answer = asyncio.Event()
+async def open_world(child: Any = "approval", *, is_inline: bool = False) -> AsyncIterator[World]:
+    """The parent runs and the child rests within the block.
+
+    Args:
+        is_inline: whether what the parent works on began when the child rested, so that it has no task of its
+            own.
+    """
+    may_answer, may_begin, is_asked = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    if not is_inline:
+        may_begin.set()
 
     async def ask(question: Any) -> Any:
-        if question.name != "ask_owner":
+        if question.name == "ask_first":
+            await may_begin.wait()
+        elif question.name == "ask_owner":
+            is_asked.set()
+            await may_answer.wait()
+        else:
             return None
-        await may_answer.wait()
         return Answered(content={"content": "yes"})
 
     effects = {
         "hand_over": {"run_agent": {"chart": child, "history": "all"}},
+        "ask_first": {"ask_person": "May it begin?"},
         "ask_owner": {"ask_person": "May it?"},
         "say_done": {"answer": "done"},
     }
-    replies = [reply_with_calls(("echo", {"text": "a"}))] if child == "approval" else []
+    replies = [reply_with_calls(("echo", {"text": "a"}))] if child != ASKING else []
     engine = make_engine(
         [*replies, "both"],
         chart=CHART,
@@ -123,10 +149,58 @@ async def open_world(child: Any = "approval") -> AsyncIterator[World]:
         turn = asyncio.create_task(engine.arun("go", conversation="c"))
         await wait_until(lambda: list(engine.store.read_lines(CHILD)) != [])
         await wait_until(lambda: not engine.conversation(CHILD).is_running)
+        may_begin.set()
+        await is_asked.wait()
         assert engine.conversation("c").is_running
         yield World(engine, turn, may_answer)
         may_answer.set()
         await asyncio.gather(turn, return_exceptions=True)
+
+
+async def test_a_message_reaches_a_child_that_rests_beside_its_running_parent() -> None:
+    """A sub-agent has taken the conversation over and waits for a decision, while another region works: the
+    message is in its log at once, and its next request has it, once."""
+    async with open_world() as world:
+        engine = world.engine
+        await engine.conversation("c").asay("and hurry")
+        assert [list_types(engine.store, name).count("user_said") for name in ("c", CHILD)] == [1, 1]
+        result = await world.let_parent_rest()
+        result = await engine.conversation("c").aapprove()
+        assert result.is_over
+        newest = engine.hosts.providers["model"].requests[-1].messages[-1]  # type: ignore[attr-defined]
+        assert (newest.role, newest.content) == ("user", "and hurry")
+        for name in ("c", CHILD):
+            list(replay_conversation(engine.store, name))
+
+
+@pytest.mark.parametrize("is_inline", [False, True], ids=["in a task", "inline"])
+async def test_a_resting_child_that_takes_a_message_goes_on_beside_its_parent(is_inline: bool) -> None:
+    """Where a row of the child leaves its state for the message, the child goes on at once, while its parent
+    still works on something else."""
+    async with open_world(INTERRUPTED, is_inline=is_inline) as world:
+        engine = world.engine
+        await engine.conversation("c").asay("never mind")
+        await wait_until(lambda: engine.conversation(CHILD).read_turn().is_over)
+        assert engine.conversation("c").is_running
+        assert (await world.let_parent_rest()).is_over
+        for name in ("c", CHILD):
+            assert list_types(engine.store, name).count("user_said") == 1
+            list(replay_conversation(engine.store, name))
+
+
+async def test_a_child_that_is_cancelled_while_it_is_told_something_ends_once() -> None:
+    """The turn is cancelled in the moment in which the message is written into the resting child: both are in
+    its log, in order, and no writer gets into the other one's way."""
+    async with open_world() as world:
+        engine = world.engine
+        handle = engine.conversation("c")
+        await asyncio.gather(handle.asay("and hurry"), handle.acancel())
+        result = await world.turn
+        assert result.error is not None
+        assert result.error.kind == "cancelled"
+        assert list_types(engine.store, CHILD)[-1] == "cancelled"
+        for name in ("c", CHILD):
+            list(replay_conversation(engine.store, name))
 
 
 @pytest.mark.parametrize("door", ["parent", "child"])
