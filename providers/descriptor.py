@@ -124,6 +124,11 @@ class HostDescriptor(Descriptor, frozen=True, kw_only=True):
             gaps.append("`formats` is empty: the wire formats that the adapter speaks")
         if not self.own_row.base_url and not self.address_variable:
             gaps.append("`own_row.base_url` is missing, and there is no `address_variable`")
+        if self.own_row.name and self.own_row.provider != self.name:
+            provider = self.own_row.provider
+            gaps.append(
+                f"`own_row.provider` is {provider!r}, so its address and keys are not those of this row"
+            )
         if self.complete_address:
             purpose = "the function that completes an address"
             gaps += find_reference_gaps("complete_address", self.complete_address, purpose)

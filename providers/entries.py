@@ -90,6 +90,10 @@ def can_list_models(config: LLMConfig) -> bool:
     host = find_host(config.provider)
     address = config.base_url or host.own_row.base_url
     row = find_row(str(config.extra_options().get("host_profile") or urlsplit(address).netloc))
+    if (
+        row is UNKNOWN_HOST and not config.base_url
+    ):  # the host of another package stands in no table but its own
+        row = host.own_row
     return bool(host.list_models) and row.has_model_list
 
 
@@ -216,8 +220,10 @@ def find_key_row(config: LLMConfig, address: str) -> HostRow:
     address, and over plain HTTP, where the name of a host says nothing, unless it is this machine's."""
     parts = urlsplit(address)
     name = parts.hostname or ""
-    for row in (find_host(config.provider).own_row, find_row(parts.netloc)):
-        is_own = name == urlsplit(row.base_url).hostname or name in row.domains
+    # A row whose address is one of this machine is known by its word alone.
+    named_row = find_named_row(config) or UNKNOWN_HOST
+    for row in (find_host(config.provider).own_row, named_row, find_row(parts.netloc)):
+        is_own = name == urlsplit(row.base_url).hostname or name in row.list_domains()
         # Where each user has an address of their own, it is below the host's domain.
         is_own = is_own or bool(row.address_form and name.partition(".")[2] in row.domains)
         if is_own and row.provider == config.provider:

@@ -15,10 +15,11 @@ and a rule that holds for several hosts is a value with a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -34,6 +35,7 @@ from toolchart.providers.shared.sent_messages import (
     IdentifierForm,
     MessageForm,
 )
+from toolchart.states.errors import SpecError
 from toolchart.states.messages import FinishReason
 
 Wire = Literal["chat", "responses", "messages", "converse", "gemini", "ollama"]
@@ -177,7 +179,8 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     wires: tuple[Wire, ...] = ("chat",)
     """The wire formats that it speaks, the usual one first."""
     domains: tuple[str, ...] = ()
-    """Ends of the names of its addresses, or name and port where only the port says what it is."""
+    """Ends of the names of its addresses, or name and port where only the port says what it is. Names of its
+    own addresses need not stand here; see `list_domains`."""
     base_url: str = ""
     """Its address; empty where each user has one of their own."""
     chat_url: str = ""
@@ -215,6 +218,13 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[RequestRule, ...] = ()
     thinking: tuple[ThinkingRule, ...] = ()
     """The first row that fits a model counts. A model without a row thinks if the request says so."""
+
+    def list_domains(self) -> tuple[str, ...]:
+        """What an address of it ends in: `domains`, and the names of its own addresses."""
+        # An address with a port is one of this machine. Whatever listens there may be another host: so only
+        # `domains` says that a port means this one.
+        own = [parts for parts in map(urlsplit, (self.base_url, self.chat_url)) if parts.port is None]
+        return tuple(dict.fromkeys([*self.domains, *(parts.hostname for parts in own if parts.hostname)]))
 
     def list_settings(self) -> dict[str, Any]:
         """The settings of an `openai` entry that differ from those of a host that is not known."""
@@ -1046,6 +1056,26 @@ UNKNOWN_HOST = HostRow(
 # -- finding rows --------------------------------------------------------------------------------
 
 
+def index_rows(rows: Iterable[HostRow]) -> dict[str, HostRow]:
+    """Each row by its word and by its domains.
+
+    Raises:
+        SpecError: two rows have a word or a domain in common.
+    """
+    index: dict[str, HostRow] = {}
+    for row in rows:
+        for name in (row.name, *row.list_domains()):
+            if name in index:
+                raise SpecError(
+                    f"host rows {index[name].name!r} and {row.name!r}: both are known by {name!r}"
+                )
+            index[name] = row
+    return index
+
+
+_ROWS_BY_NAME = index_rows(HOST_ROWS)
+
+
 @lru_cache(maxsize=1024)
 def find_row(host: str | None) -> HostRow:
     """The row of a host; `UNKNOWN_HOST` for one that nobody described.
@@ -1058,11 +1088,10 @@ def find_row(host: str | None) -> HostRow:
     """
     whole = (host or "").lower()
     name = whole.partition(":")[0].rstrip(".")
-    for row in HOST_ROWS:
-        for domain in (row.name, *row.domains):
-            if whole == domain or name == domain or ("." in domain and name.endswith(f".{domain}")):
-                return row
-    return UNKNOWN_HOST
+    row = _ROWS_BY_NAME.get(whole) or _ROWS_BY_NAME.get(name)
+    while row is None and "." in (name := name.partition(".")[2]):
+        row = _ROWS_BY_NAME.get(name)
+    return row or UNKNOWN_HOST
 
 
 def find_changing_rules(wire: Wire, host: str, model: str | None) -> tuple[RequestRule, ...]:
@@ -1106,7 +1135,7 @@ def find_message_form(wire: Wire, host: str, model: str) -> MessageForm:
 
 def list_profile_names() -> list[str]:
     """The words and names by which an entry can name the host whose rules hold."""
-    return sorted({name for row in HOST_ROWS for name in (row.name, *row.domains) if ":" not in name})
+    return sorted({name for row in HOST_ROWS for name in (row.name, *row.list_domains()) if ":" not in name})
 
 
 def find_rules(wire: Wire, host: str, model: str | None) -> tuple[RequestRule, ...]:

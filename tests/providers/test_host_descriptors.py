@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 import pytest
 from host_answers import ARGUMENTS, STREAMED_BODIES, WHOLE_BODIES
@@ -13,18 +14,19 @@ from msgspec.structs import replace
 from recorded_exchanges import get_adapter
 from web import WebAnswer, serve_web
 
+from toolchart.providers import entries
 from toolchart.providers.anthropic import wire as anthropic_wire
 from toolchart.providers.bedrock import wire as bedrock_wire
 from toolchart.providers.catalogs import HostClient, HostEmbedder, list_models
 from toolchart.providers.descriptor import HostDescriptor, WireFormat
-from toolchart.providers.entries import resolve_address
+from toolchart.providers.entries import find_key_row, get_own_address, resolve_address
 from toolchart.providers.gemini import wire as gemini_wire
 from toolchart.providers.hosts import HOSTS
 from toolchart.providers.ollama import wire as ollama_wire
 from toolchart.providers.openai import responses_wire
 from toolchart.providers.openai import wire as openai_wire
 from toolchart.providers.shared.failures import classify_http_error
-from toolchart.providers.shared.host_rows import UNKNOWN_HOST
+from toolchart.providers.shared.host_rows import HOST_ROWS, UNKNOWN_HOST, HostRow, find_row, index_rows
 from toolchart.specs.models import LLMConfig
 from toolchart.states.descriptors import load_reference
 from toolchart.states.errors import ProviderError, SpecError
@@ -245,7 +247,18 @@ def test_tools_can_be_printed_in_its_dialect(wire_format: WireFormat) -> None:
 
 # -- incomplete rows -----------------------------------------------------------------------------
 
-COMPLETE = replace(HOSTS.find("openai"), name="acme")
+COMPLETE = replace(
+    HOSTS.find("openai"),
+    name="acme",
+    own_row=HostRow(
+        name="acme",
+        title="Acme",
+        source="a test",
+        provider="acme",
+        base_url="https://api.acme.test/v1",
+        key_variables=("ACME_KEY",),
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +271,7 @@ COMPLETE = replace(HOSTS.find("openai"), name="acme")
         ({"needs_network": None}, "`needs_network` is missing"),
         ({"formats": ()}, "`formats` is empty"),
         ({"own_row": UNKNOWN_HOST, "address_variable": ""}, "`own_row.base_url` is missing"),
+        ({"own_row": replace(COMPLETE.own_row, provider="openai")}, "`own_row.provider` is 'openai'"),
         ({"complete_address": "x"}, "`complete_address` is 'x', and not a reference"),
         ({"key_header": "x-api-key"}, "`key_header` is missing"),
         ({"list_models": ""}, "`list_models` is missing"),
@@ -278,6 +292,48 @@ def test_an_incomplete_wire_format_says_what_is_missing(field: str) -> None:
     wire_format = replace(COMPLETE.formats[0], **{field: empty})
     (gap,) = replace(COMPLETE, formats=(wire_format,)).find_gaps()
     assert gap.startswith(f"wire format {wire_format.name!r}: `{field}` is missing")
+
+
+@pytest.mark.parametrize("row", HOST_ROWS, ids=lambda row: str(row.name))
+def test_every_host_row_knows_its_own_address(row: HostRow) -> None:
+    """The address of a row leads back to it: by itself, or with its word where it is one of this machine."""
+    for address in filter(None, (row.base_url, row.chat_url)):
+        parts = urlsplit(address)
+        if row.domains or parts.port is None:
+            assert find_row(parts.netloc) is row
+        options = {"host_profile": row.name} if row.provider == "openai" else {}
+        config = LLMConfig.model_validate({"provider": row.provider, "model": "m", **options})
+        if get_own_address(row, row.provider) == address:
+            assert find_key_row(config, address) is row
+
+
+def test_a_host_row_without_domains_knows_its_own_addresses() -> None:
+    """The names of a row's addresses need not be written twice; a port of this machine says nothing."""
+    row = COMPLETE.own_row
+    assert row.list_domains() == ("api.acme.test",)
+    assert index_rows([row]) == {"acme": row, "api.acme.test": row}
+    assert replace(row, base_url="http://127.0.0.1:8000/v1").list_domains() == ()
+    assert replace(row, chat_url="https://chat.acme.test").list_domains() == (
+        "api.acme.test",
+        "chat.acme.test",
+    )
+
+
+def test_two_host_rows_with_one_domain_are_refused() -> None:
+    """Neither of two rows that are known by one name wins silently."""
+    twin = replace(COMPLETE.own_row, name="twin")
+    with pytest.raises(SpecError, match=r"'acme' and 'twin': both are known by 'api\.acme\.test'"):
+        index_rows([COMPLETE.own_row, twin])
+
+
+def test_a_row_of_another_package_knows_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address gets its key, and what it says of its list of models counts; a stranger gets none."""
+    row = replace(COMPLETE, own_row=replace(COMPLETE.own_row, has_model_list=False))
+    monkeypatch.setattr(entries, "find_host", lambda provider: row)
+    config = LLMConfig.model_construct(provider="acme", model="m")
+    assert find_key_row(config, "https://api.acme.test/v1") is row.own_row
+    assert find_key_row(config, "https://other.test/v1") is UNKNOWN_HOST
+    assert not entries.can_list_models(config)
 
 
 def test_a_row_without_network_needs_only_its_adapter() -> None:
