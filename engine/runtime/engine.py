@@ -227,6 +227,7 @@ class Engine:
         output_type: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
+        follows: int | None = None,
     ) -> TurnResult:
         """Run one turn, from a user message to a state in which the chart rests.
 
@@ -235,11 +236,18 @@ class Engine:
         that of the open turn as it stands, with a warning that says what the message waits for
         (`TurnResult.waiting_messages`); one that a crash has left goes on.
 
-        `TurnOptions` describes the arguments.
+        `TurnOptions` describes the other arguments.
+
+        Args:
+            follows: number of the newest record that the sender has read: the turn begins right after it, or
+                not at all. For a sender that answers what it has read: where somebody else was faster, in
+                this process or in another one on the same log, the message goes to no other turn.
 
         Raises:
             SpecError: there is no handler, prompt or provider for this turn, the history cannot be read, or
                 the conversation has messages already and takes no history.
+            LogConflict: with `follows`: the conversation has a later record, or somebody begins a turn now;
+                nothing was written.
             LogConflict, LogUnavailable: the log cannot be written; committed records are intact.
         """
         options = TurnOptions(
@@ -255,15 +263,15 @@ class Engine:
             observer=observer,
             on_delta=on_delta,
         )
-        return await self._begin_turn(conversation or generate_conversation_id(), message, options)
+        return await self._begin_turn(conversation or generate_conversation_id(), message, options, follows)
 
     async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, follows: int | None = None
+        self, name: str, message: str, options: TurnOptions, follows: int | None
     ) -> TurnResult:
         """Run a turn that begins now, or give its message to the turn that is open.
 
         Args:
-            follows: as for `Conversation.stream_after`; None is any record.
+            follows: as for `arun`; None is any record.
         """
         item = replace(self._build_turn_item(name, message, options), follows=follows)
         if options.get("history"):

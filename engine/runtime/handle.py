@@ -58,9 +58,6 @@ class _Rooms(Protocol):
 
     async def arun(self, message: str, *args: Any, **options: Any) -> TurnResult: ...
     def conversation(self, conversation: str | None = None) -> Conversation: ...
-    async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, follows: int | None = None
-    ) -> TurnResult: ...
 
 
 class Conversation:
@@ -91,36 +88,22 @@ class Conversation:
     send = blocking(asend)
     """The blocking form of `asend`."""
 
-    def stream(self, message: str, **options: Unpack[StreamOptions]) -> Pieces:
+    def stream(self, message: str, *, follows: int | None = None, **options: Unpack[StreamOptions]) -> Pieces:
         """Run a turn as `asend`; yield its deltas and steps as they happen, and its result last.
 
         Closing the generator early cancels the turn; the log has every step before that.
-        """
-        from toolchart.engine.runtime.streaming import stream_turn
-
-        self._require_own_id(options.get("conversation"))
-        return stream_turn(lambda **observers: self.asend(message, **options, **observers))
-
-    def stream_after(self, record: int, message: str, **options: Unpack[StreamOptions]) -> Pieces:
-        """As `stream`, for a turn that begins right after a record, or not at all.
-
-        For a sender that answers what it has read: where somebody else was faster, in this process or in
-        another one on the same log, the message goes to no other turn.
 
         Args:
-            record: number of the newest record that the sender has read.
-
-        Raises:
-            LogConflict: the conversation has a later record, or somebody begins a turn now; nothing was
-                written.
+            follows: the record right after which the turn begins, or not at all; as for `Engine.arun`.
         """
         from toolchart.engine.runtime.streaming import stream_turn
 
-        async def run_turn(**watchers: Any) -> TurnResult:
-            turn_options = cast("TurnOptions", {**options, **watchers})
-            return self._keep(await self._engine._begin_turn(self.id, message, turn_options, record))
-
         self._require_own_id(options.get("conversation"))
+        own_options: StreamOptions = {**options, "conversation": self.id}
+
+        async def run_turn(**watchers: Any) -> TurnResult:
+            return self._keep(await self._engine.arun(message, follows=follows, **own_options, **watchers))
+
         return stream_turn(run_turn)
 
     async def asay(

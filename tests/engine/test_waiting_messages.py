@@ -524,7 +524,7 @@ async def test_a_turn_begins_after_the_record_that_was_read_or_not_at_all(when: 
         await first.arun("hi", conversation="c")
         read = first.store.read_last_line("c")
         assert read is not None
-        stream = first.conversation("c").stream_after(read[0], "slow")
+        stream = first.conversation("c").stream("slow", follows=read[0])
         turn = asyncio.ensure_future(collect(stream))
         await model.asked.wait()
         if when == "it has ended":
@@ -532,7 +532,7 @@ async def test_a_turn_begins_after_the_record_that_was_read_or_not_at_all(when: 
             await turn
         engine = first if when == "it runs here" else second
         with pytest.raises(LogConflict):
-            await collect(engine.conversation("c").stream_after(read[0], "late"))
+            await collect(engine.conversation("c").stream("late", follows=read[0]))
         model.gate.set()
         pieces = await turn
         assert pieces[-1].content == "done"
@@ -540,6 +540,16 @@ async def test_a_turn_begins_after_the_record_that_was_read_or_not_at_all(when: 
         events = [step.record.event for step in replay_conversation(first.store, "c")]
     said = [event["message"] for event in events if event["type"] in ("turn_started", "user_said")]
     assert said == ["hi", "slow"]
+
+
+@pytest.mark.parametrize("follows", [None, 3])
+async def test_a_streamed_turn_refuses_an_option_that_does_not_exist(follows: int | None) -> None:
+    """An option that is misspelt is an error that names it, whatever record the turn must follow."""
+    async with make_engine(["hello"]) as engine:
+        options: dict[str, Any] = {"modle": "other"}
+        with pytest.raises(TypeError, match="modle"):
+            await collect(engine.conversation("c").stream("hi", follows=follows, **options))
+        assert list(engine.store.list_conversations()) == []
 
 
 async def collect(stream: Any) -> list[Any]:

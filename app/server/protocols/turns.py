@@ -74,10 +74,8 @@ async def start_turn(
         Refusal: 429; too many turns run. 503; the server stops.
         SpecError: the turn cannot begin; nothing was written.
     """
-    if follows is None:
-        return await _start(_hold_slot(site, engine.stream(message, **options)))
     conversation = engine.conversation(options.get("conversation"))
-    return await _start(_hold_slot(site, conversation.stream_after(follows, message, **options)))
+    return await _start(_hold_slot(site, conversation.stream(message, follows=follows, **options)))
 
 
 async def continue_turn(

@@ -110,7 +110,7 @@ class FleetEngine(Engine):
     # -- turns -----------------------------------------------------------------------------------
 
     async def _begin_turn(
-        self, name: str, message: str, options: TurnOptions, follows: int | None = None
+        self, name: str, message: str, options: TurnOptions, follows: int | None
     ) -> TurnResult:
         """As `Engine._begin_turn`; a worker runs the turn.
 
