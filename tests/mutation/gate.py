@@ -141,6 +141,7 @@ GROUPS: dict[str, Group] = {
         share=28,
         judges=(judge_golden_logs,),
         tests=(
+            "packaging/test_class_tables.py",
             "states/test_core_effects.py",
             "states/test_core_counting.py",
             "states/test_request_digest.py",
@@ -193,6 +194,7 @@ GROUPS: dict[str, Group] = {
         share=13,
         judges=(judge_written_logs,),
         tests=(
+            "packaging/test_class_tables.py",
             "engine/test_tool_loop.py",
             "engine/test_effects.py",
             "engine/test_streaming.py",
