@@ -277,7 +277,7 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
     parts: tuple[ContentPart, ...] = ()
     """The whole content of the message in order, where it is more than one text."""
     author: str = ""
-    """Reserved: who sent the message."""
+    """Who sent the message; empty where nobody said so."""
     labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
     """Reserved: the labels of what it brings, by JSON pointers: `/message`, `/history/0`."""
 
@@ -466,7 +466,7 @@ class Cancelled(Event, frozen=True, kw_only=True, tag="cancelled"):
     content: str | None = None
     """Text of the model call that was stopped, as far as it had been streamed."""
     author: str = ""
-    """Reserved: who stopped it."""
+    """Who stopped it; empty where nobody said so."""
 
 
 class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
@@ -477,7 +477,7 @@ class UserSaid(Event, frozen=True, kw_only=True, tag="user_said"):
     parts: tuple[ContentPart, ...] = ()
     """The whole content of the message in order, where it is more than one text."""
     author: str = ""
-    """Reserved: who sent the message."""
+    """Who sent the message; empty where nobody said so."""
     labels: dict[str, FlowLabel] = msgspec.field(default_factory=dict)
     """Reserved: as in `turn_started`."""
 

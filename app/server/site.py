@@ -14,10 +14,14 @@ from starlette.requests import Request
 from toolchart.app.server.access.rates import RequestRates, Slots
 from toolchart.app.server.access.sessions import Sessions
 from toolchart.app.server.access.tokens import Access, NewToken, TokenTable
+from toolchart.app.server.answers import Refusal
 from toolchart.app.server.conversations.feeds import Feeds
 from toolchart.app.server.conversations.live_turns import LiveTurns
 from toolchart.app.server.protocols.client_tools import ClientTools
+from toolchart.engine.log.owned import KnownOwners, OwnedLog
 from toolchart.engine.runtime.engine import Engine
+from toolchart.engine.runtime.parts import StreamOptions
+from toolchart.states.ports import Store
 
 _ERRORS_S = 2.0
 """Seconds that the errors of stopped turns have to reach their clients."""
@@ -93,6 +97,7 @@ class Site:
         self.live_turns = LiveTurns(engine, self.feeds, self.turns, self.client_tools.find_engine)
         engine.watch_records(self._note_records)
         self.client_tools.watch_records(self._note_records)
+        self._owners = KnownOwners(engine.store)
         self.running: dict[str, Any] = {}
         """What groups of routes keep while the server runs, by their names."""
         self.closing = asyncio.Event()
@@ -105,6 +110,60 @@ class Site:
     def _note_records(self, conversation: str) -> None:
         self.feeds.note_records(conversation)
         self.live_turns.note_records(conversation)
+
+    # -- whose conversation it is ----------------------------------------------------------------
+    #
+    # The one guard. What a request names or lists is read from the log of its access, in which conversations
+    # of others do not exist: so whoever names one hears 404, as for any id that nobody has. What begins or
+    # continues a conversation asks `claim`.
+
+    def get_log(self, access: Access) -> Store:
+        """The log as an access sees it: whole with the role `all`, else its own conversations."""
+        if access.may("all"):
+            return self.engine.store
+        # Readers take a store; of one they use what an `OwnedLog` has, and nothing that writes.
+        return cast("Store", OwnedLog(self.engine.store, access.name, self._owners))
+
+    def require_conversation(self, access: Access, conversation: str) -> None:
+        """Refuse what concerns a conversation that does not exist for an access.
+
+        Raises:
+            Refusal: 404.
+        """
+        if self.get_log(access).read_last_line(conversation) is None:
+            raise Refusal(
+                404, f"there is no conversation {conversation!r} in this log", view="no conversation"
+            )
+
+    def claim(self, access: Access, conversation: str, owner: str | None = None) -> StreamOptions:
+        """The options of a message by an access: conversation, author, and the owner of one that it begins.
+
+        Args:
+            owner: whose it is to be, as the request says; None is the access itself. Only with the role `all`
+                it may be somebody else.
+
+        Raises:
+            Refusal: 403; it may not be that owner's. 404; it exists, and not for this access.
+        """
+        sees_all = access.may("all")
+        if owner is not None and owner != access.name and not sees_all:
+            raise Refusal(
+                403,
+                f"owner: a conversation that the token {access.name!r} begins is its own; it lacks the role "
+                "'all'",
+                details={"field": "owner"},
+            )
+        exists = self.engine.store.read_last_line(conversation) is not None
+        if exists:
+            self.require_conversation(access, conversation)
+        else:
+            self._owners.forget(conversation)
+        options = StreamOptions(conversation=conversation, author=access.name)
+        # The engine compares it once more under the lease. Of one that exists it is the owner's own already,
+        # and an operator goes on with anybody's.
+        if owner is not None or not (exists and sees_all):
+            options["owner"] = owner or access.name
+        return options
 
     @property
     def is_stopping(self) -> bool:
@@ -165,6 +224,11 @@ def get_site(request: Request) -> Site:
 def get_access(request: Request) -> Access:
     """Who sends a request; only for endpoints with a role."""
     return cast("Access", request.state.access)
+
+
+def get_log(request: Request) -> Store:
+    """The log as whoever sends a request sees it; see `Site.get_log`."""
+    return get_site(request).get_log(get_access(request))
 
 
 def describe_target(request: Request) -> str:

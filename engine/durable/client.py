@@ -83,10 +83,9 @@ class DurableClient:
                     f"the key {key!r} was used", str(difference), "submit another message under another key"
                 )
         if loaded_conversation is not None and key is None and not loaded_conversation.snapshot.is_over:
-            attachments = decode_turn_options(options or {}).get("attachments", ())
-            return await self.wake(
-                await self._engine.conversation(name).apost(await build_user_said(message, attachments))
-            )
+            given = decode_turn_options(options or {})
+            event = await build_user_said(message, given.get("attachments", ()), given.get("author") or "")
+            return await self.wake(await self._engine.conversation(name).apost(event))
         stretch = Stretch(
             conversation=name,
             key=f"turn/{key or generate_conversation_id()}",
@@ -130,14 +129,20 @@ class DurableClient:
         event = Answered(content=cast("dict[str, Any]", content), by=by)
         return await self.wake(await self._engine.conversation(conversation).apost(event, question=question))
 
-    async def cancel(self, conversation: str, reason: str | None = None) -> Stretch:
+    async def cancel(
+        self, conversation: str, reason: str | None = None, *, author: str | None = None
+    ) -> Stretch:
         """Have an open turn stopped, by the worker that runs it or by any.
+
+        Args:
+            author: who stops it.
 
         Raises:
             SpecError: no turn of the conversation is open.
             DurableHostUnavailable: it is in the inbox, and the workers find it when they look there.
         """
-        return await self.wake(await self._engine.conversation(conversation).apost(Cancelled(reason=reason)))
+        event = Cancelled(reason=reason, author=author or "")
+        return await self.wake(await self._engine.conversation(conversation).apost(event))
 
     async def resume(self, conversation: str) -> Stretch:
         """As `wake`; a parked conversation is tried once more.

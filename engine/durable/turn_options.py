@@ -15,7 +15,7 @@ from toolchart.states.errors import SpecError
 from toolchart.states.messages import Message
 from toolchart.tools.sources.attachments import load_attachments
 
-_PLAIN = ("handler", "variables", "owner", "tags", "llm", "model")
+_PLAIN = ("handler", "variables", "owner", "tags", "author", "llm", "model")
 
 _SCHEMA = "output_schema"
 

@@ -25,6 +25,7 @@ from toolchart.states.events import (
     AgentFailed,
     AgentFinished,
     AgentRested,
+    Cancelled,
     Event,
     Limits,
     ParentLink,
@@ -115,7 +116,9 @@ class ChildConversations:
             driver = self._get_conversations().build_canceller(task.conversation, loaded_conversation)
             driver.dependencies = self._adapt_dependencies(driver, task)
             with self._log:
-                await driver.record_cancellation("the parent conversation does not need it any more")
+                await driver.record_event(
+                    Cancelled(reason="the parent conversation does not need it any more")
+                )
             answer = build_failure(task, now, "cancelled", "it was cancelled", driver.head, driver.snapshot)
         return replace(answer, usage=None) if is_counted and answer is not None else answer
 

@@ -497,10 +497,6 @@ class Driver:
             with contextlib.suppress(RuntimeError):  # the loop is dead, and the turn with it
                 loop.call_soon_threadsafe(call)
 
-    async def record_cancellation(self, reason: str) -> None:
-        """Record that the turn was stopped; nothing of it is performed any more."""
-        await self.record_event(Cancelled(reason=reason))
-
     async def record_event(self, event: Event) -> Step:
         """Record an event of a turn at rest, durable on return; nothing of the turn is performed.
 

@@ -218,6 +218,7 @@ class Engine:
         conversation: str | None = None,
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
+        author: str | None = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
@@ -253,6 +254,7 @@ class Engine:
         options = TurnOptions(
             owner=owner,
             tags=tags,
+            author=author,
             handler=handler,
             variables=variables,
             history=history,
@@ -289,7 +291,7 @@ class Engine:
             require_heading(self.store, name, heading)
         return Item(
             conversation=name,
-            event=UserSaid(message=message),
+            event=UserSaid(message=message, author=options.get("author") or ""),
             options=options,
             heading=heading,
             hooks=build_hooks(options),
@@ -446,6 +448,7 @@ class Engine:
         conversation: str | None = None,
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
+        author: str | None = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
@@ -493,6 +496,7 @@ class Engine:
         options = TurnOptions(
             owner=owner,
             tags=tags,
+            author=author,
             handler=handler,
             variables=variables,
             history=history,

@@ -107,7 +107,12 @@ class Conversation:
         return stream_turn(run_turn)
 
     async def asay(
-        self, message: str, *, attachments: Sequence[Attachment] = (), key: str | None = None
+        self,
+        message: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        author: str | None = None,
+        key: str | None = None,
     ) -> None:
         """Send a message of the user, whatever state the turn is in.
 
@@ -116,13 +121,14 @@ class Conversation:
         too. Where no turn is open, the message begins the next one.
 
         Args:
+            author: who sends it; recorded with it.
             key: idempotency key: another worker gets a message with it once.
 
         Raises:
             TurnChanged: another message with this key waits for that worker.
             SpecError: there is no such conversation, or it has no turn yet; or an attachment cannot be read.
         """
-        event = await build_user_said(message, attachments)
+        event = await build_user_said(message, attachments, author or "")
         await self._engine._inbox.put(Item(conversation=self.id, event=event, key=key or ""))
 
     say = blocking(asay)
@@ -246,10 +252,13 @@ class Conversation:
     answer = blocking(aanswer)
     """The blocking form of `aanswer`."""
 
-    async def acancel(self, reason: str | None = None) -> TurnResult | None:
+    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> TurnResult | None:
         """Stop a turn: one that runs here or in another worker, or one that rests.
 
         The event is `cancelled`. Where the chart has no row for it the turn is suspended and can be resumed.
+
+        Args:
+            author: who stops it; recorded with it.
 
         Returns:
             The result of a turn that rested; None where a worker runs it, which hears of it.
@@ -257,7 +266,7 @@ class Conversation:
         Raises:
             SpecError: no turn of this conversation is open.
         """
-        item = Item(conversation=self.id, event=Cancelled(reason=reason))
+        item = Item(conversation=self.id, event=Cancelled(reason=reason, author=author or ""))
         return self._keep(await self._engine._inbox.put(item))
 
     cancel = blocking(acancel)

@@ -268,6 +268,8 @@ class StreamOptions(TypedDict, total=False):
     tags: Mapping[str, str] | None
     """What the program attaches to a conversation that begins, by name, to find it again. A later message may
     repeat them."""
+    author: str | None
+    """Who sends the message; recorded with it."""
     llm: str | None
     """Name of an `llms` entry, instead of the handler's."""
     model: str | None

@@ -116,7 +116,7 @@ def require_same(entry: InboxEntry, event: Event) -> None:
         )
 
 
-async def build_user_said(message: str, attachments: Sequence[Attachment]) -> UserSaid:
+async def build_user_said(message: str, attachments: Sequence[Attachment], author: str = "") -> UserSaid:
     """The event of a message to an open turn.
 
     Raises:
@@ -126,7 +126,8 @@ async def build_user_said(message: str, attachments: Sequence[Attachment]) -> Us
     from toolchart.tools.sources.attachments import load_attachments
 
     check_message(message)
-    return UserSaid(message=message, parts=add_text(message, await load_attachments(attachments)))
+    parts = add_text(message, await load_attachments(attachments))
+    return UserSaid(message=message, parts=parts, author=author)
 
 
 async def complete_message(item: Item) -> Item:
@@ -138,5 +139,6 @@ async def complete_message(item: Item) -> Item:
     options = item.options
     if options is None or not isinstance(item.event, UserSaid) or item.is_complete:
         return item
-    event = await build_user_said(item.event.message, options.get("attachments", ()))
+    attachments, author = options.get("attachments", ()), item.event.author
+    event = await build_user_said(item.event.message, attachments, author)
     return replace(item, event=event, is_complete=True)

@@ -220,6 +220,8 @@ class Turns:
                 loaded_conversation = None  # the log has gone on
             if started is None and options is not None:
                 started = await self.agent.plan_turn(root, event.message, options, item.hooks.answer_form)
+                if event.author:
+                    started = replace(started, author=event.author)
             started = started or self._repeat_settings(root, event)
             service, heading = started.settings.service, item.heading or NO_HEADING
             driver = conversations.open_driver(root, service, loaded=loaded_conversation, heading=heading)
@@ -242,7 +244,11 @@ class Turns:
         before = self.load_turn(conversation).snapshot
         assert before.settings is not None, "`load_turn` checks it"
         return TurnStarted(
-            message=event.message, parts=event.parts, settings=before.settings, variables=before.variables
+            message=event.message,
+            parts=event.parts,
+            settings=before.settings,
+            variables=before.variables,
+            author=event.author,
         )
 
     async def _keep_message(
@@ -360,7 +366,7 @@ class Turns:
         driver = self.agent.conversations.build_canceller(root, loaded_conversation)
         if item.entry:
             driver.add_taken_entry(item.entry)
-        await driver.record_cancellation(event.reason or "cancelled")
+        await driver.record_event(Cancelled(reason=event.reason or "cancelled", author=event.author))
         return self.build_result(driver.snapshot, root)
 
     async def _take_answer(

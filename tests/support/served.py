@@ -21,12 +21,14 @@ from toolchart.providers.scripted.provider import ScriptedProvider
 
 PEOPLE: dict[str, tuple[str, ...]] = {
     "owner": ROLES,
-    "viewer": ("read",),
-    "talker": ("read", "chat"),
-    "decider": ("read", "approve"),
-    "tester": ("read", "debug"),
+    "viewer": ("read", "all"),
+    "talker": ("read", "chat", "all"),
+    "decider": ("read", "approve", "all"),
+    "tester": ("read", "debug", "all"),
+    "anna": ("read", "chat", "approve", "debug"),
+    "ben": ("read", "chat", "approve", "debug"),
 }
-"""The tokens of a site in tests, and their roles."""
+"""The tokens of a site in tests, and their roles. Those without `all` see their own conversations alone."""
 
 
 def make_value(name: str) -> str:

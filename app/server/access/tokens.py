@@ -15,11 +15,12 @@ import msgspec
 from toolchart.specs.secrets import remember_secret
 from toolchart.states.errors import SpecError, suggest_name
 
-Role = Literal["read", "chat", "approve", "edit", "debug"]
-"""What a token may do: read everything; start turns, with what the agent's handlers give; decide about calls
-and answer forms; check charts of their own, and save them to the operator's folder; go beyond the handlers
-(fork and run again with any settings, prompt or results, run a tool alone, test models with all tools). Every
-token may read."""
+Role = Literal["read", "chat", "approve", "edit", "debug", "all"]
+"""What a token may do: read; start turns, with what the agent's handlers give; decide about calls and answer
+forms; check charts of their own, and save them to the operator's folder; go beyond the handlers (fork and run
+again with any settings, prompt or results, run a tool alone, test models with all tools). Every token may
+read. A token does this with the conversations that it has begun. With `all`, a role of operators, it does so
+with those of everybody."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -34,7 +35,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """Who sends a request."""
 
     name: str
-    """The name of the token; the log says that this one has decided."""
+    """The name of the token. The log has it as the owner of the conversations that it begins, as the author
+    of its messages and cancellations, and as who has decided and answered."""
     roles: frozenset[Role]
 
     def may(self, role: Role) -> bool:

@@ -192,9 +192,11 @@ async def run_handler(request: Request) -> Response:
 
 async def _run_model(request: Request, model: ServedModel) -> Response:
     form, site = await read_form(request, RunForm), get_site(request)
+    access = get_access(request)
+    site.claim(access, form.thread_id)
     loaded_conversation = load_conversation(site.engine.store, form.thread_id)
     run = read_run(form, is_new=loaded_conversation is None)
-    pieces = await _open_run(site, get_access(request), run, model.handler)
+    pieces = await _open_run(site, access, run, model.handler)
     snapshot = loaded_conversation.snapshot if loaded_conversation is not None else None
     is_client_tool = site.client_tools.is_client_tool
     events = RunEvents(form.thread_id, form.run_id, snapshot, is_client_tool, form.messages)
@@ -205,20 +207,22 @@ async def _open_run(site: Site, access: Access, run: RunRequest, handler: str | 
     if run.is_abandoned:
         return _cancel_turn(site, access, run.conversation)
     if run.answers:
-        answers = read_answers(run.answers, access)
+        answers = read_answers(site, run.answers, access)
         if answers[0].item.root != run.conversation:
             raise Refusal(400, "the answers belong to another thread")
         engine = site.client_tools.find_engine(run.conversation)
         return await continue_turn(site, engine, answers, access.name)
     engine = site.client_tools.choose_engine(run.conversation, run.tools)
     options: StreamOptions = {**run.options, "handler": handler, "conversation": run.conversation}
-    return await start_turn(site, engine, run.message, **options)
+    return await start_turn(site, engine, access, run.message, **options)
 
 
 async def _cancel_turn(site: Site, access: Access, conversation: str) -> Pieces:
     """End a turn whose question nobody answers."""
     require_role(access, "approve")
-    result = await site.engine.conversation(conversation).acancel(f"given up by {access.name}")
+    result = await site.engine.conversation(conversation).acancel(
+        f"given up by {access.name}", author=access.name
+    )
     if result is None:
         raise SpecError("the turn runs elsewhere, and is told to stop")
     yield result

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import Site, get_site
+from toolchart.app.server.site import get_access, get_log, get_site
 from toolchart.engine.reading import approvals
 from toolchart.engine.reading.approvals import RowCache
 
@@ -19,21 +19,22 @@ ROUTES = RouteGroup()
 @ROUTES.endpoint("GET", "/api/approvals", "read")
 async def list_approvals(request: Request) -> Response:
     """List the calls and questions that wait for a person, in all conversations."""
-    site = get_site(request)
-    cache = _find_cache(site, "waiting calls")
-    return JsonAnswer(await asyncio.to_thread(approvals.list_waiting, site.engine.store, cache))
+    cache = _find_cache(request, "waiting calls")
+    return JsonAnswer(await asyncio.to_thread(approvals.list_waiting, get_log(request), cache))
 
 
 @ROUTES.endpoint("GET", "/api/approvals/decisions", "read")
 async def list_decisions(request: Request) -> Response:
     """List what was decided and answered lately, the newest first."""
-    site = get_site(request)
-    cache = _find_cache(site, "decisions")
-    rows = await asyncio.to_thread(approvals.list_decisions, site.engine.store, cache)
+    cache = _find_cache(request, "decisions")
+    rows = await asyncio.to_thread(approvals.list_decisions, get_log(request), cache)
     return JsonAnswer({"decisions": rows})
 
 
-def _find_cache(site: Site, name: str) -> RowCache:
-    """What the server has read for one of these lists."""
-    cache: RowCache = site.running.setdefault(name, RowCache())
+def _find_cache(request: Request, name: str) -> RowCache:
+    """What the server has read for one of these lists, for whoever sends the request: a cache keeps the rows
+    of its newest list alone."""
+    access = get_access(request)
+    place = "" if access.may("all") else access.name
+    cache: RowCache = get_site(request).running.setdefault(f"{name} of {place}", RowCache())
     return cache

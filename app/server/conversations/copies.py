@@ -15,13 +15,9 @@ from toolchart.app.server.access.tokens import Access, Role
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
-from toolchart.app.server.conversations.reading import (
-    find_named_conversation,
-    must_wait,
-    require_conversation,
-)
+from toolchart.app.server.conversations.reading import find_named_conversation, must_wait
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_access, get_site
+from toolchart.app.server.site import get_access, get_log, get_site
 from toolchart.engine.log.fork import ForkChanges, NarrowTurn
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import compare_conversations
@@ -118,6 +114,7 @@ async def fork(request: Request) -> Response:
     site, parent = get_site(request), find_named_conversation(request)
     require_rights(access, form, FORK_RIGHTS)
     name = check_new_id(form.conversation) or generate_conversation_id()
+    site.claim(access, name)
     engine = site.client_tools.find_engine(parent)
     changes = ForkChanges(
         settings=form.settings,
@@ -177,9 +174,8 @@ async def rerun(request: Request) -> Response:
 @ROUTES.endpoint("GET", f"{_ONE}/diff", "read")
 async def compare(request: Request) -> Response:
     """Compare it with another conversation (`?with=ID`): what is equal, and the rest aligned."""
-    store = get_site(request).engine.store
     left, right = find_compared(request)
-    return JsonAnswer(await asyncio.to_thread(_describe_comparison, store, left, right))
+    return JsonAnswer(await asyncio.to_thread(_describe_comparison, get_log(request), left, right))
 
 
 def find_compared(request: Request) -> tuple[str, str]:
@@ -191,7 +187,7 @@ def find_compared(request: Request) -> tuple[str, str]:
     left, right = find_named_conversation(request), request.query_params.get("with", "").strip()
     if not right:
         raise Refusal(400, "name the other conversation: ?with=ID")
-    require_conversation(get_site(request).engine.store, right)
+    get_site(request).require_conversation(get_access(request), right)
     return left, right
 
 

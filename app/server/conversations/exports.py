@@ -13,10 +13,11 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer, Refusal, encode_json
 from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import Site, get_site
+from toolchart.app.server.site import Site, get_log, get_site
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
 from toolchart.engine.log.verify import verify_store
 from toolchart.states.errors import LogDamaged
+from toolchart.states.ports import Store
 
 ROUTES = RouteGroup()
 
@@ -28,19 +29,19 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 @ROUTES.endpoint("GET", f"{_ONE}/export/{{format}}", "read")
 async def export(request: Request) -> Response:
     """A conversation as a file: messages or records."""
-    site, name = get_site(request), find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     form = str(request.path_params["format"])
     if form not in EXPORT_FORMATS:
         raise Refusal(404, f"there is no format {form!r}; formats: {', '.join(EXPORT_FORMATS)}")
-    data, media_type = await asyncio.to_thread(_write_export, site, name, form)
+    data, media_type = await asyncio.to_thread(_write_export, store, name, form)
     file_name = _UNSAFE.sub("_", f"{name}-{form}.{EXPORT_FORMATS[form].ending}")
     headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
     return Response(data, media_type=media_type, headers=headers)
 
 
-def _write_export(site: Site, name: str, form: str) -> tuple[bytes, str]:
+def _write_export(store: Store, name: str, form: str) -> tuple[bytes, str]:
     """The bytes of an export and their media type; known secrets are struck out of messages."""
-    value = EXPORT_FORMATS[form].export(site.engine.store, name)
+    value = EXPORT_FORMATS[form].export(store, name)
     if isinstance(value, Iterator):
         return b"".join(value), "text/plain"
     return encode_json(value), "application/json"

@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.reading.figures import read_figures
 from toolchart.engine.reading.listing import (
     ConversationFilter,
@@ -140,16 +140,6 @@ def read_usage(store: Store, conversation: str) -> dict[str, Any]:
     }
 
 
-def require_conversation(store: Store, conversation: str) -> None:
-    """Refuse what concerns a conversation that does not exist.
-
-    Raises:
-        Refusal: 404.
-    """
-    if store.read_last_line(conversation) is None:
-        raise Refusal(404, f"there is no conversation {conversation!r} in this log", view="no conversation")
-
-
 def read_overview(store: Store, conversation: str) -> dict[str, Any]:
     """A conversation as `Conversation.read` gives it, with its figures."""
     return {**read_view(store, conversation).to_dict(), **read_usage(store, conversation)}
@@ -176,10 +166,10 @@ def find_named_conversation(request: Request) -> str:
     """The conversation of the path.
 
     Raises:
-        Refusal: 404; there is none.
+        Refusal: 404; there is none for whoever sends the request.
     """
     name = str(request.path_params["conversation"])
-    require_conversation(get_site(request).engine.store, name)
+    get_site(request).require_conversation(get_access(request), name)
     return name
 
 

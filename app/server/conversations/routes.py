@@ -28,11 +28,11 @@ from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import read_own_history
 from toolchart.app.server.repeated_requests import answer_once, name_by_key, refuse_other_request
-from toolchart.app.server.site import Site, get_access, get_site
+from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.parts import DeltaObserver, TurnOptions, read_heading_options
+from toolchart.engine.runtime.parts import DeltaObserver, StreamOptions, TurnOptions, read_heading_options
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.recovery import RecoveredTurn
 from toolchart.specs.chat_messages import require_words
@@ -84,10 +84,10 @@ async def start_conversation(request: Request) -> Response:
     name = check_new_id(form.conversation) or keyed or generate_conversation_id()
     if keyed is not None and (begun := await _find_begun(site, name, form)) is not None:
         return begun
+    claimed = site.claim(get_access(request), name, form.owner)
     if site.engine.store.read_last_line(name) is not None:
         raise Refusal(409, f"there is a conversation {name!r} already; send messages to it instead")
-    heading: TurnOptions = {"owner": form.owner, "tags": form.tags}
-    return await _run_message(request, name, form, form.history, heading)
+    return await _run_message(request, name, form, form.history, {**claimed, "tags": form.tags})
 
 
 async def _find_begun(site: Site, name: str, form: NewConversation) -> Response | None:
@@ -115,22 +115,19 @@ async def send_message(request: Request) -> Response:
     form = await read_form(request, MessageForm)
     require_words(form.message, form.attachments)
     site, name = get_site(request), find_named_conversation(request)
+    claimed = site.claim(get_access(request), name)
     if site.live_turns.is_running(name):
         conversation = site.client_tools.choose_engine(name).conversation(name)
-        await conversation.asay(form.message, attachments=decode_attachments(form.attachments))
+        attachments = decode_attachments(form.attachments)
+        await conversation.asay(form.message, attachments=attachments, author=get_access(request).name)
         return JsonAnswer({"conversation": name, "as": "user_said"}, status_code=202)
-    return await _run_message(request, name, form, [])
+    return await _run_message(request, name, form, [], claimed)
 
 
 async def _run_message(
-    request: Request,
-    name: str,
-    form: MessageForm,
-    history: list[dict[str, Any]],
-    heading: TurnOptions | None = None,
+    request: Request, name: str, form: MessageForm, history: list[dict[str, Any]], heading: StreamOptions
 ) -> Response:
-    options = _read_turn_options(form, history)
-    options.update({**(heading or {}), "conversation": name})
+    options: TurnOptions = {**_read_turn_options(form, history), **heading}
     engine = get_site(request).client_tools.choose_engine(name)
 
     async def run_turn(on_delta: DeltaObserver) -> TurnResult:
@@ -195,9 +192,10 @@ async def answer_question(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Stop the turn."""
     form = await read_form(request, CancelForm)
-    name = find_named_conversation(request)
-    reason = form.reason or f"cancelled by {get_access(request).name}"
-    return _answer_result(name, await get_site(request).engine.conversation(name).acancel(reason))
+    name, by = find_named_conversation(request), get_access(request).name
+    reason = form.reason or f"cancelled by {by}"
+    conversation = get_site(request).engine.conversation(name)
+    return _answer_result(name, await conversation.acancel(reason, author=by))
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/resume", "chat")
@@ -224,15 +222,14 @@ def _answer_result(name: str, result: TurnResult | None) -> JsonAnswer:
 async def list_conversations(request: Request) -> Response:
     """List conversations, the newest first, with filters and pages."""
     query = reading.parse_list_query(request.query_params)
-    store = get_site(request).engine.store
-    return JsonAnswer(await asyncio.to_thread(reading.list_conversations, store, query))
+    return JsonAnswer(await asyncio.to_thread(reading.list_conversations, get_log(request), query))
 
 
 @ROUTES.endpoint("GET", _ONE, "read")
 async def read_conversation(request: Request) -> Response:
     """Read a conversation: figures, state, and what its newest turn waits for."""
     site, name = get_site(request), find_named_conversation(request)
-    overview = await asyncio.to_thread(reading.read_overview, site.engine.store, name)
+    overview = await asyncio.to_thread(reading.read_overview, get_log(request), name)
     result = await asyncio.to_thread(_describe_newest_turn, site.engine, name)
     is_running = site.live_turns.is_running(find_root(site.engine.store, name))
     newest = None if result is None else {**result.to_dict(), "is_over": result.is_over}
@@ -249,7 +246,7 @@ def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
 @ROUTES.endpoint("GET", f"{_ONE}/records", "read")
 async def read_records(request: Request) -> Response:
     """Read records as they are stored, from `start`, at most `limit`."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     limit = max(1, reading.parse_number(request.query_params, "limit", 1000, 10_000))
     body = await asyncio.to_thread(reading.read_records, store, name, start, limit)
@@ -259,7 +256,7 @@ async def read_records(request: Request) -> Response:
 @ROUTES.endpoint("GET", f"{_ONE}/messages", "read")
 async def read_messages(request: Request) -> Response:
     """Read the messages as the model saw them."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     return JsonAnswer(await asyncio.to_thread(reading.read_messages, store, name))
 
 

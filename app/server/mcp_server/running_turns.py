@@ -92,6 +92,7 @@ class RunningTurns:
         Raises:
             SpecError: there is none.
         """
+        self._site.claim(access, conversation)  # its turn may have no record yet
         status: dict[str, Any] = {"status": "working"}
         if conversation not in self._turns:
             result = await asyncio.to_thread(self._site.engine.conversation(conversation).read_turn)
@@ -126,8 +127,9 @@ class RunningTurns:
         """Give the answers to what a task waits for; it goes on by itself.
 
         Raises:
-            Refusal: an answer does not fit.
+            Refusal: an answer does not fit, or there is no such task.
         """
+        self._site.require_conversation(access, params.task_id)
         pieces = await self.continue_turn(params.task_id, params.input_responses, access)
         if pieces is not None:
             turn = asyncio.ensure_future(finish_turn(pieces))
@@ -138,7 +140,7 @@ class RunningTurns:
         self, conversation: str, responses: Mapping[str, Any], access: Access
     ) -> Pieces | None:
         """The turn that goes on with the answers to requests for input; None where all were put off."""
-        answers = read_answers(read_input_responses(responses), access)
+        answers = read_answers(self._site, read_input_responses(responses), access)
         if not answers:
             return None
         engine = self._site.client_tools.find_engine(answers[0].item.root)
@@ -151,7 +153,9 @@ class RunningTurns:
             SpecError: no turn of the conversation is open.
         """
         require_role(access, "chat")
-        await self._site.engine.conversation(conversation).acancel(f"cancelled by {access.name}")
+        self._site.require_conversation(access, conversation)
+        running = self._site.engine.conversation(conversation)
+        await running.acancel(f"cancelled by {access.name}", author=access.name)
 
     def _read_times(self, conversation: str) -> tuple[str, str]:
         """When the first and the newest record were written."""

@@ -42,6 +42,7 @@ from toolchart.specs.chat_messages import require_words
 from toolchart.specs.secrets import strike_secret_bytes
 from toolchart.states.diagram import draw
 from toolchart.states.errors import LogUnavailable, ToolchartError
+from toolchart.states.ports import Store
 
 # -- resources ------------------------------------------------------------------------------------------
 
@@ -89,20 +90,20 @@ def list_conversation_uris(conversation: str) -> tuple[str, ...]:
     return tuple(f"toolchart://conversations/{conversation}/{name}" for name in ("records", "diagram"))
 
 
-def read_resource(site: Site, uri: str) -> types.ReadResourceResult:
-    """The text of a resource, without known secrets.
+def read_resource(site: Site, access: Access, uri: str) -> types.ReadResourceResult:
+    """The text of a resource, as an access sees it, without known secrets.
 
     Raises:
         MCPError: there is none.
     """
-    match = _CONVERSATION.fullmatch(uri)
+    match, log = _CONVERSATION.fullmatch(uri), site.get_log(access)
     if uri == CHART:
         data, kind = _encode(draw(site.engine.chart, "mermaid")), MERMAID
-    elif match and site.engine.store.read_last_line(match[1]) is not None:
+    elif match and log.read_last_line(match[1]) is not None:
         if match[2] == "records":
-            data, kind = _join_records(site, match[1]), JSON_LINES
+            data, kind = _join_records(log, match[1]), JSON_LINES
         else:
-            chart, overlay = draw_conversation_path(site.engine.store, match[1])
+            chart, overlay = draw_conversation_path(log, match[1])
             data, kind = _encode(draw(chart, "mermaid", overlay)), MERMAID
     else:
         raise MCPError(code=types.INVALID_PARAMS, message=f"there is no resource {uri!r}")
@@ -114,9 +115,9 @@ def _encode(diagram: str | bytes) -> bytes:
     return diagram.encode() if isinstance(diagram, str) else diagram
 
 
-def _join_records(site: Site, conversation: str) -> bytes:
+def _join_records(log: Store, conversation: str) -> bytes:
     lines, size = [], 0
-    for line in site.engine.store.read_lines(conversation):
+    for line in log.read_lines(conversation):
         size += len(line) + 1
         if size > MAX_RECORDS_BYTES:
             lines.append(b'{"cut": "toolchart export has all records"}')
@@ -165,31 +166,66 @@ class ChangedResources:
         return unsubscribe
 
 
+class _VisibleChanges:
+    """The changes that one request to listen may hear of: those of conversations that exist for its access.
+
+    Args:
+        uris: what it asks for.
+    """
+
+    def __init__(self, changes: ChangedResources, site: Site, access: Access, uris: frozenset[str]) -> None:
+        self._changes = changes
+        self._site = site
+        self._access = access
+        self._uris = uris
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Tell every listener."""
+        await self._changes.publish(event)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """As `ChangedResources.subscribe`."""
+
+        def tell(event: ServerEvent) -> None:
+            # Looked at with each change: what is asked for may begin later, as somebody else's.
+            if isinstance(event, ResourceUpdated) and event.uri in self._uris:
+                match = _CONVERSATION.fullmatch(event.uri)
+                if match and self._site.get_log(self._access).read_last_line(match[1]) is not None:
+                    listener(event)
+
+        return self._changes.subscribe(tell)
+
+
 class Subscriptions:
     """Serves requests to listen; each holds one place of a reader of the site, and ends with the server."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._handler = ListenHandler(ChangedResources(site), max_subscriptions=site.limits.readers)
+        self._changes = ChangedResources(site)
 
     async def listen(
-        self, context: ServerRequestContext[Any, Any], params: types.SubscriptionsListenRequestParams
+        self,
+        context: ServerRequestContext[Any, Any],
+        params: types.SubscriptionsListenRequestParams,
+        access: Access,
     ) -> types.SubscriptionsListenResult:
         """Tell a client of changes until it goes, or the server stops.
 
         Raises:
             Refusal: 429; too many streams are open.
         """
+        uris = frozenset(map(str, params.notifications.resource_subscriptions or ()))
+        handler = ListenHandler(_VisibleChanges(self._changes, self._site, access, uris), max_subscriptions=1)
         with self._site.readers.hold():
-            closing = asyncio.ensure_future(self._close_with_site())
+            closing = asyncio.ensure_future(self._close_with_site(handler))
             try:
-                return await self._handler(context, params)
+                return await handler(context, params)
             finally:
                 closing.cancel()
 
-    async def _close_with_site(self) -> None:
+    async def _close_with_site(self, handler: ListenHandler) -> None:
         await self._site.closing.wait()
-        self._handler.close()
+        handler.close()
 
 
 # -- the server -----------------------------------------------------------------------------------------
@@ -290,14 +326,16 @@ class _Calls:
     ) -> HandlerResult:
         if params.input_responses is not None:
             conversation = params.request_state or ""
+            self._site.require_conversation(access, conversation)
             pieces = await self._turns.continue_turn(conversation, params.input_responses, access)
             if pieces is None:
                 return build_call_result(self._site.engine.conversation(conversation).read_turn())
         else:
             message, conversation = _read_arguments(params.arguments or {})
+            self._site.claim(access, conversation)
             engine = self._site.client_tools.choose_engine(conversation)
             pieces = await start_turn(
-                self._site, engine, message, handler=model.handler, conversation=conversation
+                self._site, engine, access, message, conversation=conversation, handler=model.handler
             )
         turn = _watch_turn(context, pieces)
         result = await self._turns.wait_for(conversation, turn, may_be_task=_knows_tasks(context))
@@ -347,17 +385,17 @@ class _Calls:
         self, context: _Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """The text of a resource."""
-        self._require(context, "read")
+        access = self._require(context, "read")
         with _Errors():
-            return await asyncio.to_thread(read_resource, self._site, str(params.uri))
+            return await asyncio.to_thread(read_resource, self._site, access, str(params.uri))
 
     async def listen(
         self, context: _Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Tell the client of resources that change."""
-        self._require(context, "read")
+        access = self._require(context, "read")
         with _Errors():
-            return await self._subscriptions.listen(context, params)
+            return await self._subscriptions.listen(context, params, access)
 
     def _require(self, context: _Context, role: Any) -> Access:
         """Who sends the request.

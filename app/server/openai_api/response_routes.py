@@ -34,7 +34,7 @@ from toolchart.app.server.protocols.contents import FunctionForm, join_texts, ma
 from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, read_times, start_turn
 from toolchart.app.server.server_events import ServerEvent
-from toolchart.app.server.site import Site, get_access, get_site
+from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_from
 from toolchart.engine.reading.listing import summarize_conversation
 from toolchart.engine.reading.steps import read_from, read_kinds
@@ -313,9 +313,9 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     model = find_model(site.engine.spec, form.model)
     previous = read_response_id(form.previous_response_id) if form.previous_response_id else None
     if previous is not None:
-        require_newest(site.engine, previous)
+        require_newest(site.get_log(access), previous)
     if turn.answers:
-        answers = read_answers(turn.answers, access)
+        answers = read_answers(site, turn.answers, access)
         root = answers[0].item.root
         if previous is not None and previous.conversation != root:
             raise Refusal(400, "the answers belong to another conversation than previous_response_id")
@@ -336,7 +336,7 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
     # Two clients may have seen the same newest response, also at two servers: the log lets one of them go on.
     follows = name.seq - 1 if previous is not None and is_new_turn else None
     try:
-        pieces = await start_turn(site, engine, turn.message, follows=follows, **options)
+        pieces = await start_turn(site, engine, access, turn.message, follows=follows, **options)
     except LogConflict:
         if follows is None:
             raise
@@ -358,6 +358,8 @@ def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> Respo
 async def show_response(request: Request) -> Response:
     """Show a response."""
     name = read_response_id(request.path_params["response"])
+    if get_log(request).read_last_line(name.conversation) is None:
+        raise Refusal(404, f"there is no response {name.id!r}")
     return JsonAnswer(await asyncio.to_thread(read_stored_response, get_site(request), name))
 
 
@@ -447,14 +449,14 @@ def find_previous(store: Store, name: ResponseName) -> str | None:
 _NOT_NEWEST = "only the newest response of a conversation can be continued"
 
 
-def require_newest(engine: Engine, name: ResponseName) -> None:
+def require_newest(log: Store, name: ResponseName) -> None:
     """Refuse to go on with a response that a later turn has followed.
 
     Raises:
         Refusal: 404 where there is no such response, 409 where a later one exists.
     """
-    exists = engine.store.read_last_line(name.conversation) is not None
-    turns = summarize_conversation(engine.store, name.conversation).turns if exists else 0
+    exists = log.read_last_line(name.conversation) is not None
+    turns = summarize_conversation(log, name.conversation).turns if exists else 0
     if not exists or turns < name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
     if turns > name.turn:

@@ -111,18 +111,17 @@ async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> 
     site, access = get_site(request), get_access(request)
     model = find_model(site.engine.spec, form.model)
     if turn.answers:
-        answers = read_answers(turn.answers, access)
+        answers = read_answers(site, turn.answers, access)
         engine = site.client_tools.find_engine(answers[0].item.root)
         return await continue_turn(site, engine, answers, access.name, turn.output_type)
-    if turn.conversation is not None:
-        if site.engine.store.read_last_line(turn.conversation) is None:
-            raise Refusal(404, f"there is no conversation {turn.conversation!r}")
-        engine = site.client_tools.find_engine(turn.conversation)
-        own: StreamOptions = {**turn.options, "handler": model.handler, "conversation": turn.conversation}
-        return await start_turn(site, engine, turn.message, **own)
-    engine = site.client_tools.get_engine(turn.tools)
     options: StreamOptions = {**turn.options, "handler": model.handler}
-    return await start_turn(site, engine, turn.message, **options)
+    if turn.conversation is not None:
+        site.require_conversation(access, turn.conversation)
+        engine = site.client_tools.find_engine(turn.conversation)
+        options["conversation"] = turn.conversation
+        return await start_turn(site, engine, access, turn.message, **options)
+    engine = site.client_tools.get_engine(turn.tools)
+    return await start_turn(site, engine, access, turn.message, **options)
 
 
 # -- answers -------------------------------------------------------------------------------------

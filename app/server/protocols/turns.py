@@ -18,6 +18,7 @@ from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waitin
 from toolchart.app.server.site import Site
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.reading.waiting import read_waiting
+from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
 from toolchart.engine.runtime.result import TurnResult
@@ -38,12 +39,13 @@ class AnsweredItem(msgspec.Struct, frozen=True, kw_only=True):
     answer: Answer
 
 
-def read_answers(answers: Mapping[str, Any], access: Access) -> list[AnsweredItem]:
+def read_answers(site: Site, answers: Mapping[str, Any], access: Access) -> list[AnsweredItem]:
     """The answers of a request, by wire id.
 
     Raises:
         Refusal: 400; a wire id is unknown, an answer does not have its form, or they belong to several
-            conversations. 403; the token may not give such an answer.
+            conversations. 403; the token may not give such an answer. 404; their conversation does not exist
+            for it.
     """
     items = []
     for wire_id, data in answers.items():
@@ -54,6 +56,7 @@ def read_answers(answers: Mapping[str, Any], access: Access) -> list[AnsweredIte
                 f"nothing waits for an answer to {wire_id!r}: a request that ends with results answers calls "
                 "of this server. After the results of another one, a message of the user must come",
             )
+        site.require_conversation(access, item.root)
         require_role(access, item.kind.role)
         items.append(AnsweredItem(item=item, answer=item.kind.read(item.id, data, access.name)))
     if len({answered.item.root for answered in items}) > 1:
@@ -62,20 +65,29 @@ def read_answers(answers: Mapping[str, Any], access: Access) -> list[AnsweredIte
 
 
 async def start_turn(
-    site: Site, engine: Engine, message: str, *, follows: int | None = None, **options: Unpack[StreamOptions]
+    site: Site,
+    engine: Engine,
+    access: Access,
+    message: str,
+    *,
+    follows: int | None = None,
+    **options: Unpack[StreamOptions],
 ) -> Pieces:
-    """Begin a turn; closing the stream cancels it.
+    """Begin a turn in a conversation of the access, or in a new one; closing the stream cancels it.
 
     Args:
         follows: the record right after which it begins, or not at all; None is any.
 
     Raises:
         LogConflict: the conversation has a later record.
-        Refusal: 429; too many turns run. 503; the server stops.
+        Refusal: 404; the conversation exists, and not for this access. 429; too many turns run. 503; the
+            server stops.
         SpecError: the turn cannot begin; nothing was written.
     """
-    conversation = engine.conversation(options.get("conversation"))
-    return await _start(_hold_slot(site, conversation.stream(message, follows=follows, **options)))
+    conversation = options.get("conversation") or generate_conversation_id()
+    options = {**options, **site.claim(access, conversation)}
+    pieces = engine.conversation(conversation).stream(message, follows=follows, **options)
+    return await _start(_hold_slot(site, pieces))
 
 
 async def continue_turn(

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.site import Site
 from toolchart.app.server.testing_api.side_engines import open_side_engine
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -90,7 +91,7 @@ class Bench:
         self._site = site
         self._tracker = Tracker(results)
 
-    async def run_query(self, query: BenchQuery) -> BenchOutcome:
+    async def run_query(self, query: BenchQuery, access: Access) -> BenchOutcome:
         """Run one test and record its score.
 
         Raises:
@@ -98,7 +99,7 @@ class Bench:
             Refusal: 429; too many turns run.
         """
         with self._site.turns.hold():
-            result = await self._ask_model(query)
+            result = await self._ask_model(query, access)
         config = query.llm_config or self._site.engine.spec.llms[query.llm]
         entry = judge_result(result, query.query)
         name = f"{config.provider}/{query.model}"
@@ -109,15 +110,16 @@ class Bench:
             result=result, validation=encode_status(query.llm, query.model, ratings.get(name))
         )
 
-    async def _ask_model(self, query: BenchQuery) -> TurnResult:
+    async def _ask_model(self, query: BenchQuery, access: Access) -> TurnResult:
         served = self._site.engine
         llms = [query.llm] if query.llm_config is None else []
         spec = build_bench_spec(served.spec, query)
         tools = [tool for tool in served.tools.registry if query.tools is None or tool.name in query.tools]
-        name = f"test-{generate_conversation_id()}"
+        options = self._site.claim(access, f"test-{generate_conversation_id()}")
+        options.update({"llm": query.llm, "model": query.model})
         opening = open_side_engine(self._site, spec, llms, functions=tools, approver=_reject_call)
         async with opening as engine:
-            return await engine.arun(query.query, conversation=name, llm=query.llm, model=query.model)
+            return await engine.arun(query.query, **options)
 
     def list_statuses(self) -> list[dict[str, Any]]:
         """The score of every model of the agent's hosts that was tested, or that the agent names."""

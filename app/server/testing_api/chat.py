@@ -16,7 +16,7 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer, Refusal, describe_error
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_request_id, get_site
+from toolchart.app.server.site import get_access, get_request_id, get_site
 from toolchart.app.server.testing_api.forms import ChatForm
 from toolchart.engine.log.family import name_context
 from toolchart.engine.reading.results import read_results
@@ -64,10 +64,9 @@ async def _answer_message(request: Request) -> Response:
     if form.selectedCollections:
         variables["collections"] = _list_collections(form)
     history = [_convert_message(message) for message in form.previousMessages]
-    engine = site.engine
-    task = site.live_turns.begin(
-        name, lambda _: engine.arun(prompt, conversation=name, history=history, variables=variables)
-    )
+    engine, options = site.engine, site.claim(get_access(request), name)
+    options.update({"history": history, "variables": variables})
+    task = site.live_turns.begin(name, lambda _: engine.arun(prompt, **options))
     result: TurnResult = await site.live_turns.wait(name, task, until_rest=True)
     if result.error is not None:
         details = {"message": result.error.message, "conversation": name}

@@ -15,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import RouteGroup, require_role
@@ -119,6 +120,7 @@ async def try_intent(request: Request) -> Response:
     test_spec = spec.model_copy(update={"intent": config, "topic": None, "rag_services": {}})
     result = await _find_context(
         site,
+        get_access(request),
         build_preparation_spec(test_spec, asks_topic=False),
         form.query,
         build_search_variables(form.query, {}, ()),
@@ -222,7 +224,7 @@ async def try_topic(request: Request) -> Response:
     for index, message in enumerate(form.messages):
         if _is_of_user(message):
             topic = evolution[-1]["detectedTopic"] if evolution else ""
-            step = await _find_topic(site, test_spec, form.messages[:index], message, topic)
+            step = await _find_topic(request, test_spec, form.messages[:index], message, topic)
             evolution.append({"messageIndex": len(evolution), **step})
     return JsonAnswer(
         {
@@ -250,13 +252,18 @@ def _read_prompt(request: Request, spec: AgentSpec, form: TopicForm) -> str | No
 
 
 async def _find_topic(
-    site: Site, spec: AgentSpec, earlier: Sequence[Mapping[str, Any]], message: Mapping[str, Any], topic: str
+    request: Request,
+    spec: AgentSpec,
+    earlier: Sequence[Mapping[str, Any]],
+    message: Mapping[str, Any],
+    topic: str,
 ) -> dict[str, Any]:
     """One step of the topics of a conversation, for a message and what came before it."""
     text = str(message.get("text") or "")
     history = read_history([_convert_message(row) for row in earlier])
     result = await _find_context(
-        site,
+        get_site(request),
+        get_access(request),
         build_preparation_spec(spec, asks_topic=True, is_first=not earlier),
         text,
         build_search_variables(text, {"current_topic": topic}, history),
@@ -309,13 +316,14 @@ def _refuse_failure(result: TurnResult, name: str) -> None:
 
 
 async def _find_context(
-    site: Site, spec: AgentSpec, message: str, variables: Mapping[str, Any], function: Any
+    site: Site, access: Access, spec: AgentSpec, message: str, variables: Mapping[str, Any], function: Any
 ) -> TurnResult:
     """The turn in which the context was found, by the chart of a spec."""
-    name = f"test-{generate_conversation_id()}"
+    options = site.claim(access, f"test-{generate_conversation_id()}")
+    options["variables"] = dict(variables)
     with site.turns.hold():
         async with open_side_engine(site, spec, _list_llms(spec), functions=[function]) as engine:
-            return await engine.arun(message, conversation=name, variables=dict(variables))
+            return await engine.arun(message, **options)
 
 
 def _list_llms(spec: AgentSpec) -> set[str]:

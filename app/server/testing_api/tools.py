@@ -130,7 +130,7 @@ async def try_model(request: Request) -> Response:
     query = _build_query(site, form)
     config = query.llm_config or site.engine.spec.llms[query.llm]
     try:
-        outcome = await get_bench(site).run_query(query)
+        outcome = await get_bench(site).run_query(query, get_access(request))
     except SpecError as error:
         raise Refusal(400, f"Failed to create provider: {error}") from None
     result = outcome.result

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from toolchart.app.cli.commands.reading.show import describe_event
 from toolchart.app.server.conversations.copies import find_compared
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import get_log
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import AlignedSteps, compare_conversations
@@ -30,7 +30,7 @@ _MAX_CHARACTERS = 2000
 async def show_comparison(request: Request) -> Response:
     """Show what two conversations have in common, and the rest side by side."""
     left, right = find_compared(request)
-    values = await asyncio.to_thread(read_comparison, get_site(request).engine.store, left, right)
+    values = await asyncio.to_thread(read_comparison, get_log(request), left, right)
     return show_page(request, "comparison.html", "/conversations", **values)
 
 

@@ -15,7 +15,7 @@ from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.conversations import reading
 from toolchart.app.server.conversations.reading import find_named_conversation
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import get_log, get_site
 from toolchart.app.studio.drawings import draw_for_page
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.exchange.exports import EXPORT_FORMATS
@@ -37,7 +37,7 @@ ROUTES = RouteGroup()
 @ROUTES.page("/conversations/{conversation}")
 async def show_run(request: Request) -> Response:
     """Show a conversation as a run through its chart."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     values = await asyncio.to_thread(read_run, store, name)
     spec = get_site(request).engine.spec
     return show_page(
@@ -65,7 +65,7 @@ def read_run(store: Store, conversation: str) -> dict[str, Any]:
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/steps", "read")
 async def list_steps(request: Request) -> Response:
     """The steps from `start` on in columns: number, time, event, target, rows, active states, effects."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     start = reading.parse_number(request.query_params, "start", 0, 2**40)
     return JsonAnswer(await asyncio.to_thread(read_steps, store, name, start))
 
@@ -97,14 +97,14 @@ def read_steps(store: Store, conversation: str, start: int) -> dict[str, list[An
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/children", "read")
 async def list_run_children(request: Request) -> Response:
     """The sub-agents that it runs, each with the effect that asked for it."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     return JsonAnswer({"children": msgspec.to_builtins(await asyncio.to_thread(read_children, store, name))})
 
 
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/visits", "read")
 async def count_visits(request: Request) -> Response:
     """How often each state and row of its chart was visited, and the seconds in each state."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     _, overlay = await asyncio.to_thread(draw_conversation_path, store, name)
     edges = [[source, row, count] for (source, row), count in overlay.edges.items()]
     return JsonAnswer({"visits": overlay.states, "seconds": overlay.seconds, "edges": edges})
@@ -113,7 +113,7 @@ async def count_visits(request: Request) -> Response:
 @ROUTES.endpoint("GET", "/api/conversations/{conversation}/open", "read")
 async def list_open_effects(request: Request) -> Response:
     """The effects that its newest step leaves open."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     loaded_conversation = await asyncio.to_thread(load_conversation, store, name)
     effects = loaded_conversation.snapshot.open_effects if loaded_conversation is not None else ()
     rows = [{"id": item.id, "effect": item.name, "state": item.state} for item in effects]
@@ -126,7 +126,7 @@ async def list_open_effects(request: Request) -> Response:
 async def show_requests(request: Request) -> Response:
     """The whole requests to models that record `seq` asks for, derived and compared with their recorded
     digests."""
-    store, name = get_site(request).engine.store, find_named_conversation(request)
+    store, name = get_log(request), find_named_conversation(request)
     seq = reading.parse_number(request.query_params, "seq", 0, 2**40)
     return JsonAnswer({"requests": await asyncio.to_thread(derive_requests, store, name, seq)})
 

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolchart.app.server.conversations.reading import require_conversation
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import Site, get_site
+from toolchart.app.server.site import Site, get_access, get_site
 from toolchart.app.server.testing_api.tools import describe_tool, get_bench
 from toolchart.app.studio.pages.layout import show_page
 from toolchart.engine.reading.figures import SeenLimits, find_seen_limits
@@ -55,7 +54,7 @@ async def show_chat(request: Request) -> Response:
     """Show a chat: a new one, or the one of the path."""
     conversation = str(request.path_params.get("conversation", ""))
     if conversation:
-        require_conversation(get_site(request).engine.store, conversation)
+        get_site(request).require_conversation(get_access(request), conversation)
     return show_page(request, "chat.html", "/chat", conversation=conversation)
 
 

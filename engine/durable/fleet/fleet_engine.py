@@ -248,15 +248,20 @@ class FleetConversation(Conversation):
         """As `Conversation.aanswer`; a turn that runs on a worker gets the answer."""
         return await self._hand_over(partial(self._client.answer, self.id, content, question=question, by=by))
 
-    async def acancel(self, reason: str | None = None) -> TurnResult | None:
+    async def acancel(self, reason: str | None = None, *, author: str | None = None) -> TurnResult | None:
         """As `Conversation.acancel`; a turn that runs on a worker hears of it."""
-        return await self._hand_over(partial(self._client.cancel, self.id, reason))
+        return await self._hand_over(partial(self._client.cancel, self.id, reason, author=author))
 
     async def asay(
-        self, message: str, *, attachments: Sequence[Attachment] = (), key: str | None = None
+        self,
+        message: str,
+        *,
+        attachments: Sequence[Attachment] = (),
+        author: str | None = None,
+        key: str | None = None,
     ) -> None:
         """As `Conversation.asay`; a worker gets the message, or begins the next turn with it."""
-        event = await build_user_said(message, attachments)
+        event = await build_user_said(message, attachments, author or "")
         await self._client.wake(await self.apost(event, key=key))
 
     @property
