@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.site import get_site
+from toolchart.states.errors import suggest_name
 
 Form = TypeVar("Form")
 
@@ -22,19 +23,29 @@ _BRACKETS = re.compile(rb'"(?:[^"\\]+|\\.)*"?|([\[{])|([\]}])', re.DOTALL)
 
 
 async def read_form(request: Request, form: type[Form]) -> Form:
-    """The body as a value of the form; keys that the form does not have are ignored.
+    """The body as a value of the form.
 
     Raises:
-        Refusal: 400, 413 or 415; the message says what is wrong and where.
+        Refusal: 400, 413 or 415; the message says what is wrong and where. A key that the form does not have
+            is refused, with the name of the nearest one that it has.
     """
-    return _convert(await read_json(request), form)
+    value = await read_json(request)
+    filled = _convert(value, form)
+    names: tuple[str, ...] = form.__struct_encode_fields__  # type: ignore[attr-defined]
+    for key in value:
+        if key not in names:
+            hint = suggest_name(key, names)
+            raise Refusal(
+                400, f"the body has the unknown key {key[:64]!r}; {hint}", details={"field": key[:64]}
+            )
+    return filled
 
 
 async def read_form_with_others(request: Request, form: type[Form]) -> tuple[Form, dict[str, Any]]:
     """As `read_form`, and the keys that the form does not have."""
     value = await read_json(request)
     filled = _convert(value, form)
-    known = form.__struct_fields__  # type: ignore[attr-defined]
+    known = form.__struct_encode_fields__  # type: ignore[attr-defined]
     return filled, {key: entry for key, entry in value.items() if key not in known}
 
 

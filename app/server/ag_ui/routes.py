@@ -48,7 +48,7 @@ class ResumeForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RunForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The body of a run. State, context and properties of the front end have no effect."""
+    """The body of a run."""
 
     thread_id: str
     run_id: str
@@ -57,6 +57,10 @@ class RunForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resume: list[ResumeForm] | None = None
     parent_run_id: str | None = None
     protocol_version: str | None = None
+    state: Any = None
+    """Has no effect, like `context` and `forwardedProps`: they are the front end's own."""
+    context: Any = None
+    forwarded_props: Any = None
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

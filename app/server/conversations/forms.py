@@ -16,7 +16,7 @@ from toolchart.states.content import ContentPart, make_part
 _NEW_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class AttachmentForm(msgspec.Struct, frozen=True, kw_only=True):
+class AttachmentForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A picture, file or sound. A request cannot name a path or an address."""
 
     data: str

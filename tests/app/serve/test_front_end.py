@@ -719,8 +719,8 @@ async def test_a_model_that_cannot_be_asked_is_an_error(settings: SiteSettings) 
     config["llms"]["model"]["retries"] = 0
     async with open_pages(config, settings) as pages:
         entry = (await pages.export())["llms"]["model"]
-        body = {"query": "q", "provider_config": entry, "model": "m", "messages": CONVERSATION[:1]}
-        for name in ("intent", "topic"):
+        for name, more in (("intent", {"query": "q"}), ("topic", {"messages": CONVERSATION[:1]})):
+            body = {"provider_config": entry, "model": "m", **more}
             failed = await pages.send(f"/api/connections/{name}/test", body, "error", 502)
             assert "could not be asked" in failed["message"]
 
