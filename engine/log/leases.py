@@ -96,7 +96,7 @@ def find_token_fault(conversation: str, newest: Lease | None, lease: Lease) -> L
 # -- workers -------------------------------------------------------------------------------------
 
 
-def name_worker(number: int = 0) -> str:
+def name_worker(number: int) -> str:
     """The name of this process as a worker: `HOST:PID`, and after `/` what tells processes apart.
 
     Args:

@@ -16,9 +16,9 @@ import agents
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from worker_names import ALIVE
 
 from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.retention import delete_conversations
 from toolchart.engine.log.stores import DEFAULT_LOG, open_store
 from toolchart.tools.signing_keys import format_public_key
@@ -158,7 +158,7 @@ def test_prune_keeps_what_a_worker_has(run_cli: RunCli, work_dir: Path, log: str
     for name in ("a", "b", "c"):
         run_cli("run", "quickstart", "2+2", "--conversation", name, *words)
     store: Any = open_store(work_dir / words[1])
-    lease = store.acquire_lease("b", name_worker(999), 600)
+    lease = store.acquire_lease("b", ALIVE, 600)
     if log is None:  # taken after the conversations were selected
         names = iter(delete_conversations(store, ["a", "b", "c"]))
         assert list(names) == ["a", "c"]

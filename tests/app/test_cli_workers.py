@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from command_line import START
+from worker_names import ALIVE
 
 from toolchart.app.cli.exit_codes import CANCELLED
 from toolchart.engine import Engine
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime import engine as engine_module
 from toolchart.testing.clock import TurnableClock
@@ -112,7 +112,7 @@ def test_cancel_ends_a_turn_that_rests_and_tells_a_worker(run_cli: RunCli, work_
     assert (result.code, result.out) == (0, "rests: stopped\n")
     assert "asked twice" in run_cli("show", "rests", "--json", "--log", "log.db").out
     store: Any = open_store("log.db")
-    store.acquire_lease("held", name_worker(999), 600)
+    store.acquire_lease("held", ALIVE, 600)
     assert " since " in run_cli("runs", "--log", "log.db").out, "it shows who works on a conversation"
     result = run_cli("cancel", "held", *words)
     assert (result.code, "is told to stop" in result.err) == (0, True)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from paying_agent import make_engine, read_waiting_calls, wait_until
+from worker_names import ALIVE, DEAD
 
 from toolchart.engine.log import leases
 from toolchart.engine.log.group_commit import LeaseKeeper, LogWriter
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.turns.inbox import HANDED_OVER
 from toolchart.states.errors import LogUnavailable
@@ -63,8 +63,8 @@ async def test_a_lease_that_is_given_back_unused_leaves_the_conversation_as_it_w
     engine = make_engine(store, pay, approval=True)
     await engine.arun("go", conversation="c")
     if worker == "dead":
-        store.acquire_lease("c", name_worker(1).replace(":", ":9").replace("/", "9999/"), LONG_S)
-    lease = store.acquire_lease("c", name_worker(77), LONG_S)
+        store.acquire_lease("c", DEAD, LONG_S)
+    lease = store.acquire_lease("c", ALIVE, LONG_S)
     assert store.release_lease(lease, is_open=True, due=lease.due)
     assert list(store.list_unfinished()) == (["c"] if worker == "dead" else [])
 
@@ -127,7 +127,7 @@ async def test_a_decision_is_left_for_a_turn_that_begins_meanwhile() -> None:
     engine = make_engine(store, pay, approval=True)
     await engine.arun("go", conversation="c")
     (call,) = read_waiting_calls(engine, "c")
-    lease = store.acquire_lease("c", name_worker(77), LONG_S)
+    lease = store.acquire_lease("c", ALIVE, LONG_S)
     leases = engine.leases
     post = leases.post
 

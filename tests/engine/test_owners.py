@@ -10,10 +10,10 @@ import child_agents
 import pytest
 from agents import make_engine, reply_with_calls
 from postgres_database import create_database
+from worker_names import ALIVE
 
 from toolchart.engine.log.family import name_context
 from toolchart.engine.log.fork import ForkChanges
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.engine.log.stores.record_file import RecordFile
@@ -79,7 +79,7 @@ def test_nothing_goes_while_something_is_in_use(store: Store) -> None:
     fill_log(store)
     before = read_all(store)
     with make_engine([], log=store) as engine:
-        lease = store.acquire_lease("of-anna", name_worker(), 60.0)
+        lease = store.acquire_lease("of-anna", ALIVE, 60.0)
         with pytest.raises(SpecError, match="'of-anna' cannot be deleted now: a worker has it"):
             engine.delete_owner("anna")
         store.release_lease(lease, is_open=False)

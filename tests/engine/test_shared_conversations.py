@@ -18,9 +18,9 @@ from anyio.from_thread import start_blocking_portal
 from durable_workers import SETTLING
 from durable_workers import make_engine as make_durable_engine
 from paying_agent import EchoModel, make_engine, read_waiting_calls
+from worker_names import ALIVE, DEAD
 
 from toolchart.engine import Engine, TurnResult
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import replay
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -32,7 +32,6 @@ from toolchart.states.events import Decided, Replied, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import Lease
 
-DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 KINDS = ("memory", "sqlite")
 
 
@@ -287,7 +286,7 @@ class VanishingHolder(MemoryStore):
 
 async def hand_message_over(engine: Engine, store: VanishingHolder, model: HangingModel) -> None:
     """A message is left for a worker that ends just then."""
-    store.held = store.acquire_lease("c", name_worker(999), 3600)
+    store.held = store.acquire_lease("c", ALIVE, 3600)
     result = await engine.arun("be quick", conversation="c")
     assert not result.is_over
 
@@ -440,7 +439,7 @@ async def test_what_is_left_for_a_worker_that_ends_just_then_is_taken_at_once(do
     engine = make_engine(store, lambda arguments: "paid", approval=True)
     await engine.arun("go", conversation="c")
     (call,) = read_waiting_calls(engine, "c")
-    store.held = store.acquire_lease("c", name_worker(999), 3600)
+    store.held = store.acquire_lease("c", ALIVE, 3600)
     await door(engine, call.id)
     assert not store.read_inbox(["c"])
     assert sum(f'"type":"{kind}"'.encode() in line for line in store.read_lines("c")) == 1
@@ -495,7 +494,7 @@ async def test_recover_goes_on_with_turns_of_dead_workers(kind: str, tmp_path: P
     lease = died.acquire_lease("died", DEAD, 3600)
     assert lease.worker == DEAD
     died.post("died", "key", b'{"conversation":"died","event":%b}' % decide(engine, "died"))
-    died.acquire_lease("held", name_worker(999), 3600)
+    died.acquire_lease("held", ALIVE, 3600)
     turns = await engine.arecover()
     assert [(turn.conversation, turn.error) for turn in turns] == [("died", None)]
     assert turns[0].result is not None

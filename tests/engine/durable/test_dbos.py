@@ -32,12 +32,12 @@ from effort import IS_LONG
 from flow_conversations import CONVERSATIONS
 from paying_agent import read_waiting_calls, wait_until
 from postgres_database import create_database
+from worker_names import DEAD
 
 from toolchart.app.cli.commands.fleet.submit import command as submit_command
 from toolchart.app.cli.commands.fleet.worker import command as worker_command
 from toolchart.engine import Engine
 from toolchart.engine.durable.client import DurableClient
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.log.stores.memory import MemoryStore
@@ -59,7 +59,6 @@ from toolchart.engine.durable.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
 
-DEAD = name_worker(1).replace(":", ":9").replace("/", "9999/")
 """A worker of this machine whose process is gone."""
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from worker_names import DEAD
 
 from toolchart import effect
 from toolchart.engine import Engine
-from toolchart.engine.log.leases import name_worker
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.stores import open_store
 from toolchart.engine.runtime.result import TurnResult
@@ -256,11 +256,10 @@ def test_the_log_has_the_digest_of_the_source() -> None:
 
 def let_worker_die(log: str, conversation: str) -> None:
     """Give the lease of a conversation to a process that does not exist, as a crash leaves it."""
-    dead = name_worker(1).replace(":", ":9").replace("/", "9999/")
     with contextlib.closing(open_store(log)) as store:
         (lease,) = store.list_leases()
         assert store.release_lease(lease, is_open=True)
-        store.acquire_lease(conversation, dead, 3600)
+        store.acquire_lease(conversation, DEAD, 3600)
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
