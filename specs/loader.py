@@ -143,7 +143,7 @@ def _list_validation_problems(error: ValidationError, document: Document) -> Ite
             yield _make_problem(document, position[:-1], f"the key {position[-1]!r} is missing")
             continue
         value = detail.get("input")
-        hint = _suggest_word(value, detail)
+        hint = detail.get("ctx", {}).get("hint") or _suggest_word(value, detail)
         if detail["type"] == "string_type" and isinstance(value, (int, float)):
             hint = "a text that looks like a number or a boolean stands in quotes"
         is_plain = isinstance(value, (str, int, float, bool, type(None)))

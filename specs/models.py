@@ -6,7 +6,7 @@ loads unchanged. Unknown keys are kept, with a warning (see `loader.py`). A `com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
@@ -33,14 +33,21 @@ TOOL_FORMAT_WORDS = ("native", "auto", "bracket")
 def _check_tool_format(word: str) -> str:
     names = _list_tool_formats()
     if word not in names:
-        problem = f"unknown text format; {suggest_name(word, names)}"
-        raise PydanticCustomError("row", "{problem}", {"problem": problem})
+        raise _build_name_problem("text format", word, names)
     return word
 
 
 def _list_tool_formats() -> list[str]:
     """The words of `tool_format`."""
     return [*TOOL_FORMAT_WORDS, *load_reference("toolchart.providers.text_calls.formats:TEXT_FORMATS")]
+
+
+def _check_provider(word: str) -> str:
+    """Refuse a host that nobody has; a row of another package is imported where the host is first called."""
+    hosts = find_registry("toolchart.hosts")
+    if word not in hosts:
+        raise _build_name_problem(hosts.kind, word, hosts.names())
+    return word
 
 
 def _check_tool_source(word: str) -> str:
@@ -58,13 +65,17 @@ def _find_source(word: str) -> Any:
         PydanticCustomError: there is none, or it is incomplete.
     """
     registry = find_registry("toolchart.tool_sources")
-    problem = f"unknown {registry.kind}; {suggest_name(word, registry.names())}"
-    if word in registry:
-        try:
-            return registry.find(word)
-        except SpecError as error:
-            problem = error.message
-    raise PydanticCustomError("row", "{problem}", {"problem": problem})
+    if word not in registry:
+        raise _build_name_problem(registry.kind, word, registry.names())
+    try:
+        return registry.find(word)
+    except SpecError as error:
+        raise PydanticCustomError("row", "{problem}", {"problem": error.message}) from None
+
+
+def _build_name_problem(kind: str, word: str, names: Iterable[str]) -> PydanticCustomError:
+    """The problem of a name that no row of a table has; the loader makes a hint of its `hint`."""
+    return PydanticCustomError("row", "unknown {kind}", {"kind": kind, "hint": suggest_name(word, names)})
 
 
 def _check_pins(pins: Any) -> Any:
@@ -90,7 +101,7 @@ class LLMConfig(Section):
     misspelt_cutoff = 0.8
     """There are further keys besides these: `headers` is no misspelt `handler`."""
 
-    provider: str
+    provider: Annotated[str, AfterValidator(_check_provider)]
     """Kind of model host: one of those in docs/providers.md, or the name of a host that another package
     adds."""
     base_url: str | None = None
@@ -420,6 +431,7 @@ def build_spec_schema() -> dict[str, Any]:
     sources += [point.name for point in registry.list_added()]  # whether one is a section, only its code says
     sections["Implementation"]["properties"]["type"]["enum"] = sources
     sections["ToolEntry"]["properties"]["type"]["enum"] = ["function", *sources, None]
+    sections["LLMConfig"]["properties"]["provider"]["enum"] = find_registry("toolchart.hosts").names()
     sections["LLMConfig"]["properties"]["tool_format"]["enum"] = _list_tool_formats()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

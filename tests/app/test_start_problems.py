@@ -36,24 +36,18 @@ def make_python_entry(handler: str) -> dict[str, Any]:
     return {"name": "own", "implementation": {"type": "python", "handler": handler}}
 
 
-BROKEN: list[tuple[str, dict[str, Any], str, str]] = [
-    (
-        "a handler that cannot be imported",
-        {"registry": [make_python_entry("no_such:f")]},
-        "scripted",
-        "no_such",
-    ),
-    ("a builtin that does not exist", {"registry": [{"name": "calculater"}]}, "scripted", "calculator"),
-    ("a provider that does not exist", {}, "opnai", "openai"),
+BROKEN: list[tuple[str, dict[str, Any], str]] = [
+    ("a handler that cannot be imported", {"registry": [make_python_entry("no_such:f")]}, "no_such"),
+    ("a builtin that does not exist", {"registry": [{"name": "calculater"}]}, "calculator"),
 ]
 
 
-@pytest.mark.parametrize(("what", "tools", "provider", "words"), BROKEN, ids=[row[0] for row in BROKEN])
+@pytest.mark.parametrize(("what", "tools", "words"), BROKEN, ids=[row[0] for row in BROKEN])
 def test_check_and_doctor_refuse(
-    run_cli: RunCli, work_dir: Path, what: str, tools: dict[str, Any], provider: str, words: str
+    run_cli: RunCli, work_dir: Path, what: str, tools: dict[str, Any], words: str
 ) -> None:
     """Issue 16: an agent that cannot start as it is written fails `check` and `doctor`, and is told why."""
-    file = str(write_agent(work_dir, provider, **tools))
+    file = str(write_agent(work_dir, **tools))
     checked = run_cli("check", file)
     assert checked.code == 1, what
     assert words in checked.out
@@ -64,6 +58,19 @@ def test_check_and_doctor_refuse(
     inspected = run_cli("doctor", file)
     assert inspected.code == 1
     assert words in inspected.out
+
+
+@pytest.mark.parametrize("words", [("check",), ("doctor",), ("run",), ("tools", "list"), ("serve",)])
+def test_no_command_takes_a_provider_that_does_not_exist(
+    run_cli: RunCli, work_dir: Path, words: tuple[str, ...]
+) -> None:
+    """A spec with an unknown provider is refused by each command, with its place and the nearest name."""
+    file = str(write_agent(work_dir, "opnai"))
+    result = run_cli(*words, file, *(["hi"] if words == ("run",) else []))
+    assert result.code == 2, result.err
+    assert "agent.json:1: llms.m.provider: unknown provider" in result.err
+    assert "did you mean 'openai'?" in result.err
+    assert not (work_dir / ".toolchart").exists()
 
 
 def test_a_missing_extra_is_found(run_cli: RunCli, work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

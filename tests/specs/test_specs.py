@@ -84,6 +84,56 @@ def test_errors_point_at_the_place(tmp_path: Path, before: str, after: str, line
     assert expected in str(error)
 
 
+UNKNOWN_NAMES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("llms.a.provider", {"llms": {"a": {"provider": "openia", "model": "m"}}}, "'openia'", "'openai'"),
+    (
+        "llms.a.tool_format",
+        {"llms": {"a": {"provider": "openai", "model": "m", "tool_format": "hermess"}}},
+        "'hermess'",
+        "'hermes'",
+    ),
+    ("tools.registry[0].type", {"tools": {"registry": [{"name": "x", "type": "htpp"}]}}, "'htpp'", "'http'"),
+    ("chart", {"chart": "tool_lop"}, "'tool_lop'", "'tool_loop'"),
+    (
+        "effects.ask.call_modl",
+        {"effects": {"ask": {"call_modl": {"llm": "a"}}}},
+        "'call_modl'",
+        "'call_model'",
+    ),
+    ("responses[0].llm", {"responses": [{"llm": "aa"}]}, "'aa'", "'a'"),
+    ("durability", {"durability": "fulll"}, "'fulll'", "'full'"),
+]
+"""A place of a spec that names something, a section that misspells it, that word, and the nearest name."""
+
+
+@pytest.mark.parametrize("door", ["mapping", "YAML", "JSON"])
+@pytest.mark.parametrize(
+    ("place", "section", "name", "nearest"), UNKNOWN_NAMES, ids=[row[0] for row in UNKNOWN_NAMES]
+)
+def test_no_engine_is_made_of_an_unknown_name(
+    tmp_path: Path, door: str, place: str, section: dict[str, Any], name: str, nearest: str
+) -> None:
+    """Whatever a spec names is there when the engine is made: a misspelt name is refused with the nearest."""
+    spec = {"llms": {"a": {"provider": "openai", "model": "m"}}, "responses": [{"llm": "a"}], **section}
+    source = {
+        "mapping": lambda: spec,
+        "YAML": lambda: write_file(tmp_path, yaml.safe_dump(spec)),
+        "JSON": lambda: write_file(tmp_path, json.dumps(spec), "agent.json"),
+    }[door]()
+    with pytest.raises(SpecError) as error_info:
+        Engine(source, log="memory")
+    assert error_info.value.path == place
+    assert name in error_info.value.message
+    assert error_info.value.hint == f"did you mean {nearest}?"
+
+
+def test_a_ready_provider_does_not_hide_an_unknown_one() -> None:
+    """The `provider` of an entry is looked up where a ready provider replaces the entry, too."""
+    spec = {"llms": {"a": {"provider": "openia"}}, "responses": [{"llm": "a"}]}
+    with pytest.raises(SpecError, match="unknown provider"):
+        Engine(spec, log="memory", providers={"a": ScriptedProvider([])})
+
+
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [

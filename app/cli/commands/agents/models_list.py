@@ -17,6 +17,7 @@ from toolchart.app.cli.terminal.output import echo
 from toolchart.app.cli.terminal.text import print_notice, shorten, style_text
 from toolchart.providers.catalogs import list_models
 from toolchart.providers.entries import can_list_models
+from toolchart.providers.hosts import HOSTS
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import LLMConfig
 from toolchart.specs.secrets import resolve_environment
@@ -87,7 +88,8 @@ def _list_hosts(spec: str | None, provider: str | None, base_url: str | None) ->
     """Return the hosts to ask, by name.
 
     Raises:
-        SpecError: neither or both of agent and provider are given, or `--base-url` comes with an agent.
+        SpecError: neither or both of agent and provider are given, there is no such provider, or `--base-url`
+            comes with an agent.
     """
     if (spec is None) == (provider is None):
         raise SpecError(
@@ -95,7 +97,8 @@ def _list_hosts(spec: str | None, provider: str | None, base_url: str | None) ->
             hint="toolchart models list SPEC, or toolchart models list --provider ollama",
         )
     if spec is None:
-        return [(str(provider), LLMConfig.model_validate({"provider": provider, "base_url": base_url}))]
+        host = HOSTS.find(str(provider), "--provider")
+        return [(host.name, LLMConfig(provider=host.name, base_url=base_url))]
     if base_url is not None:
         raise SpecError(
             "--base-url needs --provider", hint="the entries of an agent have their own addresses"
