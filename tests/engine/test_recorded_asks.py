@@ -16,6 +16,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from toolchart.engine.log import record
 from toolchart.engine.log.continuation.checkpoint import restore_effect, store_effect
 from toolchart.engine.log.record import describe_ask
 from toolchart.engine.log.record_schema import _read_field_docs
@@ -140,8 +141,9 @@ def _read_types(kind: type) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("kind", [*OWN_CLASSES, Weigh], ids=lambda kind: str(kind.__name__))
-def test_the_digest_covers_every_field(kind: type[Effect]) -> None:
+def test_the_digest_covers_every_field(kind: type[Effect], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two effects that differ in any field but those that an ask shows have different digests."""
+    monkeypatch.setitem(record._ASK_DETAILS, Weigh, None)  # a class has its row, or nothing is recorded of it
     made = list(list_effects(kind))
     digests = [compute_effect_digest(effect) for effect in made]
     assert len(set(digests)) == len(made)
