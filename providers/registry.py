@@ -18,7 +18,7 @@ from toolchart.providers.text_calls.scanner import find_text_call_warnings
 from toolchart.providers.transport.batches import build_no_batch_error
 from toolchart.providers.transport.limits import find_limiter, keep_rate_limits
 from toolchart.specs.models import LLMConfig
-from toolchart.specs.secrets import find_literal_secrets, remember_environment, remember_secret
+from toolchart.specs.secrets import remember_environment, remember_spec_secrets
 from toolchart.states.descriptors import load_row_reference
 from toolchart.states.errors import ProviderError, SpecError
 from toolchart.states.ports import BodyBuilder, Provider
@@ -46,8 +46,7 @@ def create_provider(
     host = find_host(config.provider)
     check_offline_mode(config, resolve)
     remember_environment()
-    for secret in find_literal_secrets(config.model_dump()):
-        remember_secret(secret)
+    remember_spec_secrets(config.model_dump(exclude_unset=True))
     config = resolve_file_paths(config, beside or Path(), resolve)
     adapter = load_row_reference(host, host.adapter)
     limiter = find_limiter(config, resolve_address(config, resolve))

@@ -16,7 +16,7 @@ from toolchart.specs.document_files import check_nesting, read_document
 from toolchart.specs.flows import list_shipped_flows, read_flow_text
 from toolchart.specs.foreign_keys import translate_section
 from toolchart.specs.models import AgentSpec, Implementation, LLMConfig, ToolEntry
-from toolchart.specs.secrets import hide_secrets
+from toolchart.specs.secrets import hide_secrets, remember_spec_secrets
 from toolchart.specs.sections.base import IS_CHECKED, Section, find_misspelt_key
 from toolchart.specs.sections.context import ModelChoice
 from toolchart.specs.turn_plan import compile_pattern
@@ -77,7 +77,9 @@ def load_spec(source: str | Path | Mapping[str, Any]) -> AgentSpec:
             else "name a file, or a shipped agent: `toolchart init --list` lists them; "
             f"`toolchart init {source}` writes {source}.yaml",
         )
-    return parse_spec(read_document(path), source=str(path))
+    document = read_document(path)
+    remember_spec_secrets(document.data)  # before anything of it can be quoted in an error
+    return parse_spec(document, source=str(path))
 
 
 def parse_spec(document: Document, source: str | None = None) -> AgentSpec:

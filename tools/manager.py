@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolchart.specs.models import ToolsConfig
-from toolchart.specs.secrets import remember_environment, resolve_environment
+from toolchart.specs.secrets import remember_environment, remember_spec_secrets, resolve_environment
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.tools.approval import Policy, parse_policy
 from toolchart.tools.definition import Tool
@@ -114,6 +114,7 @@ class ToolManager(ToolExecutor):
             SpecError: two tools with one name, an invalid schema, or invalid settings.
         """
         remember_environment()
+        remember_spec_secrets(config.model_dump(exclude_unset=True))
         registry, connections = Registry(), ExitStack()
         context = LoadingContext(
             base_folder=base_folder or Path(),

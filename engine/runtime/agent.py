@@ -40,6 +40,7 @@ from toolchart.specs.charts import load_spec_chart
 from toolchart.specs.chat_messages import read_history
 from toolchart.specs.declared_effects import EffectResolver
 from toolchart.specs.models import AgentSpec, Handler
+from toolchart.specs.secrets import remember_spec_secrets
 from toolchart.specs.sections.debug import read_debug_switches
 from toolchart.specs.turn_plan import (
     complete_plan,
@@ -65,6 +66,8 @@ from toolchart.workers.error_text import describe_error
 if TYPE_CHECKING:
     from toolchart.tools.sources.attachments import Attachment
 
+_SECTIONS_WITH_SECRETS = {"llms", "tools", "rag_services", "responses"}
+
 
 class Agent:
     """One agent and its conversations.
@@ -83,6 +86,7 @@ class Agent:
     ) -> None:
         functions = select_tool_functions(parts.functions)
         self.spec = spec = apply_strict_switch(offer_functions(spec, functions))
+        remember_spec_secrets(spec.model_dump(include=_SECTIONS_WITH_SECRETS, exclude_unset=True))
         self._given_parts = parts
         self._base = base
         self._settings: dict[tuple[int, str | None, tuple[str, ...]], tuple[Settings, tuple[str, ...]]] = {}

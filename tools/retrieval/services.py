@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from toolchart.specs.secrets import remember_secret, resolve_environment
+from toolchart.specs.secrets import remember_secret, remember_spec_secrets, resolve_environment
 from toolchart.specs.sections.context import RagService, ServiceAuth, ServiceRetry
 from toolchart.states.errors import SpecError
 from toolchart.tools.definition import ToolFailure
@@ -251,6 +251,7 @@ def build_service_headers(name: str, service: RagService) -> dict[str, str]:
         SpecError: a variable is not set, or a part of the sign-in is missing.
     """
     place = f"rag_services.{name}"
+    remember_spec_secrets(service.model_dump(exclude_unset=True))
     headers = {
         key: resolve_environment(value, f"{place}.headers.{key}") for key, value in service.headers.items()
     }
@@ -280,7 +281,9 @@ def _build_sign_in(auth: ServiceAuth, place: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {find_part('token')}"}
     if kind == "basic":
         words = f"{find_part('username')}:{find_part('password')}".encode()
-        return {"Authorization": "Basic " + base64.b64encode(words).decode()}
+        encoded_words = base64.b64encode(words).decode()
+        remember_secret(encoded_words)
+        return {"Authorization": f"Basic {encoded_words}"}
     if kind in ("api-key", "apikey"):
         return {auth.header: find_part("api_key", "key")}
     raise SpecError(
