@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from toolchart.states.errors import LogUnavailable as LogUnavailable
     from toolchart.states.errors import NewerLog as NewerLog
     from toolchart.states.errors import NoRecordedAnswer as NoRecordedAnswer
+    from toolchart.states.errors import NotFound as NotFound
     from toolchart.states.errors import PluginFailure as PluginFailure
     from toolchart.states.errors import PluginUnusable as PluginUnusable
     from toolchart.states.errors import ProviderError as ProviderError
@@ -292,6 +293,7 @@ if not TYPE_CHECKING:
             ),
             "toolchart.states.errors": (
                 "ToolchartError",
+                "NotFound",
                 "SpecError",
                 "PluginUnusable",
                 "SettingsWidened",

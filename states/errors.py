@@ -5,6 +5,7 @@
     |   |-- PluginUnusable     something of another package that is named, and cannot be loaded
     |   |-- SettingsWidened    a change that gives a turn more than its bound
     |   `-- TurnChanged        a turn that is run once, asked for with another input or of another agent
+    |-- NotFound               a conversation or a turn that is not in the log
     |-- PluginFailure          code of another package that raised while it was used
     |-- EffectRefused          an effect of a log's chart that the operator's own chart does not declare
     |-- IllegalEvent           an event for which the current state has no enabled transition
@@ -99,6 +100,26 @@ class SpecError(ToolchartError):
 
 class PluginUnusable(SpecError):
     """Something that another package adds, and that was named, cannot be loaded."""
+
+
+class NotFound(ToolchartError):
+    """The log does not have what was named: there is no such conversation, or it has no turn yet.
+
+    Nothing was written. It is no `SpecError`: the agent can be used.
+    """
+
+    def __init__(self, conversation: str, *, part: str = "", hint: str = "") -> None:
+        """For what a conversation that exists does not have yet, `part` says what."""
+        self.conversation = conversation
+        """The id that was asked for."""
+        self.hint = hint
+        """What to do next; empty where nothing is known."""
+        problem = (
+            f"conversation {conversation!r} has no {part} yet"
+            if part
+            else f"there is no conversation {conversation!r} in this log"
+        )
+        super().__init__(problem + (hint and f"\n  {hint}"))
 
 
 class PluginFailure(ToolchartError):

@@ -15,7 +15,7 @@ from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.canonical_json import encode_escaped_json
 from toolchart.states.descriptors import load_reference
-from toolchart.states.errors import LogDamaged, SpecError
+from toolchart.states.errors import LogDamaged, NotFound, SpecError
 from toolchart.states.ports import Store
 
 _MAX_NAMES = 8
@@ -72,7 +72,8 @@ def find_conversation(store: Store, prefix: str) -> str:
     """Return the conversation with this id, or the only one whose id begins with it.
 
     Raises:
-        SpecError: no conversation matches (the hint names the nearest), or several do (the hint lists them).
+        NotFound: no conversation matches; the hint names the nearest.
+        SpecError: several do; the hint lists them.
     """
     if prefix and store.read_last_line(prefix) is not None:
         return prefix
@@ -85,7 +86,7 @@ def find_conversation(store: Store, prefix: str) -> str:
         )
     close = get_close_matches(prefix, list(store.list_conversations()), n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"list them with: {format_command('runs')}"
-    raise SpecError(f"there is no conversation {prefix!r} in this log", hint=hint)
+    raise NotFound(prefix, hint=hint)
 
 
 def drop_children(names: Sequence[str]) -> list[str]:

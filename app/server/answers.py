@@ -20,6 +20,7 @@ from toolchart.states.errors import (
     IllegalEvent,
     LogConflict,
     LogUnavailable,
+    NotFound,
     PluginUnusable,
     ProviderError,
     SpecError,
@@ -70,6 +71,7 @@ def encode_json(value: Any) -> bytes:
 
 _STATUSES: tuple[tuple[type[ToolchartError], int], ...] = (
     (PluginUnusable, 500),
+    (NotFound, 404),
     (SpecError, 400),
     (EffectRefused, 409),
     (IllegalEvent, 409),

@@ -19,7 +19,7 @@ from toolchart.app.server.answers import Refusal, describe_error, make_error_ans
 from toolchart.app.server.endpoints import SIGN_IN_PATH, find_access
 from toolchart.app.server.site import describe_target, get_request_id, get_site
 from toolchart.app.studio.rendering import PAGES, render_page
-from toolchart.states.errors import LogDamaged, LogUnavailable
+from toolchart.states.errors import LogDamaged, LogUnavailable, NotFound
 
 
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +55,7 @@ ERROR_VIEWS: tuple[ErrorView, ...] = (
     ),
     ErrorView(
         name="no conversation",
+        errors=(NotFound,),
         title="There is no such conversation",
         advice="It may have been removed, or its id was cut when it was copied. The list shows every "
         "conversation of this log, and finds one by its text.",

@@ -12,7 +12,7 @@ from toolchart.engine.log.replay import load_conversation
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.turns.items import build_user_said
-from toolchart.states.errors import SpecError, TurnChanged
+from toolchart.states.errors import NotFound, SpecError, TurnChanged
 from toolchart.states.events import Answered, Cancelled, Decided
 
 
@@ -148,7 +148,7 @@ class DurableClient:
         """As `wake`; a parked conversation is tried once more.
 
         Raises:
-            SpecError: there is no such conversation.
+            NotFound: there is no such conversation.
             DurableHostUnavailable: the host cannot be reached.
         """
         return await self._wake(conversation, self._find_token(conversation))
@@ -157,7 +157,7 @@ class DurableClient:
         """Have some worker look whether a conversation can go on, and take what its inbox has.
 
         Raises:
-            SpecError: there is no such conversation.
+            NotFound: there is no such conversation.
             DurableHostUnavailable: the host cannot be reached.
         """
         return await self._wake(conversation, 0)
@@ -165,7 +165,7 @@ class DurableClient:
     async def _wake(self, conversation: str, parked_under: int) -> Stretch:
         version = find_version(self._engine.store, conversation)
         if not version:
-            raise SpecError(f"there is no conversation {conversation!r} in this log")
+            raise NotFound(conversation)
         key = f"wake/{generate_conversation_id()}"
         stretch = Stretch(conversation=conversation, key=key, version=version, parked_under=parked_under)
         await self._host.start(stretch)

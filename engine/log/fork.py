@@ -20,7 +20,7 @@ from toolchart.states.canonical_json import encode_canonical_text
 from toolchart.states.core.encoding import decode, encode
 from toolchart.states.core.step import SEMANTICS
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import SettingsWidened, SpecError, suggest_name
+from toolchart.states.errors import NotFound, SettingsWidened, SpecError, suggest_name
 from toolchart.states.events import Forked, Limits, Settings, ToolFinished, TurnStarted
 from toolchart.states.messages import MODEL_OPTIONS
 from toolchart.states.ports import Store
@@ -155,7 +155,7 @@ def _find_fork_record(store: Store, parent: str, at: int | None, changes: ForkCh
         return at
     newest = store.read_last_line(parent)
     if newest is None:
-        raise SpecError(f"there is no conversation {parent!r} in this log")
+        raise NotFound(parent)
     if not (changes.results or changes.has_turn_changes):
         return newest[0]
     turn_start, before_result = None, None

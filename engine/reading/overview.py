@@ -17,7 +17,7 @@ from toolchart.engine.reading.listing import ConversationSummary, summarize_conv
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.waiting import Waiting, read_waiting
 from toolchart.states.core.encoding import encode
-from toolchart.states.errors import SpecError, ToolchartError
+from toolchart.states.errors import NotFound, ToolchartError
 from toolchart.states.messages import Usage
 from toolchart.states.ports import Store
 
@@ -56,7 +56,7 @@ def read_view(store: Store, conversation: str) -> ConversationView:
     """A conversation as a page shows it first.
 
     Raises:
-        SpecError: there is no such conversation.
+        NotFound: there is no such conversation.
         LogDamaged: a record cannot be read.
     """
     require_existing(store, conversation)
@@ -104,7 +104,7 @@ def require_existing(store: Store, conversation: str) -> None:
     """Refuse to read a conversation that does not exist.
 
     Raises:
-        SpecError: there is none.
+        NotFound: there is none.
     """
     if store.read_last_line(conversation) is None:
-        raise SpecError(f"there is no conversation {conversation!r} in this log")
+        raise NotFound(conversation)

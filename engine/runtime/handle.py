@@ -15,7 +15,7 @@ from toolchart.engine.log.family import list_children
 from toolchart.engine.log.read_records import ReadRecord, read_conversation
 from toolchart.engine.reading.figures import read_total_usage
 from toolchart.engine.reading.messages import read_transcript
-from toolchart.engine.reading.overview import ConversationView, read_view
+from toolchart.engine.reading.overview import ConversationView, read_view, require_existing
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.steps import follow_steps
 from toolchart.engine.reading.waiting import PendingApproval, Waiting, has_open_turn, read_waiting
@@ -126,7 +126,8 @@ class Conversation:
 
         Raises:
             TurnChanged: another message with this key waits for that worker.
-            SpecError: there is no such conversation, or it has no turn yet; or an attachment cannot be read.
+            NotFound: there is no such conversation, or it has no turn yet.
+            SpecError: an attachment cannot be read.
         """
         event = await build_user_said(message, attachments, author or "")
         await self._engine._inbox.put(Item(conversation=self.id, event=event, key=key or ""))
@@ -160,8 +161,8 @@ class Conversation:
             output_type: as for `asend`, like `observer` and `on_delta`.
 
         Raises:
-            SpecError: there is no such conversation, its turn runs here, or calls with this id wait in
-                several children.
+            NotFound: there is no such conversation, or it has no turn yet.
+            SpecError: its turn runs here, or calls with this id wait in several children.
             IllegalEvent: no call waits for this decision.
         """
         options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
@@ -195,6 +196,7 @@ class Conversation:
             arguments: run the call with these instead of the model's.
 
         Raises:
+            NotFound: there is no such conversation, or it has no turn yet.
             SpecError: `call_id` is None, and not exactly one call is known to wait.
             IllegalEvent: no call waits for this decision; nothing was written.
         """
@@ -223,7 +225,8 @@ class Conversation:
 
         Raises:
             IllegalEvent: no call waits for this decision; nothing was written.
-            SpecError: there is no such conversation, or the decision is not signed as the spec requires.
+            NotFound: there is no such conversation.
+            SpecError: the decision is not signed as the spec requires.
         """
         return self._keep(await self._engine._inbox.put(Item(conversation=self.id, event=decision)))
 
@@ -242,6 +245,7 @@ class Conversation:
             The result of the turn; None where it runs in this engine already, so that its caller gets it.
 
         Raises:
+            NotFound: there is no such conversation.
             SpecError: no such question is open, or a field does not fit its form; nothing was written.
         """
         # Not checked yet: it may be anything that a person sent, and for which question is not known.
@@ -264,7 +268,8 @@ class Conversation:
             The result of a turn that rested; None where a worker runs it, which hears of it.
 
         Raises:
-            SpecError: no turn of this conversation is open.
+            NotFound: there is no such conversation.
+            SpecError: no turn of it is open.
         """
         item = Item(conversation=self.id, event=Cancelled(reason=reason, author=author or ""))
         return self._keep(await self._engine._inbox.put(item))
@@ -285,6 +290,7 @@ class Conversation:
             The root of the conversation, with which a worker goes on.
 
         Raises:
+            NotFound: there is no such conversation.
             IllegalEvent, SpecError: nothing waits for it; nothing was written.
         """
         item = Item(conversation=self.id, event=event, question=question, key=key or "")
@@ -332,22 +338,25 @@ class Conversation:
 
     # -- reading ---------------------------------------------------------------------------------
     #
-    # Each of these reads what it returns from the log when it is asked for, and runs nothing. In a coroutine,
-    # `await asyncio.to_thread(conversation.read)` keeps the event loop free.
+    # Each of these reads what it returns from the log when it is asked for, and runs nothing. A conversation
+    # that is not there is `NotFound`, and never an empty value. In a coroutine, `await
+    # asyncio.to_thread(conversation.read)` keeps the event loop free.
+
+    @property
+    def _store(self) -> Store:
+        """The log, where it has the conversation. Raises NotFound."""
+        require_existing(self._engine.store, self.id)
+        return self._engine.store
 
     def read(self) -> ConversationView:
-        """The conversation as a page shows it first: its row in a list, what it waits for, results and cost.
-
-        Raises:
-            SpecError: there is no such conversation.
-        """
-        return read_view(self._engine.store, self.id)
+        """The conversation as a page shows it first: its row in a list, what waits, results and cost."""
+        return read_view(self._store, self.id)
 
     def read_turn(self) -> TurnResult:
         """The result of the newest turn as the log has it, and what it waits for.
 
         Raises:
-            SpecError: there is no such conversation, or it has no turn yet.
+            NotFound: there is no such conversation, or it has no turn yet.
         """
         return self._engine._turns.describe(self.id)
 
@@ -356,13 +365,10 @@ class Conversation:
 
         Args:
             sequence: draw who said what to whom instead.
-
-        Raises:
-            SpecError: there is no such conversation.
         """
         from toolchart.engine.exchange.mermaid import draw_mermaid
 
-        return draw_mermaid(self._engine.store, self.id, sequence=sequence)
+        return draw_mermaid(self._store, self.id, sequence=sequence)
 
     def build_configured_event(self) -> Configured:
         """The `configured` event that record 0 holds where this agent begins the conversation."""
@@ -371,27 +377,27 @@ class Conversation:
     @property
     def waiting(self) -> Waiting:
         """What may be approved or answered now, in children too; nothing where no turn is open."""
-        return read_waiting(self._engine.store, self.id)
+        return read_waiting(self._store, self.id)
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages as the model saw them, those that a fork shares with its parent first."""
-        return read_transcript(self._engine.store, self.id).messages
+        return read_transcript(self._store, self.id).messages
 
     @property
     def steps(self) -> tuple[ReadRecord, ...]:
         """Its records, the oldest first: what happened, which states it led to, and what was asked for."""
-        return tuple(read_conversation(self._engine.store, self.id))
+        return tuple(read_conversation(self._store, self.id))
 
     @property
     def results(self) -> Mapping[str, Any]:
         """The newest value of each result of the chart; a text is `{content: text}`."""
-        return read_results(self._engine.store, self.id)
+        return read_results(self._store, self.id)
 
     @property
     def usage(self) -> Usage:
         """Tokens and cost of its model calls and of those of the agents that it runs."""
-        return read_total_usage(self._engine.store, self.id)
+        return read_total_usage(self._store, self.id)
 
     @property
     def cost(self) -> float | None:
@@ -401,14 +407,14 @@ class Conversation:
     @property
     def children(self) -> tuple[Conversation, ...]:
         """The conversations of the agents that it runs, in the order in which they were asked for."""
-
-        names = list_children(self._engine.store, self.id, skip_unreadable=True)
+        names = list_children(self._store, self.id, skip_unreadable=True)
         return tuple(self._engine.conversation(name) for name in names)
 
     def follow(self, start: int = 0, *, every_s: float = 0.2) -> AsyncGenerator[ReadRecord, None]:
         """Yield its records from number `start` on, and then each one when it is written, by any process.
 
-        It goes on until it is closed; `ends_turn` of a record says that a turn is over.
+        It goes on until it is closed; `ends_turn` of a record says that a turn is over. A conversation that
+        is not there yet may begin meanwhile.
 
         Args:
             every_s: seconds between two looks into the log.
@@ -439,6 +445,7 @@ class Conversation:
             run_tools: whether tools run again instead of giving their recorded results.
 
         Raises:
+            NotFound: there is no such conversation.
             SpecError: the fork is not possible; nothing was written.
         """
         from toolchart.engine.log.fork import ForkChanges, delete_orphan, has_lost_parent, plan_fork

@@ -6,7 +6,7 @@ from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.engine import Engine
 from toolchart.specs.agent_costs import build_cost_finder
 from toolchart.states.chart.document import Chart
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import NotFound
 from toolchart.states.ports import Store
 from toolchart.states.proofs.migration import MigrationReport, check_migration
 
@@ -26,7 +26,8 @@ async def migrate_conversation(
         the chart is the same.
 
     Raises:
-        SpecError: there is no such conversation, or a turn of it runs in this engine.
+        NotFound: there is no such conversation.
+        SpecError: a turn of it runs in this engine.
     """
     loaded_conversation = _load_conversation(engine.store, conversation)
     if not _needs_migration(loaded_conversation, engine.chart):
@@ -54,7 +55,7 @@ def decide_migration(store: Store, conversation: str, chart: Chart) -> Migration
         As `migrate_conversation`.
 
     Raises:
-        SpecError: there is no such conversation.
+        NotFound: there is no such conversation.
     """
     loaded_conversation = _load_conversation(store, conversation)
     if not _needs_migration(loaded_conversation, chart):
@@ -67,7 +68,7 @@ def decide_migration(store: Store, conversation: str, chart: Chart) -> Migration
 def _load_conversation(store: Store, conversation: str) -> ReplayedConversation:
     loaded_conversation = load_conversation(store, conversation)
     if loaded_conversation is None:
-        raise SpecError(f"there is no conversation {conversation!r} in this log")
+        raise NotFound(conversation)
     return loaded_conversation
 
 

@@ -46,7 +46,7 @@ from toolchart.engine.turns.turn import (
 )
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
-from toolchart.states.errors import IllegalEvent, LeaseHeld, SpecError
+from toolchart.states.errors import IllegalEvent, LeaseHeld, NotFound, SpecError
 from toolchart.states.events import Answered, Cancelled, Decided, Replied, Resumed, UserSaid
 from toolchart.states.ports import Store
 from toolchart.states.snapshot import Snapshot
@@ -247,7 +247,7 @@ class Inbox:
         # Looked at once more: the worker may have given it back before the entry was there. Another one holds
         # it, or a turn of this engine has begun meanwhile: the inbox has the item.
         if not self._leases.is_claimed(root):
-            with suppress(LeaseHeld, SpecError):
+            with suppress(LeaseHeld, NotFound, SpecError):
                 async with self._leases.work_on(root) as hold:
                     hold.note(self._turns.describe(root))
         result = hold.result

@@ -28,7 +28,7 @@ from toolchart.engine.runtime.driver import Driver
 from toolchart.engine.runtime.waiting import awaits_review
 from toolchart.engine.turns.items import Item, build_key, decode_entry, encode_item, require_same
 from toolchart.engine.turns.turn import Hold, Turns
-from toolchart.states.errors import IllegalEvent, LogDamaged, SpecError, ToolchartError
+from toolchart.states.errors import IllegalEvent, LogDamaged, NotFound, SpecError, ToolchartError
 from toolchart.states.events import Cancelled, Decided, UserSaid
 from toolchart.states.ports import InboxEntry, Store
 
@@ -244,7 +244,7 @@ class Leases:
                     await self._turns.give(driver, item)
                     is_taken = True
                     break
-        except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
+        except (IllegalEvent, LogDamaged, NotFound, SpecError, AssertionError) as error:
             # A message of the user that comes when the turn has just ended is not lost: at the end of the
             # hold it begins the next turn. A decision may come before the review has let its call wait.
             if not self._may_fit_later(entry, error):
@@ -280,7 +280,7 @@ class Leases:
         self._seen.add((entry.conversation, entry.key))
         try:
             await self._turns.take(conversation, decode_entry(entry), hold)
-        except (IllegalEvent, LogDamaged, SpecError, AssertionError) as error:
+        except (IllegalEvent, LogDamaged, NotFound, SpecError, AssertionError) as error:
             await self._drop(entry, error)
 
     def _stop_lost(self, conversation: str) -> None:

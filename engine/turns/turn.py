@@ -45,7 +45,7 @@ from toolchart.engine.turns.items import Item, complete_message
 from toolchart.states.calls import require_waiting_call
 from toolchart.states.core.step import Step
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, SpecError
+from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, NotFound, SpecError
 from toolchart.states.events import (
     Answered,
     Answering,
@@ -416,7 +416,7 @@ class Turns:
         """The result of the newest turn as the log has it.
 
         Raises:
-            SpecError: there is no such conversation, or it has no turn yet.
+            NotFound: there is no such conversation, or it has no turn yet.
         """
         return self.build_result(self.load_turn(conversation).snapshot, conversation, hooks)
 
@@ -424,22 +424,22 @@ class Turns:
         """A conversation as the log has it.
 
         Raises:
-            SpecError: there is none.
+            NotFound: there is none.
         """
         loaded_conversation = load_conversation(self._store, conversation)
         if loaded_conversation is None:
-            raise SpecError(f"there is no conversation {conversation!r} in this log")
+            raise NotFound(conversation)
         return loaded_conversation
 
     def load_turn(self, conversation: str) -> ReplayedConversation:
         """A conversation that has a turn.
 
         Raises:
-            SpecError: there is none.
+            NotFound: there is none.
         """
         loaded_conversation = self.load(conversation)
         if loaded_conversation.snapshot.settings is None:
-            raise SpecError(f"conversation {conversation!r} has no turn yet")
+            raise NotFound(conversation, part="turn")
         return loaded_conversation
 
     def has_work(self, root: str) -> bool:
@@ -450,7 +450,7 @@ class Turns:
         """`has_work`, for a conversation that may be damaged, or of an agent that is another one now."""
         try:
             return self.has_work(root)
-        except (LogDamaged, SpecError):  # nobody can go on with it, and it is given back all the same
+        except (LogDamaged, NotFound, SpecError):  # nobody can go on with it; it is given back
             return False
 
     def find_agent(self, conversation: str) -> Agent:

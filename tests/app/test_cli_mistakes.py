@@ -179,6 +179,7 @@ def list_subclasses(kind: type) -> set[type]:
 
 EXAMPLES: list[tuple[ToolchartError, int]] = [
     (errors.SpecError("no"), 2),
+    (errors.NotFound("c"), 2),
     (errors.PluginUnusable("no"), 2),
     (errors.PluginFailure("no"), 70),
     (errors.TurnChanged("the key 'k' was used", "another message", "give it another key"), 2),

@@ -25,7 +25,7 @@ from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.items import Item, encode_item
 from toolchart.specs.charts import read_shipped_chart
 from toolchart.states.content import ImagePart, TextPart
-from toolchart.states.errors import LogConflict, SpecError
+from toolchart.states.errors import LogConflict, NotFound
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Reply, Request, ToolCall
 from toolchart.states.ports import InboxEntry
@@ -167,7 +167,7 @@ async def test_a_streamed_message_yields_its_step_and_the_result() -> None:
         assert [getattr(piece, "event", None) and piece.event.TYPE for piece in pieces] == ["user_said", None]  # type: ignore[union-attr]
         assert isinstance(pieces[-1], TurnResult)
         assert pieces[-1].waiting_messages == ["more"]
-        with pytest.raises(SpecError, match="there is no conversation 'd'"):
+        with pytest.raises(NotFound, match="there is no conversation 'd'"):
             await engine.conversation("d").asay("more")
 
 

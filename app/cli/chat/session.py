@@ -68,6 +68,8 @@ class ChatSession:
 
     def list_earlier_messages(self) -> list[str]:
         """What the user has said in the conversation before, the oldest first."""
+        if self.engine.store.read_last_line(self.state.conversation) is None:
+            return []  # it begins with the first message
         messages = self.engine.conversation(self.state.conversation).messages
         return [message.content for message in messages if message.role == "user" and message.content]
 

@@ -9,7 +9,7 @@ from toolchart.specs.charts import list_shipped_charts, load_chart, load_spec_ch
 from toolchart.specs.document_files import read_document
 from toolchart.states.chart.loading import Chart
 from toolchart.states.diagram import Overlay
-from toolchart.states.errors import SpecError, suggest_name
+from toolchart.states.errors import NotFound, SpecError, suggest_name
 
 
 def resolve_chart(name: str) -> Chart | None:
@@ -53,10 +53,10 @@ def find_chart(name: str, log: str | None) -> tuple[Chart, Overlay | None]:
         return chart, None
     try:
         return _find_conversation_chart(name, log)
-    except SpecError as error:
+    except (NotFound, SpecError) as error:
         raise SpecError(
             f"{name!r} is not a chart, an agent, a file or a conversation",
-            hint=f"{suggest_chart(name)}; conversations: {error.hint or error.message}",
+            hint=f"{suggest_chart(name)}; conversations: {error.hint or error}",
         ) from None
 
 

@@ -134,7 +134,7 @@ class LiveTurns:
 
         Raises:
             IllegalEvent: no call waits for this decision, any more or at all.
-            SpecError: there is no such conversation.
+            NotFound: there is no such conversation.
         """
         root = find_root(self._engine.store, conversation)
         running = self._engine.conversation(root)

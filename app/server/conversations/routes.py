@@ -36,7 +36,7 @@ from toolchart.engine.runtime.parts import DeltaObserver, StreamOptions, TurnOpt
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.turns.recovery import RecoveredTurn
 from toolchart.specs.chat_messages import require_words
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import NotFound
 from toolchart.states.events import Decided
 from toolchart.tools.whole_definition import name_by_digest
 
@@ -239,7 +239,7 @@ async def read_conversation(request: Request) -> Response:
 def _describe_newest_turn(engine: Engine, name: str) -> TurnResult | None:
     try:
         return engine.conversation(name).read_turn()
-    except SpecError:  # it has no turn yet
+    except NotFound:  # it has no turn yet
         return None
 
 

@@ -90,7 +90,7 @@ class RunningTurns:
         """The state of a task.
 
         Raises:
-            SpecError: there is none.
+            NotFound: there is none.
         """
         self._site.claim(access, conversation)  # its turn may have no record yet
         status: dict[str, Any] = {"status": "working"}

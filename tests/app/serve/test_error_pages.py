@@ -15,13 +15,14 @@ from toolchart.app.server import application
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.studio.errors import ERROR_VIEWS, find_view
-from toolchart.states.errors import LogDamaged, LogUnavailable
+from toolchart.states.errors import LogDamaged, LogUnavailable, NotFound
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 FAULTS: dict[str, Exception] = {
     "damage": LogDamaged("its hash differs", conversation="c1", seq=3),
     "no-log": LogUnavailable("the disk is full"),
+    "gone": NotFound("c1"),
     "forbidden": Refusal(403, "the token 'owner' lacks the role 'x'"),
     "later": Refusal(429, "too many turns", headers={"Retry-After": "3"}),
     "conflict": Refusal(409, "<b>a turn</b> is running"),
@@ -55,6 +56,7 @@ def _faults(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/charts/nope", 404, "not found", ("tool_loop",)),
         ("/fault/damage", 500, "damage", ("record 3", "toolchart verify")),
         ("/fault/no-log", 503, "no log", ("disk is full",)),
+        ("/fault/gone", 404, "no conversation", ("There is no conversation", "list shows every")),
         ("/fault/forbidden", 403, "not allowed", ("lacks the role", "Ask whoever runs the server")),
         ("/fault/later", 429, "too much", ("Too many turns", "Wait a few seconds")),
         ("/fault/conflict", 409, "refused", ("&lt;b&gt;a turn&lt;/b&gt;",)),

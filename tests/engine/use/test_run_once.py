@@ -17,6 +17,7 @@ from toolchart import (
     Engine,
     LogConflict,
     Message,
+    NotFound,
     SpecError,
     TurnCancelled,
     TurnChanged,
@@ -188,7 +189,7 @@ def test_a_conversation_is_drawn_as_mermaid(office: Office) -> None:
         assert engine.conversation(conversation).draw().startswith("stateDiagram-v2")
         assert "finished" in engine.conversation(conversation).draw()
         assert engine.conversation(conversation).draw(sequence=True).startswith("sequenceDiagram")
-        with pytest.raises(SpecError, match="no conversation"):
+        with pytest.raises(NotFound, match="no conversation"):
             engine.conversation("unknown").draw()
 
 
