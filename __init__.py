@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolchart.engine.agents import Agent as Agent
     from toolchart.engine.agents import AgentOptions as AgentOptions
     from toolchart.engine.agents import AgentTurnOptions as AgentTurnOptions
+    from toolchart.engine.agents import ApprovalOptions as ApprovalOptions
     from toolchart.engine.agents import OpenAgent as OpenAgent
     from toolchart.engine.agents import OpenOptions as OpenOptions
     from toolchart.engine.agents import PartialOutput as PartialOutput
@@ -173,6 +174,7 @@ if not TYPE_CHECKING:
                 "Agent",
                 "AgentOptions",
                 "AgentTurnOptions",
+                "ApprovalOptions",
                 "OpenAgent",
                 "OpenOptions",
                 "PartialOutput",

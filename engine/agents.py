@@ -42,7 +42,7 @@ import msgspec
 
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
-from toolchart.engine.runtime.blocking_calls import blocking, blocking_stream
+from toolchart.engine.runtime.blocking_calls import blocking_stream
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.result import TurnResult
 from toolchart.engine.runtime.streaming import StepTaken
@@ -61,6 +61,8 @@ from toolchart.tools.sources.python import make_tool
 from toolchart.tools.tool_context import ToolContext, is_tool_context
 
 if TYPE_CHECKING:
+    from signal import Signals
+
     from toolchart.engine.runtime.clock import Clock
     from toolchart.engine.runtime.parts import Approver, Asker, Observer
     from toolchart.engine.telemetry.live import Telemetry
@@ -78,6 +80,9 @@ Deps = TypeVar("Deps")
 
 Output = TypeVar("Output")
 """The type of an agent's answer."""
+
+TurnDeps = TypeVar("TurnDeps", contravariant=True)
+"""What a turn of an open agent must be given as dependencies; with None among it, nothing."""
 
 NewDeps = TypeVar("NewDeps")
 NewOutput = TypeVar("NewOutput")
@@ -168,10 +173,22 @@ class AgentTurnOptions(TypedDict, total=False):
     """The options of one turn of a typed agent; `TurnOptions` describes them."""
 
     conversation: str | None
+    owner: str | None
+    tags: Mapping[str, str] | None
+    author: str | None
     variables: Mapping[str, Any] | None
     history: Sequence[Message | Mapping[str, Any]]
     attachments: Sequence[Attachment]
     model: str | None
+
+
+class ApprovalOptions(TypedDict, total=False):
+    """What a person says about a call; `Conversation.aapprove` describes each."""
+
+    approved: bool
+    reason: str | None
+    by: str | None
+    arguments: Mapping[str, Any] | None
 
 
 class OpenOptions(TypedDict, total=False):
@@ -202,6 +219,19 @@ class _Unset:
 
 
 _UNSET: Any = _Unset()
+
+
+class _MissingDependencies:
+    """Stands for the dependencies of turns that nobody gave any: a worker went on with them, for instance."""
+
+    def __init__(self, agent: str, title: str) -> None:
+        self.__agent, self.__title = agent, title
+
+    def __getattr__(self, name: str) -> Any:
+        raise ToolchartError(
+            f"the turn of the agent {self.__agent!r} goes on without dependencies\n"
+            f"  give them to open(dependencies={self.__title}(...)), or to what goes on with the turn"
+        )
 
 
 class Agent(Generic[Deps, Output]):
@@ -484,27 +514,34 @@ class Agent(Generic[Deps, Output]):
     # -- running ---------------------------------------------------------------------------------
 
     @overload
-    def open(self: Agent[None, Output], **options: Unpack[OpenOptions]) -> OpenAgent[Output]: ...
+    def open(self, **options: Unpack[OpenOptions]) -> OpenAgent[Deps, Output]: ...
     @overload
-    def open(self, *, dependencies: Deps, **options: Unpack[OpenOptions]) -> OpenAgent[Output]: ...
-    def open(self, *, dependencies: Any = _UNSET, **options: Unpack[OpenOptions]) -> OpenAgent[Output]:
+    def open(
+        self, *, dependencies: Deps, **options: Unpack[OpenOptions]
+    ) -> OpenAgent[Deps | None, Output]: ...
+    def open(self, *, dependencies: Any = _UNSET, **options: Unpack[OpenOptions]) -> OpenAgent[Any, Output]:
         """The agent on a log, ready for many turns: `with agent.open(log="support.db") as support:`.
 
         Args:
-            dependencies: what the tools get by `ToolContext.dependencies`.
+            dependencies: what the tools get by `ToolContext.dependencies` in turns that are not given their
+                own; without it every turn must be.
             options: `log`, `approver`, `asker`, `observer`, `telemetry`, ...; `OpenOptions` lists them.
 
         Raises:
-            SpecError: the dependencies are missing or not of the agent's class; nothing was recorded.
+            SpecError: the dependencies are not of the agent's class; nothing was recorded.
         """
-        value = self._check_dependencies(dependencies)
+        value: Any = None
+        if dependencies is not _UNSET:
+            value = self.check_dependencies(dependencies)
+        elif self._dependencies is not _NO_DEPENDENCIES:
+            value = _MissingDependencies(self.name, self._describe_dependencies())
         override = self._override.get()
         agent_providers = {} if isinstance(override, (str, Mapping)) else self._list_providers(override)
         spec = self.spec()
         engine = Engine(
             spec, functions=self._list_functions(), dependencies=value, providers=agent_providers, **options
         )
-        return OpenAgent(engine, self._form)
+        return OpenAgent(engine, self, needs_dependencies=isinstance(value, _MissingDependencies))
 
     def _list_providers(self, override: Provider | None) -> dict[str, Provider]:
         """The ready providers by the names of `llms` entries."""
@@ -515,8 +552,8 @@ class Agent(Generic[Deps, Output]):
             providers.update(agent._list_providers(override))
         return providers
 
-    def _check_dependencies(self, value: Any) -> Any:
-        """The dependencies of a run.
+    def check_dependencies(self, value: Any = _UNSET) -> Any:
+        """The dependencies of a turn.
 
         Raises:
             SpecError: they are missing, or no instance of the agent's class.
@@ -557,8 +594,8 @@ class Agent(Generic[Deps, Output]):
 
         Args:
             dependencies: what the tools get by `ToolContext.dependencies`.
-            options: those of `open` (`log`, `approver`, ...) and of a turn (`conversation`, `history`,
-                `variables`, `attachments`, `model`).
+            options: those of `open` (`log`, `approver`, ...) and of a turn (`conversation`, `owner`, `tags`,
+                `author`, `history`, `variables`, `attachments`, `model`).
 
         Raises:
             SpecError: an option is wrong; nothing was recorded.
@@ -630,8 +667,9 @@ class Agent(Generic[Deps, Output]):
         with self._open(dependencies, opened) as agent:
             yield from agent.stream_blocking(message, **turn)
 
-    def _open(self, dependencies: Any, options: OpenOptions) -> OpenAgent[Output]:
-        return cast("Agent[Any, Output]", self).open(dependencies=dependencies, **options)
+    def _open(self, dependencies: Any, options: OpenOptions) -> OpenAgent[None, Output]:
+        value = self.check_dependencies(dependencies)
+        return cast("Agent[None, Output]", self).open(dependencies=value, **options)
 
     @contextmanager
     def override(self, *, model: Model) -> Iterator[None]:
@@ -647,47 +685,296 @@ class Agent(Generic[Deps, Output]):
             self._override.reset(token)
 
 
-class OpenAgent(Generic[Output]):
+class OpenAgent(Generic[TurnDeps, Output]):
     """A typed agent on a log; made by `Agent.open`. Close it, or use it in a `with` block.
 
-    `engine` is the engine that runs it, for everything that is not here.
+    Each turn may have its own `dependencies`, which only its tools get, and those of its children; it must
+    have them where `open` was given none. `engine` is the engine that runs it, for everything that is not
+    here.
     """
 
-    def __init__(self, engine: Engine, form: AnswerType) -> None:
+    def __init__(self, engine: Engine, agent: Agent[Any, Output], *, needs_dependencies: bool) -> None:
         self.engine = engine
+        self._agent = agent
+        self._needs_dependencies = needs_dependencies
         self._calls = engine._calls
-        self._form = form
+        self._form = agent._form
 
-    async def arun(self, message: str, **options: Unpack[AgentTurnOptions]) -> Turn[Output]:
-        """Run one turn; as `Engine.arun`."""
-        return self._read(await self.engine.arun(message, **self._add_type(options)))
+    @overload
+    async def arun(
+        self: OpenAgent[None, Output], message: str, **options: Unpack[AgentTurnOptions]
+    ) -> Turn[Output]: ...
+    @overload
+    async def arun(
+        self, message: str, *, dependencies: TurnDeps, **options: Unpack[AgentTurnOptions]
+    ) -> Turn[Output]: ...
+    async def arun(
+        self, message: str, *, dependencies: Any = None, **options: Unpack[AgentTurnOptions]
+    ) -> Turn[Output]:
+        """Run one turn; as `Engine.arun`.
 
-    run = blocking(arun)
-    """The blocking form of `arun`."""
+        Args:
+            dependencies: what the tools of this turn get by `ToolContext.dependencies`.
 
+        Raises:
+            SpecError: the dependencies are missing or not of the agent's class, or as for `Engine.arun`;
+                nothing was recorded.
+        """
+        return self._read(await self.engine.arun(message, **self._build_options(dependencies, options)))
+
+    @overload
+    def run(
+        self: OpenAgent[None, Output], message: str, **options: Unpack[AgentTurnOptions]
+    ) -> Turn[Output]: ...
+    @overload
+    def run(
+        self, message: str, *, dependencies: TurnDeps, **options: Unpack[AgentTurnOptions]
+    ) -> Turn[Output]: ...
+    def run(
+        self, message: str, *, dependencies: Any = None, **options: Unpack[AgentTurnOptions]
+    ) -> Turn[Output]:
+        """The blocking form of `arun`, with the same arguments and errors."""
+        return self._calls.run(
+            lambda: cast("OpenAgent[Any, Output]", self).arun(message, dependencies=dependencies, **options)
+        )
+
+    @overload
     def stream(
-        self, message: str, **options: Unpack[AgentTurnOptions]
+        self: OpenAgent[None, Output], message: str, **options: Unpack[AgentTurnOptions]
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    @overload
+    def stream(
+        self, message: str, *, dependencies: TurnDeps, **options: Unpack[AgentTurnOptions]
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    def stream(
+        self, message: str, *, dependencies: Any = None, **options: Unpack[AgentTurnOptions]
     ) -> AsyncGenerator[Piece[Output], None]:
-        """Run one turn and yield what happens; its result last. Closing it early cancels the turn."""
-        return self._watch(self.engine.stream(message, **self._add_type(options)))
+        """Run one turn as `arun`, and yield what happens; its result last. Closing it early cancels it."""
+        return self._stream(message, self._build_options(dependencies, options))
 
-    stream_blocking = blocking_stream(stream)
-    """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
+    @overload
+    def stream_blocking(
+        self: OpenAgent[None, Output], message: str, **options: Unpack[AgentTurnOptions]
+    ) -> Generator[Piece[Output], None, None]: ...
+    @overload
+    def stream_blocking(
+        self, message: str, *, dependencies: TurnDeps, **options: Unpack[AgentTurnOptions]
+    ) -> Generator[Piece[Output], None, None]: ...
+    def stream_blocking(
+        self, message: str, *, dependencies: Any = None, **options: Unpack[AgentTurnOptions]
+    ) -> Generator[Piece[Output], None, None]:
+        """The blocking form of `stream`. The turn runs in a thread of its own, however slowly it is read."""
+        return self._stream_blocking(message, self._build_options(dependencies, options))
 
-    async def aresume(self, conversation: str, decision: Decided | None = None) -> Turn[Output]:
+    @overload
+    async def arun_once(
+        self: OpenAgent[None, Output],
+        message: str,
+        *,
+        again: bool = False,
+        **options: Unpack[AgentTurnOptions],
+    ) -> Turn[Output]: ...
+    @overload
+    async def arun_once(
+        self,
+        message: str,
+        *,
+        again: bool = False,
+        dependencies: TurnDeps,
+        **options: Unpack[AgentTurnOptions],
+    ) -> Turn[Output]: ...
+    async def arun_once(
+        self,
+        message: str,
+        *,
+        again: bool = False,
+        dependencies: Any = None,
+        **options: Unpack[AgentTurnOptions],
+    ) -> Turn[Output]:
+        """Have one message answered in a conversation of its own, however often this is asked for.
+
+        As `Engine.arun_once`; `conversation` must be there. The dependencies are not compared.
+        """
+        turn_options = self._build_options(dependencies, options)
+        return self._read(await self.engine.arun_once(message, again=again, **turn_options))
+
+    @overload
+    def run_once(
+        self: OpenAgent[None, Output],
+        message: str,
+        *,
+        again: bool = False,
+        cancel_on: Sequence[Signals] = (),
+        **options: Unpack[AgentTurnOptions],
+    ) -> Turn[Output]: ...
+    @overload
+    def run_once(
+        self,
+        message: str,
+        *,
+        again: bool = False,
+        cancel_on: Sequence[Signals] = (),
+        dependencies: TurnDeps,
+        **options: Unpack[AgentTurnOptions],
+    ) -> Turn[Output]: ...
+    def run_once(
+        self,
+        message: str,
+        *,
+        again: bool = False,
+        cancel_on: Sequence[Signals] = (),
+        dependencies: Any = None,
+        **options: Unpack[AgentTurnOptions],
+    ) -> Turn[Output]:
+        """The blocking form of `arun_once`, with the same arguments and errors.
+
+        Args:
+            cancel_on: signals that cancel the turn while it runs; as for `Engine.run_once`.
+        """
+        turn_options = self._build_options(dependencies, options)
+        result = self.engine.run_once(message, again=again, cancel_on=cancel_on, **turn_options)
+        return self._read(result)
+
+    @overload
+    async def aresume(
+        self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
+    ) -> Turn[Output]: ...
+    @overload
+    async def aresume(
+        self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
+    ) -> Turn[Output]: ...
+    async def aresume(
+        self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
+    ) -> Turn[Output]:
         """Go on with a turn, with a decision of a person if there is one; as `Conversation.aresume`."""
-        form = self._form.output_type
-        return self._read(await self.engine.conversation(conversation).aresume(decision, output_type=form))
+        handle = self.engine.conversation(conversation)
+        return self._read(await handle.aresume(decision, **self._build_options(dependencies)))
 
-    resume = blocking(aresume)
-    """The blocking form of `aresume`."""
+    @overload
+    def resume(
+        self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
+    ) -> Turn[Output]: ...
+    @overload
+    def resume(
+        self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
+    ) -> Turn[Output]: ...
+    def resume(
+        self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
+    ) -> Turn[Output]:
+        """The blocking form of `aresume`, with the same arguments and errors."""
+        return self._calls.run(
+            lambda: cast("OpenAgent[Any, Output]", self).aresume(
+                conversation, decision, dependencies=dependencies
+            )
+        )
 
+    @overload
     def stream_resume(
-        self, conversation: str, decision: Decided | None = None
+        self: OpenAgent[None, Output], conversation: str, decision: Decided | None = None
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    @overload
+    def stream_resume(
+        self, conversation: str, decision: Decided | None = None, *, dependencies: TurnDeps
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    def stream_resume(
+        self, conversation: str, decision: Decided | None = None, *, dependencies: Any = None
     ) -> AsyncGenerator[Piece[Output], None]:
         """As `aresume`, and yield what happens; the result last."""
-        form = self._form.output_type
-        return self._watch(self.engine.conversation(conversation).stream_resume(decision, output_type=form))
+        handle = self.engine.conversation(conversation)
+        return self._watch(handle.stream_resume(decision, **self._build_options(dependencies)))
+
+    @overload
+    async def aapprove(
+        self: OpenAgent[None, Output],
+        conversation: str,
+        call_id: str | None = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> Turn[Output]: ...
+    @overload
+    async def aapprove(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        dependencies: TurnDeps,
+        **options: Unpack[ApprovalOptions],
+    ) -> Turn[Output]: ...
+    async def aapprove(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        dependencies: Any = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> Turn[Output]:
+        """Decide a call, and go on with the turn; as `Conversation.aapprove`.
+
+        Args:
+            call_id: None for the only call that waits.
+            options: `approved=False` rejects it; `by` says who decides.
+        """
+        handle = self.engine.conversation(conversation)
+        result = await handle.aapprove(call_id, **self._build_options(dependencies), **options)
+        return self._read(result)
+
+    @overload
+    def approve(
+        self: OpenAgent[None, Output],
+        conversation: str,
+        call_id: str | None = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> Turn[Output]: ...
+    @overload
+    def approve(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        dependencies: TurnDeps,
+        **options: Unpack[ApprovalOptions],
+    ) -> Turn[Output]: ...
+    def approve(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        dependencies: Any = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> Turn[Output]:
+        """The blocking form of `aapprove`, with the same arguments and errors."""
+        return self._calls.run(
+            lambda: cast("OpenAgent[Any, Output]", self).aapprove(
+                conversation, call_id, dependencies=dependencies, **options
+            )
+        )
+
+    @overload
+    def stream_approval(
+        self: OpenAgent[None, Output],
+        conversation: str,
+        call_id: str | None = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    @overload
+    def stream_approval(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        dependencies: TurnDeps,
+        **options: Unpack[ApprovalOptions],
+    ) -> AsyncGenerator[Piece[Output], None]: ...
+    def stream_approval(
+        self,
+        conversation: str,
+        call_id: str | None = None,
+        *,
+        dependencies: Any = None,
+        **options: Unpack[ApprovalOptions],
+    ) -> AsyncGenerator[Piece[Output], None]:
+        """Decide a call as `aapprove`, and yield what happens then; the result last."""
+        handle = self.engine.conversation(conversation)
+        return self._watch(handle.stream_approval(call_id, **self._build_options(dependencies), **options))
 
     def close(self) -> None:
         """Close the engine, and the log where it was opened here."""
@@ -697,24 +984,38 @@ class OpenAgent(Generic[Output]):
         """The async form of `close`."""
         await self.engine.aclose()
 
-    def __enter__(self) -> OpenAgent[Output]:
+    def __enter__(self) -> OpenAgent[TurnDeps, Output]:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    async def __aenter__(self) -> OpenAgent[Output]:
+    async def __aenter__(self) -> OpenAgent[TurnDeps, Output]:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    def _add_type(self, options: AgentTurnOptions) -> Any:
-        return {**options, "output_type": self._form.output_type}
+    def _build_options(self, dependencies: Any, options: AgentTurnOptions | None = None) -> Any:
+        """The options of a turn for the engine, with the agent's type.
+
+        Raises:
+            SpecError: the dependencies are missing, or not of the agent's class.
+        """
+        if dependencies is not None:
+            dependencies = self._agent.check_dependencies(dependencies)
+        elif self._needs_dependencies:
+            self._agent.check_dependencies()
+        return {**(options or {}), "dependencies": dependencies, "output_type": self._form.output_type}
 
     def _read(self, result: TurnResult) -> Turn[Output]:
         fields = {name: getattr(result, name) for name in result.__struct_fields__}
         return Turn[Output](**fields)
+
+    def _stream(self, message: str, options: Any) -> AsyncGenerator[Piece[Output], None]:
+        return self._watch(self.engine.stream(message, **options))
+
+    _stream_blocking = blocking_stream(_stream)
 
     async def _watch(
         self, pieces: AsyncGenerator[StepTaken | Delta | TurnResult, None]

@@ -70,10 +70,9 @@ class ToolManager(ToolExecutor):
         connections: ExitStack | None = None,
         search: Search | None = None,
         functions: Sequence[Tool | Callable[..., Any]] = (),
-        dependencies: Any = None,
     ) -> None:
         _check_needs(registry)
-        super().__init__(registry, policy=policy, output=output, parallel=parallel, dependencies=dependencies)
+        super().__init__(registry, policy=policy, output=output, parallel=parallel)
         self.names = registry.names
         self.warnings = warnings
         self.aliases = {tool.name: tool.alias for tool in registry if tool.alias}
@@ -94,7 +93,6 @@ class ToolManager(ToolExecutor):
         output: Mapping[str, Any] | None = None,
         resolve_secrets: SecretResolver = resolve_environment,
         make_embedder: EmbedderFactory | None = None,
-        dependencies: Any = None,
     ) -> ToolManager:
         """Make the tools of a spec, then those of its servers and documents, then the functions.
 
@@ -108,7 +106,6 @@ class ToolManager(ToolExecutor):
             output: the spec's `output` section.
             resolve_secrets: replaces `${VARIABLE}` in settings.
             make_embedder: makes the embedder of an `llms` entry, for search by meaning.
-            dependencies: objects of the program that tools get by their `ToolContext`.
 
         Raises:
             SpecError: two tools with one name, an invalid schema, or invalid settings.
@@ -141,7 +138,6 @@ class ToolManager(ToolExecutor):
                 connections=connections,
                 search=_find_search(registry, context),
                 functions=functions,
-                dependencies=dependencies,
             )
         except BaseException:
             connections.close()
@@ -160,7 +156,6 @@ class ToolManager(ToolExecutor):
             output=self.output,
             parallel=self.parallel,
             search=self.search,
-            dependencies=self._dependencies,
         )
 
     def close(self) -> None:

@@ -8,11 +8,11 @@ from typing import Any, Generic, TypeVar, get_origin
 import msgspec
 
 Given = TypeVar("Given")
-"""The type of what the program gave the engine as `dependencies`."""
+"""The type of what the program gave a turn, or its engine, as `dependencies`."""
 
 
 class ToolContext(msgspec.Struct, Generic[Given], frozen=True, kw_only=True):
-    """The call that a tool answers, and the objects that the program gave its engine.
+    """The call that a tool answers, and the objects that the program gave its turn or its engine.
 
     A parameter of a tool that is annotated with it gets it. The model does not see that parameter.
 
@@ -38,7 +38,7 @@ class ToolContext(msgspec.Struct, Generic[Given], frozen=True, kw_only=True):
     """The same for each run of the same call, also after a crash, and different for every other call, that of
     a fork included. Pass it to a service that carries out a request with one key only once."""
     dependencies: Given
-    """What `Engine(dependencies=...)` was given; None without that."""
+    """What the turn was given as `dependencies`, or its engine; None without that."""
 
 
 def compute_idempotency_key(conversation: str, effect: int, call_id: str) -> str:

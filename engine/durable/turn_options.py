@@ -35,6 +35,7 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
         data["history"] = {"messages": msgspec.to_builtins(tuple(history)), "warnings": history.warnings}
     if attachments:
         data["attachments"] = msgspec.to_builtins(await load_attachments(attachments))
+    refuse_dependencies(options.get("dependencies"))
     form = build_hooks(options).answer_form
     if form is not None and not form.is_text:
         data[_SCHEMA] = form.schema
@@ -43,6 +44,19 @@ async def encode_turn_options(options: TurnOptions) -> dict[str, Any]:
     except TypeError as error:
         raise SpecError(f"a turn for workers has values that are no JSON: {error}") from None
     return data
+
+
+def refuse_dependencies(dependencies: Any) -> None:
+    """Refuse objects of this process for a turn that a worker runs.
+
+    Raises:
+        SpecError: there are some.
+    """
+    if dependencies is not None:
+        raise SpecError(
+            "a turn for workers takes no dependencies: objects of this process do not reach them",
+            hint="give them to the engine of each worker: Engine(..., dependencies=...)",
+        )
 
 
 def decode_turn_options(data: Mapping[str, Any]) -> TurnOptions:

@@ -105,7 +105,7 @@ class Agent:
             tools = (
                 base.tools
                 if base is not None
-                else build_agent_tools(spec, functions, parts.services, spec_folder, parts.dependencies)
+                else build_agent_tools(spec, functions, parts.services, spec_folder)
             )
         self.tools: ToolManager = tools
         for index, handler in enumerate(spec.responses):

@@ -71,7 +71,6 @@ def build_agent_tools(
     functions: Sequence[Callable[..., Any] | Tool],
     services: Mapping[str, Service] | None,
     spec_folder: Path | None,
-    dependencies: Any = None,
 ) -> ToolManager:
     """The tools of a spec.
 
@@ -79,7 +78,6 @@ def build_agent_tools(
         functions: tools that the caller adds to those of the spec.
         services: internal services by handler name.
         spec_folder: where relative paths of the spec begin; None is the working directory.
-        dependencies: objects of the program that tools get by their `ToolContext`.
 
     Raises:
         SpecError: a tool cannot be made; the error names its place in the spec.
@@ -94,7 +92,6 @@ def build_agent_tools(
             approvers=spec.approvers,
             output=spec.output,
             make_embedder=build_embedder_factory(spec),
-            dependencies=dependencies,
         )
         for index, handler in enumerate(spec.responses):
             _check_tool_choice(spec, handler, f"responses[{index}].tool_choice", tools)

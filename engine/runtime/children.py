@@ -225,13 +225,14 @@ class ChildConversations:
         return build_answer(task, snapshot, driver.head, self._clock.now())
 
     def _adapt_dependencies(self, driver: Driver, task: ChildTask) -> Any:
-        """The child's dependencies: its steps and, in a handoff, its deltas go to whoever watches the
-        parent."""
+        """The child's dependencies: its tools get what those of the parent get; its steps and, in a handoff,
+        its deltas go to whoever watches the parent."""
         parent = task.dependencies
         assert parent is not None, "a child that is run has a parent that runs"
         nest, stream = getattr(parent.observer, "nest", None), parent.answer_stream
         return replace(
             driver.dependencies,
+            dependencies=parent.dependencies,
             observer=nest(task.conversation) if nest is not None else None,
             answer_stream=None if task.effect.result or stream is None else stream.open_child(),
         )

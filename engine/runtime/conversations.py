@@ -167,7 +167,7 @@ class Conversations:
         if name in self._running_drivers:
             raise build_running_turn_error(name)
         driver = self.resume_driver(name, loaded_conversation)
-        driver.dependencies = hooks.add_to(driver.dependencies, self._parts.observer)
+        driver.dependencies = hooks.add_to(driver.dependencies, self._parts)
         if entry:
             driver.add_taken_entry(entry)
         self.apply_resumption(driver, loaded_conversation)
@@ -193,8 +193,10 @@ class Conversations:
     def cache_driver(self, name: str, driver: Driver) -> None:
         """Keep a conversation at rest for its next turn."""
         if driver.snapshot.is_over and driver.machine is self._machine:
-            # The next turn may run on another event loop: this one's connections must not be kept for it.
-            driver.dependencies = replace(driver.dependencies, provider=_NO_MODEL)
+            # The next turn may run on another event loop, and for somebody else: neither the connections of
+            # this one nor what it gave its tools must be kept for it.
+            kept = replace(driver.dependencies, provider=_NO_MODEL, dependencies=self._parts.dependencies)
+            driver.dependencies = kept
             self._resting.keep(name, driver)
 
     async def run_driver(self, name: str, driver: Driver, *events: Event) -> Snapshot:
@@ -382,6 +384,7 @@ class Conversations:
             lambda: driver.snapshot,
             partial(find_tool_result, self._store, name),
             partial(find_asking_hash, self._store, name),
+            lambda: driver.dependencies.dependencies,
         )
         provider = _NO_MODEL if service is None else self._find_provider(service)
         dependencies = Dependencies(**structs.asdict(self._parts), provider=provider, executor=executor)

@@ -95,7 +95,7 @@ class Engine:
             them where the spec has no `tools` section. `@effect` functions are for `call_function`.
         services: internal services by handler name (`search_documents`, or your own names).
         dependencies: any object of the program (a database, settings); a tool with a parameter annotated
-            `ToolContext` gets it there. It never reaches the log or the model.
+            `ToolContext` gets it there, where its turn brings no other. It never reaches log and model.
         providers: ready providers by `llms` name; they replace the spec's own entries.
         outputs: pydantic classes by the names of results: the schema and the type of each.
         approver: called for each tool call that needs approval; without one such a turn waits.
@@ -219,6 +219,7 @@ class Engine:
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
         author: str | None = None,
+        dependencies: Any = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
@@ -255,6 +256,7 @@ class Engine:
             owner=owner,
             tags=tags,
             author=author,
+            dependencies=dependencies,
             handler=handler,
             variables=variables,
             history=history,
@@ -331,6 +333,7 @@ class Engine:
         decision: Decided | None = None,
         *,
         output_type: Any = None,
+        dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
@@ -339,7 +342,9 @@ class Engine:
         For a program that has only the id, after a restart; the rest is said by `Conversation.aresume`.
         """
         handle = self.conversation(conversation)
-        return await handle.aresume(decision, output_type=output_type, observer=observer, on_delta=on_delta)
+        return await handle.aresume(
+            decision, output_type=output_type, dependencies=dependencies, observer=observer, on_delta=on_delta
+        )
 
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
@@ -449,6 +454,7 @@ class Engine:
         owner: str | None = None,
         tags: Mapping[str, str] | None = None,
         author: str | None = None,
+        dependencies: Any = None,
         handler: str | None = None,
         variables: Mapping[str, Any] | None = None,
         history: Sequence[Message | Mapping[str, Any]] = (),
@@ -497,6 +503,7 @@ class Engine:
             owner=owner,
             tags=tags,
             author=author,
+            dependencies=dependencies,
             handler=handler,
             variables=variables,
             history=history,

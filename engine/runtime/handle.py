@@ -142,6 +142,7 @@ class Conversation:
         decision: Decided | None = None,
         *,
         output_type: Any = None,
+        dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
@@ -158,24 +159,30 @@ class Conversation:
 
         Args:
             decision: applied first, to one waiting call of the conversation or of one of its open children.
-            output_type: as for `asend`, like `observer` and `on_delta`.
+            output_type: as for `asend`, like `dependencies`, `observer` and `on_delta`.
 
         Raises:
             NotFound: there is no such conversation, or it has no turn yet.
             SpecError: its turn runs here, or calls with this id wait in several children.
             IllegalEvent: no call waits for this decision.
         """
-        options = ResumeOptions(output_type=output_type, observer=observer, on_delta=on_delta)
+        options = ResumeOptions(
+            output_type=output_type, dependencies=dependencies, observer=observer, on_delta=on_delta
+        )
         return self._keep(await self._engine._inbox.resume(self.id, decision, build_hooks(options)))
 
     resume = blocking(aresume)
     """The blocking form of `aresume`."""
 
-    def stream_resume(self, decision: Decided | None = None, *, output_type: Any = None) -> Pieces:
+    def stream_resume(
+        self, decision: Decided | None = None, *, output_type: Any = None, dependencies: Any = None
+    ) -> Pieces:
         """As `aresume`; yield deltas and steps as they happen, and the result last; closing it cancels."""
         from toolchart.engine.runtime.streaming import stream_turn
 
-        return stream_turn(partial(self.aresume, decision, output_type=output_type))
+        return stream_turn(
+            partial(self.aresume, decision, output_type=output_type, dependencies=dependencies)
+        )
 
     async def aapprove(
         self,
@@ -185,6 +192,8 @@ class Conversation:
         reason: str | None = None,
         by: str | None = None,
         arguments: Mapping[str, Any] | None = None,
+        output_type: Any = None,
+        dependencies: Any = None,
     ) -> TurnResult:
         """Decide a call, and go on with the turn.
 
@@ -194,13 +203,15 @@ class Conversation:
             reason: text for the model where it is rejected.
             by: who decides.
             arguments: run the call with these instead of the model's.
+            output_type: as for `asend`, like `dependencies`.
 
         Raises:
             NotFound: there is no such conversation, or it has no turn yet.
             SpecError: `call_id` is None, and not exactly one call is known to wait.
             IllegalEvent: no call waits for this decision; nothing was written.
         """
-        return await self.aresume(self._build_decision(call_id, approved, reason, by, arguments))
+        decision = self._build_decision(call_id, approved, reason, by, arguments)
+        return await self.aresume(decision, output_type=output_type, dependencies=dependencies)
 
     approve = blocking(aapprove)
     """The blocking form of `aapprove`."""
@@ -213,9 +224,12 @@ class Conversation:
         reason: str | None = None,
         by: str | None = None,
         arguments: Mapping[str, Any] | None = None,
+        output_type: Any = None,
+        dependencies: Any = None,
     ) -> Pieces:
         """Decide a call as `aapprove`, and yield what happens then; its result last."""
-        return self.stream_resume(self._build_decision(call_id, approved, reason, by, arguments))
+        decision = self._build_decision(call_id, approved, reason, by, arguments)
+        return self.stream_resume(decision, output_type=output_type, dependencies=dependencies)
 
     async def adecide(self, decision: Decided) -> TurnResult | None:
         """Decide about a call of the turn, whether it runs in this engine or waits.
@@ -231,7 +245,12 @@ class Conversation:
         return self._keep(await self._engine._inbox.put(Item(conversation=self.id, event=decision)))
 
     async def aanswer(
-        self, content: Mapping[str, Any], *, question: str | None = None, by: str | None = None
+        self,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+        dependencies: Any = None,
     ) -> TurnResult | None:
         """Answer a question of the chart (`ask_person`), and go on with the turn; a child's goes on with its
         parent.
@@ -240,6 +259,7 @@ class Conversation:
             content: the fields of the question's form.
             question: name of the effect that asks, where several questions are open.
             by: who answers.
+            dependencies: as for `asend`.
 
         Returns:
             The result of the turn; None where it runs in this engine already, so that its caller gets it.
@@ -250,7 +270,8 @@ class Conversation:
         """
         # Not checked yet: it may be anything that a person sent, and for which question is not known.
         event = Answered(content=cast("dict[str, Any]", content), by=by)
-        item = Item(conversation=self.id, event=event, question=question)
+        hooks = build_hooks(ResumeOptions(dependencies=dependencies))
+        item = Item(conversation=self.id, event=event, question=question, hooks=hooks)
         return self._keep(await self._engine._inbox.put(item))
 
     answer = blocking(aanswer)

@@ -159,7 +159,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     functions: Sequence[Callable[..., Any] | Tool] = ()
     services: Mapping[str, Service] | None = None
     dependencies: Any = None
-    """Objects of the program that tools get by their `ToolContext`."""
+    """Objects of the program that tools get by their `ToolContext`, where the turn brings no others."""
     providers: Mapping[str, Provider] = {}
     outputs: Mapping[str, type[BaseModel]] | None = None
     approver: Approver | None = None
@@ -270,6 +270,9 @@ class StreamOptions(TypedDict, total=False):
     repeat them."""
     author: str | None
     """Who sends the message; recorded with it."""
+    dependencies: Any
+    """Objects of the program that the tools of this turn, and those of its children, get by `ToolContext`.
+    None: those of the engine. They are not recorded: whoever goes on with the turn gives its own."""
     llm: str | None
     """Name of an `llms` entry, instead of the handler's."""
     model: str | None
@@ -294,6 +297,7 @@ class ResumeOptions(TypedDict, total=False):
     """The options of a turn that goes on."""
 
     output_type: Any
+    dependencies: Any
     observer: Observer | None
     on_delta: DeltaObserver | None
 
@@ -325,17 +329,20 @@ class TurnHooks(msgspec.Struct, frozen=True, kw_only=True):
     observer: Observer | None = None
     answer_stream: AnswerStream | None = None
     answer_form: AnswerType | None = None
+    dependencies: Any = None
+    """What its tools get; None: what the engine was given."""
 
-    def add_to(self, dependencies: Dependencies, observer: Observer | None) -> Dependencies:
-        """The dependencies with these callbacks.
+    def add_to(self, dependencies: Dependencies, parts: Parts) -> Dependencies:
+        """The dependencies with what this turn adds.
 
         Args:
-            observer: the engine's.
+            parts: the engine's, for what the turn does not have.
         """
-        form = self.answer_form
+        form, own = self.answer_form, self.dependencies
         return replace(
             dependencies,
-            observer=self.observer or observer,
+            dependencies=parts.dependencies if own is None else own,
+            observer=self.observer or parts.observer,
             answer_stream=self.answer_stream,
             answer_form=None if form is None or form.is_text else form,
         )
@@ -364,8 +371,8 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
         SpecError: `output_type` has no JSON Schema, or a callback is async.
     """
     output_type, on_delta = options.get("output_type"), options.get("on_delta")
-    observer = options.get("observer")
-    if observer is None and on_delta is None and output_type is None:
+    observer, dependencies = options.get("observer"), options.get("dependencies")
+    if observer is None and on_delta is None and output_type is None and dependencies is None:
         return NO_HOOKS
     refuse_async_function("observer", observer)
     refuse_async_function("on_delta", on_delta)
@@ -373,6 +380,7 @@ def build_hooks(options: TurnOptions | ResumeOptions) -> TurnHooks:
         observer=observer,
         answer_stream=None if on_delta is None else AnswerStream(on_delta),
         answer_form=None if output_type is None else AnswerType(output_type),
+        dependencies=dependencies,
     )
 
 

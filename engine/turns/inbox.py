@@ -219,7 +219,11 @@ class Inbox:
             waits = [describe_people_wait(driver.snapshot) for driver in drivers]
             wait = next((wait for wait in waits if wait is not None), TURN_THAT_RUNS)
             result = _add_wait_warning(result, wait)
-        return add_unused_options(result, item.options or {})
+        given = item.hooks.dependencies
+        has_others = given is not None and any(
+            each.dependencies.dependencies is not given for each in drivers
+        )
+        return add_unused_options(result, item.options or {}, has_other_dependencies=has_others)
 
     # -- another worker's --------------------------------------------------------------------------
 
@@ -261,7 +265,8 @@ class Inbox:
             return result
         if not (result.is_over or result.waiting_messages):  # it is in the inbox still
             result = _add_wait_warning(result, wait)
-        return add_unused_options(result, item.options)
+        has_others = item.hooks.dependencies is not None
+        return add_unused_options(result, item.options, has_other_dependencies=has_others)
 
 
 def _add_wait_warning(result: TurnResult, wait: str) -> TurnResult:

@@ -185,7 +185,7 @@ class SingleRuns:
             plan = plan_fork(self._store, attempt, name, seq, ForkChanges())
             conversations = self._agent.conversations
             driver = conversations.fork_driver(name, plan)
-            driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts.observer)
+            driver.dependencies = hooks.add_to(driver.dependencies, self._agent.parts)
             await driver.commit()
             conversations.apply_resumption(driver, plan.parent)
             result = await self._turns.run(driver, hold, hooks)

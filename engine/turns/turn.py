@@ -230,9 +230,10 @@ class Turns:
                 break
             # A timer has run out while the conversation waited for its user. That came before the message,
             # and may have opened the turn again: then that turn gets the message.
-            await self.go_on(root, self.load(root), hold)
+            given = TurnHooks(dependencies=item.hooks.dependencies)
+            await self.go_on(root, self.load(root), hold, hooks=given)
             loaded_conversation, has_gone_on = self.load(root), True
-        driver.dependencies = item.hooks.add_to(driver.dependencies, self.agent.parts.observer)
+        driver.dependencies = item.hooks.add_to(driver.dependencies, self.agent.parts)
         if item.entry:
             driver.add_taken_entry(item.entry)
         result = await self.run(driver, hold, item.hooks, started)
@@ -280,7 +281,7 @@ class Turns:
                 return None
             wait = self._describe_wait(conversation, loaded_conversation.snapshot, hold)
             driver = conversations.resume_driver(conversation, loaded_conversation)
-        driver.dependencies = hooks.add_to(driver.dependencies, self.agent.parts.observer)
+        driver.dependencies = hooks.add_to(driver.dependencies, self.agent.parts)
         if driver.can_interrupt():
             repeatable = conversations.find_repeatable_calls(loaded_conversation)
             driver.apply_event(Resumed(repeatable=repeatable))
@@ -482,11 +483,18 @@ def build_later_record_error(conversation: str, record: int) -> LogConflict:
     return LogConflict(f"record {record} is not the newest one of conversation {conversation!r} any more")
 
 
-def add_unused_options(result: TurnResult, options: TurnOptions) -> TurnResult:
-    """The result, with a warning about options that an open turn does not take any more."""
+def add_unused_options(
+    result: TurnResult, options: TurnOptions, *, has_other_dependencies: bool = False
+) -> TurnResult:
+    """The result, with a warning about options that an open turn does not take any more.
+
+    Args:
+        has_other_dependencies: whether its tools get other dependencies than those of the options.
+    """
     unused = [name for name in ("history", "variables") if options.get(name)]
     unused += ["llm"] if options.get("llm") not in (None, result.service) else []
     unused += ["model"] if options.get("model") not in (None, result.model) else []
+    unused += ["dependencies"] if has_other_dependencies else []
     if not unused or result.is_over:
         return result
     text = f"the open turn goes on as it began: {', '.join(unused)} of this message have no effect"

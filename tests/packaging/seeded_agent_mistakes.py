@@ -69,7 +69,39 @@ clerk.run("hello", dependencies=Shop)  # mistake: the class instead of an instan
 clerk.run("hello", dependencies={"stock": {}})  # mistake: a dict instead of the class
 clerk.run("hello", dependencies=None)  # mistake: None instead of the class
 clerk.run("hello", dependency=Shop({}))  # mistake: a misspelt option
-clerk.open()  # mistake: no dependencies
+with clerk.open(log="memory") as counter:
+    assert_type(counter, OpenAgent[Shop, str])
+    assert_type(
+        counter.run("hello", dependencies=Shop({}), owner="ada", tags={"a": "b"}, author="eve"), Turn[str]
+    )
+    assert_type(counter.run_once("hello", conversation="c", dependencies=Shop({})), Turn[str])
+    assert_type(counter.approve("c", by="ada", dependencies=Shop({})), Turn[str])
+    counter.run("hello")  # mistake: no dependencies, neither here nor where it was opened
+    counter.run("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
+    counter.run("hello", dependencies=Shop)  # mistake: the class instead of an instance
+    counter.run("hello", dependencies=None)  # mistake: None instead of the class
+    counter.stream("hello")  # mistake: no dependencies
+    counter.stream_blocking("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
+    counter.run_once("hello", conversation="c")  # mistake: no dependencies
+    counter.run_once(
+        "hello", conversation="c", dependencies=Shop({}), agian=True
+    )  # mistake: a misspelt option
+    counter.resume("c")  # mistake: no dependencies
+    counter.resume("c", dependencies=Bank(1.0))  # mistake: dependencies of another program
+    counter.approve("c", by="ada")  # mistake: no dependencies
+    counter.approve("c", by=3, dependencies=Shop({}))  # mistake: a number is nobody
+    counter.run("hello", dependencies=Shop({}), owner=3)  # mistake: a number is no owner
+    counter.run("hello", dependencies=Shop({}), tags=["a"])  # mistake: a list is no tags
+    counter.run("hello", dependencies=Shop({}), auhtor="eve")  # mistake: a misspelt option
+with clerk.open(dependencies=Shop({}), log="memory") as counter_of_one:
+    counter_of_one.run("hello")
+    counter_of_one.run("hello", dependencies=Shop({}))
+    counter_of_one.approve("c", by="ada")
+    counter_of_one.run("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
+with talker.open(log="memory") as talking:
+    assert_type(talking.run("hello"), Turn[str])
+    talking.run("hello", dependencies=Shop({}))  # mistake: dependencies of an agent without any
+    talking.approve("c", aproved=True)  # mistake: a misspelt option
 clerk.open(dependencies=Bank(1.0))  # mistake: dependencies of another program
 clerk.stream_blocking("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
 clerk.stream("hello")  # mistake: no dependencies
@@ -129,6 +161,7 @@ Agent("openai:gpt-5.1", handoffs=["clerk"])  # mistake: a name instead of an age
 talker.run(42)  # mistake: a message that is no text
 talker.run("hello", conversaton="c")  # mistake: a misspelt option
 talker.run("hello", output_type=City)  # mistake: the type belongs to the agent
+talker.run("hello", owner=3)  # mistake: a number is no owner
 talker.run("hello", log=3)  # mistake: a log that is no address and no store
 talker.override(modle=ScriptedModel("hello"))  # mistake: a misspelt option
 talker.override(model=3)  # mistake: a number is no model
@@ -138,7 +171,7 @@ call_tool(3)  # mistake: the name of a tool is a text
 ScriptedModel(3)  # mistake: a number is no reply
 
 
-async def use_async_forms(support: OpenAgent[City], decision: Decided) -> None:
+async def use_async_forms(support: OpenAgent[None, City], decision: Decided) -> None:
     """The async and streamed forms have the types of the blocking ones."""
     assert_type(await geographer.arun("Where?"), Turn[City])
     assert_type(await support.aresume("c", decision), Turn[City])

@@ -72,7 +72,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of the same reply, this one included."""
     find_result: FindResult | None = None
     dependencies: Any = None
-    """What `Engine(dependencies=...)` was given; set by the executor."""
+    """What the turn gives its tools; see `ToolContext.dependencies`."""
 
     @property
     def idempotency_key(self) -> str:
@@ -102,6 +102,10 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_CONVERSATION = CallContext()
 """The context of a call outside any conversation."""
+
+
+def get_none() -> None:
+    """The dependencies where there are none."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +168,7 @@ class CallContextBuilder:
         get_snapshot: returns the newest snapshot of the conversation.
         find_result: the whole result of an earlier call, from the log, by its call id.
         find_asking_record: the hash of the record that asked for an effect.
+        get_dependencies: returns what the turn that runs gives its tools.
     """
 
     def __init__(
@@ -174,6 +179,7 @@ class CallContextBuilder:
         get_snapshot: Callable[[], Snapshot],
         find_result: FindResult | None = None,
         find_asking_record: FindAskingRecord | None = None,
+        get_dependencies: Callable[[], Any] = get_none,
     ) -> None:
         self._registry = registry
         self._policy = policy
@@ -181,6 +187,7 @@ class CallContextBuilder:
         self._get_snapshot = get_snapshot
         self._find_result = find_result
         self._find_asking_record = find_asking_record
+        self._get_dependencies = get_dependencies
         self._shown_sum = (0, 0, 0)
         """Turn, messages counted, characters shown: a running sum, so that no message is counted
         twice."""
@@ -207,6 +214,7 @@ class CallContextBuilder:
             messages=snapshot.messages,
             reply_calls=snapshot.calls,
             find_result=self._find_result,
+            dependencies=self._get_dependencies(),
         )
 
     def _measure_use(self, snapshot: Snapshot) -> OutputUse:

@@ -35,6 +35,7 @@ from toolchart.tools.execution.context import (
     FindAskingRecord,
     FindResult,
     UseGrant,
+    get_none,
 )
 from toolchart.tools.execution.result_cache import ResultCache
 from toolchart.tools.execution.results import (
@@ -111,7 +112,6 @@ class ToolExecutor:
         policy: which calls a person decides about, beside the tools' own flags.
         output: how much of a result the model sees.
         parallel: calls of one conversation that run at the same time.
-        dependencies: objects of the program that tools get by their `ToolContext`.
 
     Raises:
         SpecError: the schema of a tool is not valid.
@@ -124,7 +124,6 @@ class ToolExecutor:
         policy: Policy | None = None,
         output: OutputLimits | None = None,
         parallel: int = 4,
-        dependencies: Any = None,
     ) -> None:
         self.registry = registry
         self.policy = policy or Policy()
@@ -133,7 +132,6 @@ class ToolExecutor:
         self._rules_may_wait = self.policy.may_wait
         self.limiter = ConcurrencyLimiter(parallel)
         self._cache = ResultCache()
-        self._dependencies = dependencies
         self._fetch_tools = tuple(tool.name for tool in registry if tool.reads_results)
         self._checks: dict[str, _ToolChecks] = {}
         """By name and alias, for the tools that were called."""
@@ -160,6 +158,7 @@ class ToolExecutor:
         get_snapshot: Callable[[], Snapshot],
         find_result: FindResult | None = None,
         find_asking_record: FindAskingRecord | None = None,
+        get_dependencies: Callable[[], Any] = get_none,
     ) -> ConversationExecutor:
         """The executor of one conversation, which adds each call's context.
 
@@ -168,9 +167,16 @@ class ToolExecutor:
             find_result: the whole result of an earlier call, from the log, by its call id.
             find_asking_record: the hash of the record that asked for an effect, which signatures bind;
                 without it no signed approval counts.
+            get_dependencies: returns what the turn that runs gives its tools by their `ToolContext`.
         """
         contexts = CallContextBuilder(
-            self.registry, self.policy, conversation, get_snapshot, find_result, find_asking_record
+            self.registry,
+            self.policy,
+            conversation,
+            get_snapshot,
+            find_result,
+            find_asking_record,
+            get_dependencies,
         )
         return ConversationExecutor(self, contexts)
 
@@ -397,7 +403,6 @@ class ToolExecutor:
             max_characters=compute_max_characters(self.output, tool, context.measure_use()),
             call_id=call.id,
             tool=tool.name,
-            dependencies=self._dependencies,
         )
 
     def _limit_text(
@@ -435,7 +440,7 @@ class ToolExecutor:
             return build_tool_finished(call, tool.name, "succeeded", entry.value, 0.0, notes), entry.size
         event, size = await _run_call(tool, call, arguments, context, notes, limiter, starts)
         if event.outcome == "succeeded" and not event.parts:
-            self._cache.store_result(key, event.result["result"], size, call.id)
+            self._cache.store_result(key, event.result["result"], size, call.id, context.dependencies)
         return event, size
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import FollowedHost, Rest, Stretch, plan_next
-from toolchart.engine.durable.turn_options import encode_turn_options
+from toolchart.engine.durable.turn_options import encode_turn_options, refuse_dependencies
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.log.record import GENESIS, read_record
 from toolchart.engine.log.replay import ReplayState, derive_step, load_conversation
@@ -224,10 +224,12 @@ class FleetConversation(Conversation):
         decision: Decided | None = None,
         *,
         output_type: Any = None,
+        dependencies: Any = None,
         observer: Observer | None = None,
         on_delta: DeltaObserver | None = None,
     ) -> TurnResult:
         """As `Conversation.aresume`; a worker goes on with the turn."""
+        refuse_dependencies(dependencies)
         root = find_root(self._fleet.store, self.id)
         first_seq = self._fleet.find_next_seq(root)
         client = self._client
@@ -243,9 +245,15 @@ class FleetConversation(Conversation):
         return await self.aresume(decision)
 
     async def aanswer(
-        self, content: Mapping[str, Any], *, question: str | None = None, by: str | None = None
+        self,
+        content: Mapping[str, Any],
+        *,
+        question: str | None = None,
+        by: str | None = None,
+        dependencies: Any = None,
     ) -> TurnResult | None:
         """As `Conversation.aanswer`; a turn that runs on a worker gets the answer."""
+        refuse_dependencies(dependencies)
         return await self._hand_over(partial(self._client.answer, self.id, content, question=question, by=by))
 
     async def acancel(self, reason: str | None = None, *, author: str | None = None) -> TurnResult | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -22,6 +22,7 @@ from toolchart import (
     AgentOptions,
     Decided,
     Engine,
+    OpenAgent,
     PartialOutput,
     SpecError,
     StepTaken,
@@ -291,6 +292,197 @@ def test_a_turn_that_waits_has_no_answer_yet_and_goes_on_typed() -> None:
             print(turn.output)
         (pending,) = turn.pending_approvals
         assert opened.resume("c", Decided(call_id=pending.id, approved=True)).output.name == "Paris"
+
+
+# -- what each turn brings ------------------------------------------------------------------------
+
+
+async def stream_to_end(pieces: Any) -> Any:
+    """The last piece of a stream."""
+    return [piece async for piece in pieces][-1]
+
+
+FORMS: dict[str, Callable[[OpenAgent[Atlas, City], str, Atlas], Turn[City]]] = {
+    "run": lambda agent, name, atlas: agent.run("go", conversation=name, dependencies=atlas),
+    "arun": lambda agent, name, atlas: asyncio.run(agent.arun("go", conversation=name, dependencies=atlas)),
+    "stream": lambda agent, name, atlas: asyncio.run(
+        stream_to_end(agent.stream("go", conversation=name, dependencies=atlas))
+    ),
+    "stream_blocking": lambda agent, name, atlas: cast(
+        "Turn[City]", list(agent.stream_blocking("go", conversation=name, dependencies=atlas))[-1]
+    ),
+    "run_once": lambda agent, name, atlas: agent.run_once("go", conversation=name, dependencies=atlas),
+    "arun_once": lambda agent, name, atlas: asyncio.run(
+        agent.arun_once("go", conversation=name, dependencies=atlas)
+    ),
+}
+"""Every form that begins a turn of an open agent."""
+
+GOING_ON: dict[str, Callable[[OpenAgent[Atlas, City], str, Decided, Atlas], Turn[City]]] = {
+    "resume": lambda agent, name, decision, atlas: agent.resume(name, decision, dependencies=atlas),
+    "aresume": lambda agent, name, decision, atlas: asyncio.run(
+        agent.aresume(name, decision, dependencies=atlas)
+    ),
+    "stream_resume": lambda agent, name, decision, atlas: asyncio.run(
+        stream_to_end(agent.stream_resume(name, decision, dependencies=atlas))
+    ),
+    "approve": lambda agent, name, decision, atlas: agent.approve(name, by="ada", dependencies=atlas),
+    "aapprove": lambda agent, name, decision, atlas: asyncio.run(
+        agent.aapprove(name, decision.call_id, by="ada", dependencies=atlas)
+    ),
+    "stream_approval": lambda agent, name, decision, atlas: asyncio.run(
+        stream_to_end(agent.stream_approval(name, by="ada", dependencies=atlas))
+    ),
+}
+"""Every form that goes on with a turn of an open agent."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_turn_of_an_open_agent_has_its_own_dependencies(form: str) -> None:
+    """Issue 52: the tools of a turn get what it was given, and not what the agent was opened with; the next
+    turn of the conversation without any has those of the agent again. No form takes what is not of the class,
+    or nothing where the agent was opened without."""
+    calls = [call_tool("look_up", place="Louvre"), PARIS]
+    agent, run = make_geographer(*calls, *calls, *calls), FORMS[form]
+    with agent.open(dependencies=ATLAS, log="memory") as opened:
+        turn = run(opened, "c", Atlas({"Louvre": "Lens"}))
+        assert (turn.tool_calls[0].value, turn.output.name) == ("Lens", "Paris")
+        assert opened.run("go", conversation="c").tool_calls[0].value == "Paris"
+    with agent.open(log="memory") as opened:
+        for wrong, says in (({"Louvre": "x"}, "of the class Atlas, not dict"), (None, "needs dependencies")):
+            with pytest.raises(SpecError, match=says):
+                run(opened, "d", cast("Atlas", wrong))
+        assert list(opened.engine.store.list_conversations()) == []
+        assert run(opened, "d", Atlas({"Louvre": "Abu Dhabi"})).tool_calls[0].value == "Abu Dhabi"
+
+
+@pytest.mark.parametrize("form", GOING_ON)
+def test_whoever_goes_on_with_a_turn_gives_its_dependencies(form: str) -> None:
+    """Issue 52: a call that is approved later gets what its approval brings, and the turn keeps its type. Who
+    decided stands in the log."""
+    agent = make_geographer(
+        call_tool("look_up", place="Louvre"), PARIS, approval=[{"tools": "look_up", "decision": "ask"}]
+    )
+    with agent.open(log="memory") as opened:
+        begun = opened.run("go", conversation="c", dependencies=Atlas({}))
+        decision = Decided(call_id=begun.pending_approvals[0].id, approved=True, by="ada")
+        turn = GOING_ON[form](opened, "c", decision, Atlas({"Louvre": "Lens"}))
+        assert (turn.tool_calls[0].value, turn.output.country) == ("Lens", "France")
+        events = [record.event for record in opened.engine.conversation("c").steps]
+    assert [event["by"] for event in events if event["type"] == "decided"] == ["ada"]
+
+
+def test_turns_at_once_keep_their_dependencies_apart() -> None:
+    """Issue 52: two turns of one open agent that wait in the same tool at the same time get each its own, and
+    so does a tool of an agent that one of them was handed over to."""
+
+    async def run_both() -> list[Any]:
+        both = asyncio.Barrier(2)
+        model = ScriptedModel(*[call_tool("meet")] * 2, *["done"] * 2)
+        other = Agent(model, name="other", description="all", dependencies=Atlas)
+
+        @other.tool
+        async def meet(context: ToolContext[Atlas]) -> str:
+            """Wait for the other turn."""
+            before = context.dependencies.places["me"]
+            await both.wait()
+            return before + context.dependencies.places["me"]
+
+        choosing = ScriptedModel(*['{"agent": "other"}'] * 2)
+        front = Agent(choosing, name="front", dependencies=Atlas, handoffs=[other])
+        async with front.open(log="memory") as opened:
+            names = ("ada", "bob")
+            turns = [opened.arun("go", conversation=me, dependencies=Atlas({"me": me})) for me in names]
+            assert all(turn.ok for turn in await asyncio.gather(*turns))
+            children = [opened.engine.conversation(me).children[0] for me in names]
+        return [child.read_turn().tool_calls[0].value for child in children]
+
+    assert asyncio.run(run_both()) == ["adaada", "bobbob"]
+
+
+def test_a_shared_result_is_of_one_user_alone() -> None:
+    """Issue 52: a tool whose results are kept for a time answers a turn with other dependencies anew; with
+    the same ones it gets what was kept, and so does every turn where the tool does not read them."""
+    runs: list[str] = []
+
+    @tool(cacheable=True, cache_ttl_s=3600, idempotent=True)
+    def whoami(context: ToolContext[Atlas]) -> str:
+        """Who asks."""
+        runs.append("whoami")
+        return context.dependencies.places["me"]
+
+    @tool(cacheable=True, cache_ttl_s=3600, idempotent=True)
+    def now() -> str:
+        """The time."""
+        runs.append("now")
+        return "noon"
+
+    model = ScriptedModel(*[call_tool("whoami"), call_tool("now"), "done"] * 3)
+    agent = Agent(model, dependencies=Atlas, tools=[whoami, now])
+    ada, bob = Atlas({"me": "ada"}), Atlas({"me": "bob"})
+    with agent.open(log="memory") as opened:
+        turns = [opened.run("go", dependencies=who) for who in (ada, bob, ada)]
+    assert [turn.tool_calls[0].value for turn in turns] == ["ada", "bob", "ada"]
+    assert runs == ["whoami", "now", "whoami"]
+
+
+def test_a_turn_names_its_owner_and_its_author() -> None:
+    """Issue 52: an open agent and one that is run at once record whose the conversation is, its tags, and who
+    wrote; another owner is refused."""
+    store = open_store("memory")
+    Agent(ScriptedModel("x")).run(
+        "go", log=store, conversation="a", owner="ada", tags={"k": "v"}, author="eve"
+    )
+    with Agent(ScriptedModel("x", "y")).open(log=store) as opened:
+        opened.run("go", conversation="b", owner="ada", tags={"k": "v"}, author="eve")
+        with pytest.raises(SpecError, match="owner"):
+            opened.run("go", conversation="b", owner="bob")
+        page = opened.engine.conversations(owner="ada", tags={"k": "v"}).to_dict()
+        assert sorted(row["conversation"] for row in page["conversations"]) == ["a", "b"]
+        for name in ("a", "b"):
+            steps = opened.engine.conversation(name).steps
+            assert [step.event.get("author") for step in steps if step.event["type"] == "turn_started"] == [
+                "eve"
+            ]
+
+
+def test_a_turn_that_nobody_gave_dependencies_says_so() -> None:
+    """Issue 52: where a worker goes on with a turn of an agent that was opened without dependencies, its tool
+    fails with the way out, and never works on None."""
+    agent = make_geographer(
+        call_tool("look_up", place="Louvre"), PARIS, approval=[{"tools": "look_up", "decision": "ask"}]
+    )
+    with agent.open(log="memory") as opened:
+        begun = opened.run("go", conversation="c", dependencies=ATLAS)
+        decision = Decided(call_id=begun.pending_approvals[0].id, approved=True)
+        (call,) = opened.engine.resume("c", decision).tool_calls
+    assert "goes on without dependencies" in str(call.error)
+
+
+def test_a_message_to_a_running_turn_changes_no_dependencies() -> None:
+    """Issue 52: the turn goes on with its own, and a warning says so; with the same ones there is none."""
+
+    async def send(atlas: Atlas) -> tuple[str, ...]:
+        begun, ends = asyncio.Event(), asyncio.Event()
+        agent = Agent(ScriptedModel(call_tool("wait"), "done"), dependencies=Atlas)
+
+        @agent.tool
+        async def wait(context: ToolContext[Atlas]) -> str:
+            """Wait."""
+            begun.set()
+            await ends.wait()
+            return context.dependencies.places["Louvre"]
+
+        async with agent.open(log="memory") as opened:
+            running = asyncio.create_task(opened.arun("go", conversation="c", dependencies=ATLAS))
+            await begun.wait()
+            said = await opened.arun("more", conversation="c", dependencies=atlas)
+            ends.set()
+            assert (await running).tool_calls[0].value == "Paris"
+        return said.warnings
+
+    assert any("dependencies of this message" in text for text in asyncio.run(send(Atlas({}))))
+    assert not any("dependencies" in text for text in asyncio.run(send(ATLAS)))
 
 
 # -- mistakes ------------------------------------------------------------------------------------
