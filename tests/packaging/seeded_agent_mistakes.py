@@ -83,9 +83,7 @@ with clerk.open(log="memory") as counter:
     counter.stream("hello")  # mistake: no dependencies
     counter.stream_blocking("hello", dependencies=Bank(1.0))  # mistake: dependencies of another program
     counter.run_once("hello", conversation="c")  # mistake: no dependencies
-    counter.run_once(
-        "hello", conversation="c", dependencies=Shop({}), agian=True
-    )  # mistake: a misspelt option
+    counter.run_once("hello", dependencies=Shop({}), agian=True)  # mistake: a misspelt option
     counter.resume("c")  # mistake: no dependencies
     counter.resume("c", dependencies=Bank(1.0))  # mistake: dependencies of another program
     counter.approve("c", by="ada")  # mistake: no dependencies
