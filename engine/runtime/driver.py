@@ -397,7 +397,7 @@ class Driver:
             LogConflict, LogUnavailable: its record could not be written; the turn ends with the same error.
         """
         self.journal.check_failure()
-        if isinstance(event, Cancelled) and event.content is None:
+        if isinstance(event, Cancelled):  # what was streamed is known here, and not by who cancels
             event = replace(event, content=self._performer.take_streamed_text())
         new_step = self.apply_event(event)
         if entry:

@@ -22,6 +22,7 @@ from typing import Any
 
 from toolchart.engine.event_loops import Signal
 from toolchart.engine.log.conversation_ids import MAX_ID_LENGTH
+from toolchart.engine.log.family import find_root
 from toolchart.engine.log.group_commit import GroupCommit
 from toolchart.engine.runtime.conversations import build_running_turn_error
 from toolchart.engine.runtime.driver import Driver
@@ -218,6 +219,22 @@ class Leases:
             lambda wait: self._store.drop_entries(entry.conversation, [entry.key])
         )
 
+    def _read_item(self, entry: InboxEntry) -> Item:
+        """The item of an entry, which is for the conversation in whose inbox it lies, or for a child of it.
+
+        Raises:
+            LogDamaged: it is not, or its event is none that a person may send.
+        """
+        item = decode_entry(entry)
+        # Whoever can write to the store may have left it. What is for another conversation would be taken
+        # out by no commit of this one, and its holder would find it again and again.
+        if find_root(self._store, item.conversation) != entry.conversation:
+            raise LogDamaged(
+                f"entry {entry.number} of its inbox is for {item.conversation!r}",
+                conversation=entry.conversation,
+            )
+        return item
+
     def _receive_entries(self, entries: Sequence[InboxEntry]) -> None:
         """Take entries for turns that run."""
         for entry in entries:
@@ -238,7 +255,7 @@ class Leases:
         """Apply an entry to a running turn; where it cannot be, a later reading finds it again."""
         is_taken = False
         try:
-            item = decode_entry(entry)
+            item = self._read_item(entry)
             for driver in self._agent.list_running_drivers(entry.conversation):
                 if driver.conversation == item.conversation:
                     await self._turns.give(driver, item)
@@ -259,7 +276,7 @@ class Leases:
         """Take a cancellation that waits in the inbox of a turn, before anything more of it is performed."""
         for entry in await self._read_inbox(conversation):
             with contextlib.suppress(LogDamaged):  # reported where all entries are taken
-                if isinstance(decode_entry(entry).event, Cancelled):
+                if isinstance(self._read_item(entry).event, Cancelled):
                     await self._take_entry(conversation, entry, hold)
                     return True
         return False
@@ -279,7 +296,7 @@ class Leases:
         """Apply an entry to a conversation whose turn rests."""
         self._seen.add((entry.conversation, entry.key))
         try:
-            await self._turns.take(conversation, decode_entry(entry), hold)
+            await self._turns.take(conversation, self._read_item(entry), hold)
         except (IllegalEvent, LogDamaged, NotFound, SpecError, AssertionError) as error:
             await self._drop(entry, error)
 

@@ -33,6 +33,7 @@ from toolchart.engine.log.replay import ReplayedConversation, load_conversation
 from toolchart.engine.runtime.agent import Agent
 from toolchart.engine.runtime.driver import Driver, log_warning
 from toolchart.engine.runtime.parts import NO_HOOKS, TurnHooks, TurnOptions, list_handoffs
+from toolchart.engine.runtime.people import check_answer
 from toolchart.engine.runtime.result import TurnResult, add_children, build_turn_result
 from toolchart.engine.runtime.waiting import (
     describe_people_wait,
@@ -137,6 +138,8 @@ class Turns:
         event, desk = item.event, driver.dependencies.decisions
         if item.entry and isinstance(event, Decided) and desk is not None:
             event = desk.receive_decision(event, item.conversation, driver.snapshot)
+        if item.entry and isinstance(event, Answered):
+            _check_received_answer(event, driver.snapshot)
         step = await driver.post_event(event, entry=item.entry)
         if isinstance(event, UserSaid):
             with suppress(IllegalEvent):  # a child has ended meanwhile; the message was taken all the same
@@ -185,6 +188,7 @@ class Turns:
             case _:
                 if event.effect not in [effect.id for effect in list_questions(target.snapshot)]:
                     raise SpecError("the question is answered already")
+                _check_received_answer(event, target.snapshot)
                 result = await self._take_answer(root, item, event, target, hold)
         hold.note(result)
         return result
@@ -476,6 +480,20 @@ class Turns:
             warnings = (MESSAGE_WAITS.format(wait=wait),) if wait is not None else ()
             result = replace(result, warnings=(*result.warnings, *warnings))
         return add_children(self._store, result, snapshot) if snapshot.open_effects else result
+
+
+def _check_received_answer(answer: Answered, snapshot: Snapshot) -> None:
+    """Check an answer from an inbox as one that is given now: whoever left it there may be anybody. One
+    whose question does not wait any more is left to the core.
+
+    Raises:
+        SpecError: it names no question, or does not fit the form of its question.
+    """
+    if not answer.effect:
+        raise SpecError("the answer names no question")
+    for question in list_questions(snapshot):
+        if question.id == answer.effect:
+            check_answer(question, answer.content)
 
 
 def build_later_record_error(conversation: str, record: int) -> LogConflict:

@@ -11,6 +11,7 @@ import pytest
 from agents import make_engine, make_function_tool, reply_with_calls
 from msgspec.structs import replace
 from paying_agent import wait_until
+from turning_store import TurningStore
 
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import load_conversation
@@ -25,19 +26,6 @@ STRICT = {"require_signatures": True, "default": "ask"}
 
 LONGEST_S = 60.0
 """Seconds after which a case that hangs fails."""
-
-
-class TurningStore(MemoryStore):
-    """A store in which something happens right before a lease is given back."""
-
-    before_release: Callable[[], None] | None = None
-
-    def release_lease(self, *args: Any, **options: Any) -> Any:
-        """Let it happen once, then give the lease back."""
-        happen, self.before_release = self.before_release, None
-        if happen is not None:
-            happen()
-        return super().release_lease(*args, **options)
 
 
 class Payment:
