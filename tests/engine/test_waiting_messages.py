@@ -109,6 +109,18 @@ def test_messages_are_kept_in_their_order_by_several_processes(tmp_path: Path) -
         list(replay_conversation(engine.store, "c"))
 
 
+def test_who_speaks_to_an_open_turn_is_recorded() -> None:
+    """A message to an open turn has its sender in the log, by `run` and by `say`, and so has a cancellation
+    of a turn at rest."""
+    with make_waiting_engine(chart="tool_loop") as engine:
+        engine.run("go", conversation="c", author="anna")
+        engine.run("and hurry", conversation="c", author="ben")
+        engine.conversation("c").say("please", author="cleo")
+        engine.conversation("c").cancel("enough", author="dora")
+        events = [orjson.loads(line)["event"] for line in engine.store.read_lines("c")]
+        assert [event["author"] for event in events if event.get("author")] == ["anna", "ben", "cleo", "dora"]
+
+
 def test_options_that_an_open_turn_does_not_take_are_named() -> None:
     """S5.5: the turn goes on as it began. A warning names what of the message has no effect, and says nothing
     where it asks for what the turn has."""
@@ -316,7 +328,8 @@ async def test_nothing_begins_that_is_not_recorded_or_was_cancelled(comes: str, 
 
 async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_turn() -> None:
     """S5.5: a message that was left for a running turn and came too late for it is not dropped; it begins the
-    next turn when the conversation is given back, and is answered once."""
+    next turn when the conversation is given back, and is answered once. That turn has who sent it, and
+    what is attached to it."""
     store = MemoryStore()
     may_end = asyncio.Event()
 
@@ -333,8 +346,9 @@ async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_t
 
         def leave_message(event: Any, step: Any) -> None:
             if step.snapshot.is_over and not model.asked.count("too late"):
-                said = Item(conversation="c", event=UserSaid(message="too late"))
-                store.post("c", "user_said/1", encode_item(said))
+                parts = (TextPart(text="too late"), TextPart(text=""))
+                event = UserSaid(message="too late", parts=parts, author="anna")
+                store.post("c", "user_said/1", encode_item(Item(conversation="c", event=event)))
 
         turn = asyncio.create_task(engine.arun("go", conversation="c", observer=leave_message))
         await model.wait_for_requests(1)
@@ -342,6 +356,9 @@ async def test_a_message_in_the_inbox_of_a_turn_that_has_ended_begins_the_next_t
         assert (await turn).content == "done", "the caller gets the answer to its own message"
         assert engine.conversation("c").read_turn().content == "second"
         assert model.asked == ["go", "too late"]
+        events = [orjson.loads(line)["event"] for line in store.read_lines("c")]
+        _, begun = [event for event in events if event["type"] == "turn_started"]
+        assert (begun["author"], len(begun["parts"])) == ("anna", 2)
         assert store.read_inbox(["c"]) == []
         list(replay_conversation(store, "c"))
 
@@ -385,10 +402,20 @@ HANDING_OVER = {
 }
 
 
-def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(tmp_path: Path) -> None:
-    """S5.5: a sub-agent has taken the conversation over and waits for a decision. Its next request has the
-    message, once; the conversation itself keeps it too, as for a turn that runs."""
-    effects = {"hand_over": {"run_agent": {"chart": "approval", "history": "all"}}}
+def hand_over(chart: Any, depth: int) -> dict[str, Any]:
+    """The effects of a chart that hands its conversation over, so many times until that chart has it."""
+    for _ in range(depth - 1):
+        chart = {**HANDING_OVER, "effects": hand_over(chart, 1)}
+    return {"hand_over": {"run_agent": {"chart": chart, "history": "all"}}}
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(
+    depth: int, tmp_path: Path
+) -> None:
+    """S5.5: a sub-agent, or one of that, has taken the conversation over and waits for a decision. Its next
+    request has the message, once; the conversation itself keeps it too, as for a turn that runs."""
+    effects = hand_over("approval", depth)
     with make_waiting_engine("both", chart=HANDING_OVER, effects=effects, log=tmp_path / "log.db") as engine:
         first = engine.run("go", conversation="c")
         kept = engine.run("and hurry", conversation="c")
@@ -396,15 +423,16 @@ def test_a_message_while_a_call_of_a_sub_agent_waits_reaches_the_sub_agent(tmp_p
         assert kept.pending_approvals == first.pending_approvals
         assert engine.conversation("c").resume(approve(first)).content == "both"
         assert read_request(engine)[-1] == ("user", "and hurry")
-        child = first.pending_approvals[0].conversation
-        assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
-        list(replay_conversation(engine.store, "c"))
-        list(replay_conversation(engine.store, child))
+        names = list(engine.store.list_conversations())
+        assert [list_types(engine, name).count("user_said") for name in names] == [1] * (depth + 1)
+        for name in names:
+            list(replay_conversation(engine.store, name))
 
 
-async def test_a_running_sub_agent_gets_the_whole_message() -> None:
-    """A sub-agent that has taken the conversation over runs a tool. Its next request has the message that
-    comes meanwhile, with its attachments, once."""
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_a_running_sub_agent_gets_the_whole_message(depth: int) -> None:
+    """A sub-agent, or one of that, that has taken the conversation over runs a tool. Its next
+    request has the message that comes meanwhile, with its attachments, once."""
     has_begun, may_end = asyncio.Event(), asyncio.Event()
 
     async def look_up(arguments: Any, context: Any = None) -> str:
@@ -415,7 +443,7 @@ async def test_a_running_sub_agent_gets_the_whole_message() -> None:
     engine = make_engine(
         [reply_with_calls(("look_up", {})), "both"],
         chart=HANDING_OVER,
-        effects={"hand_over": {"run_agent": {"chart": "tool_loop", "history": "all"}}},
+        effects=hand_over("tool_loop", depth),
         functions=[make_function_tool("look_up", {"type": "object"}, look_up)],
     )
     async with engine, asyncio.timeout(60):
@@ -426,8 +454,8 @@ async def test_a_running_sub_agent_gets_the_whole_message() -> None:
         assert (await turn).content == "both"
         newest = list_requests(engine)[-1].messages[-1]
         assert (newest.content, [type(part) for part in newest.parts]) == ("see this", [TextPart, ImagePart])
-        (child,) = [name for name in engine.store.list_conversations() if name != "c"]
-        assert [list_types(engine, name).count("user_said") for name in ("c", child)] == [1, 1]
+        counts = [list_types(engine, name).count("user_said") for name in engine.store.list_conversations()]
+        assert counts == [1] * (depth + 1)
 
 
 # -- timers that run out before the message -----------------------------------------------------------

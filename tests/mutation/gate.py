@@ -207,6 +207,8 @@ GROUPS: dict[str, Group] = {
             "engine/test_turn_totals.py",
             "engine/test_turn_warnings.py",
             "engine/test_batch_calls.py",
+            "engine/test_resting_children.py",
+            "engine/use/test_event_loops.py",
             "engine/flows",
         ),
     ),
@@ -226,6 +228,9 @@ GROUPS: dict[str, Group] = {
             "engine/test_child_agents.py",
             "engine/test_shared_conversations.py",
             "engine/test_inbox_rule.py",
+            "engine/test_resting_children.py",
+            "engine/test_owners.py",
+            "security/test_inbox_entries.py",
         ),
     ),
     "executor": Group(
