@@ -18,8 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.turn_plan import plan_settings
+from toolchart.states.call_arguments import get_call_limit
 from toolchart.states.errors import SpecError
 from toolchart.states.events import Limits, Settings
 
@@ -40,6 +43,11 @@ def _keep_at_most(value: Any, bound: Any) -> Any:
         return value
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and value <= bound else bound
+
+
+def _keep_call_limit(value: int | msgspec.UnsetType, bound: int | msgspec.UnsetType) -> Any:
+    """As `at_most`; unset stands for the default."""
+    return bound if get_call_limit(value) >= get_call_limit(bound) else value
 
 
 def _keep_context_limit(value: int, bound: int) -> int:
@@ -80,6 +88,7 @@ LIMIT_RULES: Mapping[str, Narrow] = {
     "max_tool_calls": _keep_at_most,
     "long_result_size": _keep_at_most,
     "max_steps": _keep_at_most,
+    "max_calls_per_reply": lambda value, bound: _keep_call_limit(value, bound),
 }
 """What narrows each field of `Limits`."""
 

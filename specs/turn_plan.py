@@ -354,6 +354,9 @@ def build_limits(spec: AgentSpec, handler: Handler, host: LLMConfig | None = Non
         max_tool_calls=limits.max_tool_calls,
         max_steps=limits.max_steps,
         long_result_size=limits.long_result_size,
+        max_calls_per_reply=limits.max_calls_per_reply
+        if "max_calls_per_reply" in limits.model_fields_set
+        else msgspec.UNSET,
     )
 
 

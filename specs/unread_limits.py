@@ -28,7 +28,7 @@ _STRICT = "strict"
 
 _STRICT_FACT = "strict_warnings"
 
-_READ_BY_CORE = ("max_steps",)
+_READ_BY_CORE = ("max_steps", "max_calls_per_reply")
 """Limits that hold in every chart."""
 
 _NO_LIMITS = ("comment", "unbounded")

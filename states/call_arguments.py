@@ -10,8 +10,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from toolchart.states.canonical_json import has_only_finite_numbers, parse_finite_float
-from toolchart.states.messages import ToolCall
+from toolchart.states.messages import Reply, ToolCall
+
+CALLS_PER_REPLY = 128
+"""Calls of one reply that are carried out where no limit is set. Hosts take at most 128 tools in a request
+(OpenAI), and no model is known to call so many at once: what is beyond it is a fault or an attack, and each
+call costs a record, a review and a message."""
 
 _MAX_CHARACTERS = 1_000_000
 """Longer argument text is refused unread."""
@@ -152,6 +160,33 @@ _plain_reader = json.JSONDecoder()
 
 def _refuse_constant(word: str) -> Any:
     raise ValueError(f"{word} is not JSON")
+
+
+def get_call_limit(limit: int | msgspec.UnsetType) -> int:
+    """The most calls of a reply: the limit of a turn, or the default where it sets none."""
+    return CALLS_PER_REPLY if limit is msgspec.UNSET else limit
+
+
+def bound_calls(reply: Reply, limit: int) -> Reply:
+    """The reply with at most so many calls, and one more that stands for those behind them.
+
+    That one never runs. The model reads in its result how many were refused and what to do, and the reply
+    warns of it. What was asked for is not sent back to the host: each request would be as long again.
+    """
+    count = len(reply.tool_calls)
+    if count <= limit:
+        return reply
+    refused = count - limit
+    problem = (
+        f"The reply has {count} calls, and {limit} of them are carried out (limits.max_calls_per_reply): "
+        f"the last {refused} were not. Ask for those that are still needed in later replies."
+    )
+    names = list(dict.fromkeys(call.name[:64] for call in reply.tool_calls[limit : limit + 1000]))[:8]
+    warning = f"{refused} of the {count} calls of the reply were refused: {limit} at most"
+    refusal = ToolCall(name="", raw=f"{refused} calls: {', '.join(names)}", problem=problem)
+    return replace(
+        reply, tool_calls=(*reply.tool_calls[:limit], refusal), warnings=(*reply.warnings, warning)
+    )
 
 
 def name_json_type(value: Any) -> str:

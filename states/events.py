@@ -80,6 +80,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Characters above which the result of a tool counts as long."""
     max_steps: int = 100_000
     """Events of the turn. A backstop: a turn that reaches it ends in error, whatever its chart says."""
+    max_calls_per_reply: int | msgspec.UnsetType = msgspec.UNSET
+    """Calls of one reply that are carried out; those behind them are refused. Unset: `CALLS_PER_REPLY`."""
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -44,6 +44,7 @@ from toolchart.providers.adapter import HostAdapter
 from toolchart.providers.text_calls.provider import accept_text_calls
 from toolchart.providers.transport.batches import BatchAnswer, BatchApi, build_no_batch_error
 from toolchart.providers.transport.raw_answers import AnswerCapture
+from toolchart.states.call_arguments import bound_calls, get_call_limit
 from toolchart.states.content import has_words
 from toolchart.states.descriptors import require_rows
 from toolchart.states.effects import (
@@ -84,7 +85,15 @@ from toolchart.states.events import (
 from toolchart.states.flows.budgets import compute_elapsed_s
 from toolchart.states.flows.compaction import build_counted_request
 from toolchart.states.message_list import estimate_request
-from toolchart.states.messages import Reply, TextDelta, ToolCall, Usage, encode_delta
+from toolchart.states.messages import (
+    CallArguments,
+    CallStarted,
+    Reply,
+    TextDelta,
+    ToolCall,
+    Usage,
+    encode_delta,
+)
 from toolchart.states.plugins import describe_failure, find_culprit, is_stop
 from toolchart.states.ports import CountingProvider, Provider, StreamingProvider, can_stream
 from toolchart.states.snapshot import OpenCall, Snapshot
@@ -192,7 +201,7 @@ class EffectPerformer:
                 answer = provider.complete(request)
             if settings is not None and settings.limits.max_seconds is not None:
                 answer = _await_in_time(answer, self._find_remaining_s(settings.limits.max_seconds))
-            reply = await answer
+            reply = bound_calls(await answer, self._get_call_limit())
             if is_debug:
                 log.debug("%s", describe_reply(request, reply))
             if dependencies.price is not None:
@@ -241,6 +250,9 @@ class EffectPerformer:
         options = effect.request.options
         return find_answer_format(options) if "response_format" in options else None
 
+    def _get_call_limit(self) -> int:
+        return get_call_limit(self._driver.snapshot.limits.max_calls_per_reply)
+
     def _get_streamed_text_of(self, effect: CallModel) -> str | None:
         return "".join(self._streamed_texts.get(effect.id, ())) or None
 
@@ -268,10 +280,13 @@ class EffectPerformer:
         driver, answer_stream = self._driver, dependencies.answer_stream
         has_form = answer_stream is not None and self._find_answer_form(effect, dependencies) is not None
         text_pieces = self._streamed_texts.setdefault(effect.id, [])
+        call_limit = self._get_call_limit()
         async with aclosing(provider.stream(effect.request)) as stream:
             async for piece in stream:
                 if isinstance(piece, Reply):
                     return piece
+                if isinstance(piece, CallStarted | CallArguments) and piece.index >= call_limit:
+                    continue  # `bound_calls` refuses it
                 if isinstance(piece, TextDelta):
                     text_pieces.append(piece.text)
                 if dependencies.keep_deltas:
@@ -317,7 +332,7 @@ class EffectPerformer:
             reply = await provider.complete_by_batch(effect.request, get_answer)
             if dependencies.price is not None:
                 reply = dependencies.price(reply, effect.request)
-            event = Replied(effect=effect.id, reply=reply)
+            event = Replied(effect=effect.id, reply=bound_calls(reply, self._get_call_limit()))
             if dependencies.batches.record_late is not None:
                 await dependencies.batches.record_late(driver.conversation, event)
 

@@ -29,6 +29,7 @@ from toolchart.providers.transport.raw_answers import AnswerCapture, compute_ans
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
 from toolchart.specs.secrets import resolve_environment
+from toolchart.states.call_arguments import bound_calls, get_call_limit
 from toolchart.states.canonical_json import find_first_difference
 from toolchart.states.core.encoding import make_plain_event
 from toolchart.states.effects import CallModel
@@ -78,6 +79,7 @@ class WireComparison:
                         service=effect.host or settings.service,
                         request=effect.request,
                         is_redacted=effect.id in asks and bool(asks[effect.id].sent),
+                        call_limit=get_call_limit(settings.limits.max_calls_per_reply),
                     )
             yield replayed_step
         if calls:
@@ -121,6 +123,8 @@ class _Call(msgspec.Struct, kw_only=True):
     request: Request
     is_redacted: bool
     """Whether another request was sent than the derived one."""
+    call_limit: int
+    """The most calls of the reply that were kept."""
     host: str = ""
     """The `provider` of the entry."""
     has_unknown_address: bool = False
@@ -189,7 +193,7 @@ def _find_answer_problem(
     if isinstance(event, Failed) and event.reply is None and (raw.is_cut or event.kind == "timeout"):
         return "the call was given up before the answer was whole"
     if isinstance(decoded, Reply):
-        usage = decoded.usage
+        decoded, usage = bound_calls(decoded, call.call_limit), decoded.usage
     else:
         usage = capture.read_usage() if capture is not None else None
     expected_answer = _describe_recorded_answer(event, usage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from toolchart.specs.sections.base import Section
+from toolchart.states.call_arguments import CALLS_PER_REPLY
 
 
 class LimitsConfig(Section):
@@ -30,6 +31,8 @@ class LimitsConfig(Section):
     """Characters above which the result of a tool is long, for charts that let a model sum it up."""
     max_steps: int = Field(default=100_000, ge=10)
     """Most events of a turn. A backstop that no chart has to read: a turn that reaches it ends in error."""
+    max_calls_per_reply: int = Field(default=CALLS_PER_REPLY, ge=1)
+    """Most calls of one reply that are carried out, in every chart. Those behind them are refused."""
     unbounded: bool = False
     """States explicitly that the chart may run without a bound."""
 

@@ -252,6 +252,8 @@ class ToolExecutor:
         if checks is None or self.registry.tools.get(checks.name) is not checks.tool:
             checks = self._prepare_checks(call.name)
             if checks is None:
+                if call.problem and not call.name:  # it stands for what was no call, or was refused
+                    return CallJudgement(None, {}, (), "failed", call.problem)
                 name = shorten_name(call.name)
                 reason = f"Tool {name!r} not found; {self.registry.suggest_name(name)}"
                 return CallJudgement(None, {}, (), "failed", reason)
