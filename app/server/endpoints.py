@@ -19,10 +19,14 @@ from starlette.types import ASGIApp
 
 from toolchart.app.server.access.tokens import Access, Role
 from toolchart.app.server.answers import Refusal, make_error_answer
+from toolchart.app.server.repeated_requests import answer_once, refuse_key
 from toolchart.app.server.site import Site, describe_target, get_request_id, get_site
 from toolchart.states.errors import ToolchartError
 
 SIGN_IN_PATH = "/sign-in"
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 
 _Answer = TypeVar("_Answer", bound=Callable[[Request], Awaitable[ASGIApp]])
 
@@ -46,6 +50,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     is_page: bool = False
     """Whether it is a page for people: without a session they are asked to sign in."""
     in_openapi: bool = True
+    takes_key: bool = True
+    """Whether a request with an `Idempotency-Key` is carried out once, where its method changes something.
+    Only a protocol that has no place for a key takes none: there it is refused."""
+
+    @property
+    def answers_once(self) -> bool:
+        """Whether the key of a request has an effect."""
+        return self.takes_key and self.role is not None and self.method not in SAFE_METHODS
 
 
 class RouteGroup:
@@ -97,7 +109,8 @@ class RouteGroup:
 
 
 def make_route(endpoint: Endpoint) -> Route:
-    """The route of an endpoint, behind the check of its role."""
+    """The route of an endpoint, behind the check of its role; a request with a key is carried out once."""
+    carry_out = answer_once(endpoint.answer) if endpoint.answers_once else endpoint.answer
 
     async def answer_request(request: Request) -> Any:
         request.state.access = access = find_access(request)
@@ -106,7 +119,9 @@ def make_route(endpoint: Endpoint) -> Route:
                 target = quote(describe_target(request))
                 return RedirectResponse(f"{SIGN_IN_PATH}?next={target}", status_code=303)
             require_role(access, endpoint.role)
-        return await endpoint.answer(request)
+        if not endpoint.takes_key:
+            refuse_key(request)
+        return await carry_out(request)
 
     async def answer_in_shape(request: Request) -> Any:
         try:

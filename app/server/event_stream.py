@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from toolchart.app.server.server_events import Events, encode_event
+from toolchart.app.server.server_events import Events, ServerEvent, encode_event
 from toolchart.app.server.site import Site, get_site
 
 _LAST_EVENTS_S = 0.05
@@ -30,7 +30,7 @@ def stream_events(request: Request, events: Events) -> Response:
     It ends when the server stops. It is refused with 429 where too many streams are open.
     """
     site = get_site(request)
-    return _EventStream(site, events, slot=site.readers.hold(), end=site.closing)
+    return EventStream(site, events, slot=site.readers.hold(), end=site.closing)
 
 
 def stream_answer(request: Request, events: Events) -> Response:
@@ -39,13 +39,14 @@ def stream_answer(request: Request, events: Events) -> Response:
     Its last event is that of `events`, also when the server stops. Its turn holds a slot, so that it needs
     none as a stream.
     """
-    return _EventStream(get_site(request), events, slot=nullcontext(), end=None)
+    return EventStream(get_site(request), events, slot=nullcontext(), end=None)
 
 
-class _EventStream(Response):
+class EventStream(Response):
     """A response of server-sent events.
 
     Args:
+        events: what it sends; `replay` makes the same response of other ones.
         slot: held while it is sent.
         end: set where it is cut off.
     """
@@ -56,10 +57,14 @@ class _EventStream(Response):
         self._site = site
         self._slot = slot
         self._end = end
-        self._events = events
+        self.events = events
         self._count = 0
         super().__init__(media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
+
+    def replay(self, events: Events) -> EventStream:
+        """The response that sends these events in place of its own, as `stream_answer`."""
+        return EventStream(self._site, events, slot=nullcontext(), end=None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -70,7 +75,7 @@ class _EventStream(Response):
                 await self._send_until_an_end(receive, send)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._events.aclose()
+            await self.events.aclose()
 
     async def _send_until_an_end(self, receive: Receive, send: Send) -> None:
         """Send events until there are no more, the reader has gone, or the stream is cut off."""
@@ -93,7 +98,7 @@ class _EventStream(Response):
             sending.result()
 
     async def _send_events(self, send: Send) -> None:
-        async for event in self._events:
+        async for event in self.events:
             self._count += 1
             await send({"type": "http.response.body", "body": encode_event(event), "more_body": True})
 
@@ -112,6 +117,53 @@ class _EventStream(Response):
             await asyncio.sleep(self._site.limits.heartbeat_s)
             if self._count == before:
                 await send({"type": "http.response.body", "body": _SIGN_OF_LIFE, "more_body": True})
+
+
+class SharedEvents:
+    """The events of one answer for any number of readers: each reads all of them, from the first on.
+
+    They are taken whether or not anybody reads, so a reader that goes away stops nothing.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self._encoded: list[bytes] = []
+        self._has_more = asyncio.Event()
+        self.size = 0
+        """Bytes of all events so far."""
+        self.sending = asyncio.ensure_future(self._take(events))
+        """Done when there are no more; has the error with which they ended."""
+
+    async def follow(self) -> Events:
+        """All events, those that there are at once.
+
+        Raises:
+            Any error with which the answer ended.
+        """
+        count = 0
+        while True:
+            has_more, is_last = self._has_more, self.sending.done()
+            while count < len(self._encoded):
+                count += 1
+                yield ServerEvent(data="", encoded=self._encoded[count - 1])
+            if is_last:
+                self.sending.result()
+                return
+            # `asyncio.wait` cancels nothing: a reader that goes does not end the answer of the others.
+            waiting = asyncio.ensure_future(has_more.wait())
+            try:
+                await asyncio.wait((waiting, self.sending), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
+
+    async def _take(self, events: Events) -> None:
+        async with aclosing(events):
+            async for event in events:
+                encoded = encode_event(event)
+                self._encoded.append(encoded)
+                self.size += len(encoded)
+                # A new one for those who come next: who waits for this one has read all that came before.
+                self._has_more.set()
+                self._has_more = asyncio.Event()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -1,8 +1,9 @@
 """Requests that come twice: with one `Idempotency-Key` a request is carried out once, and answered each time.
 
 A double click, a browser that sends again after the connection broke, a client with a retry: each of these
-would begin a second turn. The answers are kept in memory. The id of a conversation that a request begins is
-made of its key, so that a request which comes again after a restart finds what it began.
+would begin a second turn. `make_route` puts `answer_once` before every endpoint that changes something, so
+none can forget it. The answers are kept in memory, streams with them. The id of a conversation that a request
+begins is made of its key, so that a request which comes again after a restart finds what it began.
 """
 
 from __future__ import annotations
@@ -11,63 +12,123 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from toolchart.app.server.answers import Refusal
-from toolchart.app.server.site import get_access, get_site
+from toolchart.app.server.event_stream import EventStream, SharedEvents
+from toolchart.app.server.site import Limits, get_access, get_site
 
 HEADER = "Idempotency-Key"
 
 MAX_KEY_CHARACTERS = 255
 
-MAX_ANSWERS = 1000
-"""Answers that are kept; the oldest goes first."""
-
-Answer = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request], Awaitable[ASGIApp]]
 
 
-class _Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that came, and its answer."""
+class _KeptAnswer:
+    """A request that came, and its answer, once it is there."""
 
-    digest: str
-    task: asyncio.Future[Response]
+    def __init__(self, digest: str, task: asyncio.Future[ASGIApp]) -> None:
+        self.digest = digest
+        self.task = task
+        self.events: SharedEvents | None = None
+        """What a streamed answer has sent so far."""
+        self.size: int | None = None
+        """Bytes of the answer; None until it is whole."""
+
+    async def read(self) -> ASGIApp:
+        """The answer for one more client. One that goes away stops nothing: the request may come again."""
+        answer = await asyncio.shield(self.task)
+        if isinstance(answer, EventStream):
+            # A task calls `_take_answer`, which was registered first, before it wakes those who wait for it.
+            assert self.events is not None, "`KeptAnswers` has taken the answer"
+            return answer.replay(self.events.follow())
+        return answer
+
+
+class KeptAnswers:
+    """The answers of requests with a key. Where they are too many, or too large, the oldest go first; one
+    that is not whole stays."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._answers: OrderedDict[Any, _KeptAnswer] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, name: Any) -> _KeptAnswer | None:
+        """The answer of the request with this name, if it came."""
+        return self._answers.get(name)
+
+    def add(self, name: Any, digest: str, answering: Awaitable[ASGIApp]) -> _KeptAnswer:
+        """Carry out a request and keep its answer, unless it is refused or fails."""
+        kept = self._answers[name] = _KeptAnswer(digest, asyncio.ensure_future(answering))
+        kept.task.add_done_callback(partial(self._take_answer, name, kept))
+        return kept
+
+    def _take_answer(self, name: Any, kept: _KeptAnswer, task: asyncio.Future[ASGIApp]) -> None:
+        has_failed = task.cancelled() or task.exception() is not None
+        answer = None if has_failed else task.result()
+        if isinstance(answer, EventStream):
+            kept.events = SharedEvents(answer.events)
+            kept.events.sending.add_done_callback(partial(self._take_end, name, kept, kept.events))
+        elif isinstance(answer, Response) and answer.status_code < 400:
+            self._count(kept, len(answer.body))
+        else:
+            del self._answers[name]
+
+    def _take_end(
+        self, name: Any, kept: _KeptAnswer, events: SharedEvents, sending: asyncio.Future[None]
+    ) -> None:
+        if sending.cancelled() or sending.exception() is not None:
+            del self._answers[name]
+        else:
+            self._count(kept, events.size)
+
+    def _count(self, kept: _KeptAnswer, size: int) -> None:
+        kept.size = size
+        self._bytes += size
+        for name, answer in list(self._answers.items()):
+            if (
+                self._bytes <= self._limits.kept_answer_bytes
+                and len(self._answers) <= self._limits.kept_answers
+            ):
+                return
+            if answer.size is not None:
+                self._bytes -= answer.size
+                del self._answers[name]
 
 
 def answer_once(answer: Answer) -> Answer:
     """The function of an endpoint that carries out a request with a key once.
 
-    Whoever sends it again, with the same token and body, gets the same answer, when it is there. A request
-    that was refused, or failed, is carried out when it comes again. Without a key nothing changes.
+    Whoever sends it again, with the same token and body, gets the same answer when it is there; a stream from
+    its beginning, and what follows as it comes. A request that was refused, or failed before its answer
+    began, is carried out when it comes again. Without a key nothing changes.
 
     Raises:
         Refusal: 400; the key is too long. 422; it was sent with another body.
     """
 
     @wraps(answer)
-    async def answer_request(request: Request) -> Response:
+    async def answer_request(request: Request) -> ASGIApp:
         key = read_key(request)
         if not key:
             return await answer(request)
+        site = get_site(request)
         name = (get_access(request).name, request.url.path, key)
         digest = hashlib.sha256(request.url.query.encode() + b"\n" + await request.body()).hexdigest()
-        answers: OrderedDict[Any, _Sent] = get_site(request).running.setdefault("answers", OrderedDict())
+        answers: KeptAnswers = site.running.setdefault("answers", KeptAnswers(site.limits))
         # Nothing is awaited between this look and the note of the request: two that come together would
         # both begin.
-        sent = answers.get(name)
-        if sent is None:
-            sent = answers[name] = _Sent(digest=digest, task=asyncio.ensure_future(answer(request)))
-            sent.task.add_done_callback(lambda task: _forget_failure(answers, name, task))
-            if len(answers) > MAX_ANSWERS:
-                answers.popitem(last=False)
-        if sent.digest != digest:
+        kept = answers.find(name) or answers.add(name, digest, answer(request))
+        if kept.digest != digest:
             raise refuse_other_request()
-        # Whoever goes away stops nothing: the same request may come again.
-        return await asyncio.shield(sent.task)
+        return await kept.read()
 
     return answer_request
 
@@ -75,6 +136,16 @@ def answer_once(answer: Answer) -> Answer:
 def refuse_other_request() -> Refusal:
     """The answer to a request whose key another one had."""
     return Refusal(422, f"{HEADER}: another request was sent with it; make a new one for each request")
+
+
+def refuse_key(request: Request) -> None:
+    """Refuse a key where it would have no effect.
+
+    Raises:
+        Refusal: 400.
+    """
+    if read_key(request):
+        raise Refusal(400, f"{HEADER}: this protocol has no place for it; leave it out")
 
 
 def read_key(request: Request) -> str:
@@ -89,17 +160,14 @@ def read_key(request: Request) -> str:
     return key
 
 
-def name_by_key(request: Request) -> str | None:
-    """The id of the conversation that a request with a key begins; None without a key."""
+def name_by_key(request: Request, body: bytes = b"") -> str | None:
+    """The id of the conversation that a request with a key begins at this path; None without a key.
+
+    Args:
+        body: where the conversation does not say what was asked for: another body begins another one.
+    """
     key = read_key(request)
     if not key:
         return None
-    return hashlib.sha256(f"{get_access(request).name}\n{key}".encode()).hexdigest()[:16]
-
-
-def _forget_failure(
-    answers: OrderedDict[Any, _Sent], name: tuple[str, str, str], task: asyncio.Future[Response]
-) -> None:
-    has_failed = task.cancelled() or task.exception() is not None or task.result().status_code >= 400
-    if has_failed and name in answers and answers[name].task is task:
-        del answers[name]
+    name = f"{get_access(request).name}\n{request.url.path}\n{key}\n".encode()
+    return hashlib.sha256(name + body).hexdigest()[:16]

@@ -52,6 +52,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds within which a chart of the browser must be checked."""
     heartbeat_s: float = 15.0
     """Seconds between two signs of life on an idle event stream."""
+    kept_answers: int = 1000
+    """Answers to requests with an `Idempotency-Key` that are kept."""
+    kept_answer_bytes: int = 64 * 1024 * 1024
+    """Size of all these answers."""
 
 
 class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,15 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal
+from toolchart.app.server.endpoints import SAFE_METHODS
 from toolchart.app.server.site import Site
 from toolchart.app.studio.errors import answer_error
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import ToolchartError
 
 log = logging.getLogger("toolchart.server")
-
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing."""
 
 CONTENT_POLICY = "; ".join(
     (

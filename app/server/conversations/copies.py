@@ -17,10 +17,12 @@ from toolchart.app.server.bodies import read_form
 from toolchart.app.server.conversations.forms import ForkForm, RerunForm, check_new_id
 from toolchart.app.server.conversations.reading import find_named_conversation, must_wait
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_access, get_log, get_site
+from toolchart.app.server.repeated_requests import name_by_key
+from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.fork import ForkChanges, NarrowTurn
 from toolchart.engine.log.read_records import ReadRecord
 from toolchart.engine.reading.diff import compare_conversations
+from toolchart.engine.reading.steps import read_from
 from toolchart.engine.rerun.campaign import arerun
 from toolchart.engine.rerun.changes import RerunChanges
 from toolchart.engine.rerun.report import RerunReport
@@ -113,8 +115,11 @@ async def fork(request: Request) -> Response:
     form, access = await read_form(request, ForkForm), get_access(request)
     site, parent = get_site(request), find_named_conversation(request)
     require_rights(access, form, FORK_RIGHTS)
-    name = check_new_id(form.conversation) or generate_conversation_id()
+    keyed = name_by_key(request, await request.body()) if form.conversation is None else None
+    name = check_new_id(form.conversation) or keyed or generate_conversation_id()
     site.claim(access, name)
+    if keyed is not None and site.engine.store.read_last_line(name) is not None:
+        return await _answer_begun(site, name, parent)
     engine = site.client_tools.find_engine(parent)
     changes = ForkChanges(
         settings=form.settings,
@@ -138,6 +143,16 @@ async def fork(request: Request) -> Response:
     result = forked.result.to_dict() if forked.result is not None else None
     row = {"conversation": name, "parent": parent, "at": forked.at, "stopped": forked.stopped}
     return JsonAnswer({**row, "result": result})
+
+
+async def _answer_begun(site: Site, name: str, parent: str) -> Response:
+    """The answer to a request that has begun this fork already, before a restart: it as it is now."""
+    row = {"conversation": name, "parent": parent}
+    if site.live_turns.is_running(name):
+        return JsonAnswer(row, status_code=202)
+    forked = next(read_from(site.engine.store, name, 0)).event["seq"]
+    result = await asyncio.to_thread(site.engine.conversation(name).read_turn)
+    return JsonAnswer({**row, "at": forked, "stopped": None, "result": result.to_dict()})
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/rerun", "chat", body=RerunForm)

@@ -27,7 +27,7 @@ from toolchart.app.server.conversations.reading import find_named_conversation, 
 from toolchart.app.server.endpoints import RouteGroup
 from toolchart.app.server.event_stream import stream_events
 from toolchart.app.server.protocols.contents import read_own_history
-from toolchart.app.server.repeated_requests import answer_once, name_by_key, refuse_other_request
+from toolchart.app.server.repeated_requests import name_by_key, refuse_other_request
 from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.family import find_root, require_heading
 from toolchart.engine.runtime.clock import generate_conversation_id
@@ -75,7 +75,6 @@ _ONE = "/api/conversations/{conversation}"
 
 
 @ROUTES.endpoint("POST", "/api/conversations", "chat", body=NewConversation)
-@answer_once
 async def start_conversation(request: Request) -> Response:
     """Begin a conversation with a message."""
     form, site = await read_form(request, NewConversation), get_site(request)
@@ -109,7 +108,6 @@ async def _find_begun(site: Site, name: str, form: NewConversation) -> Response 
 
 
 @ROUTES.endpoint("POST", f"{_ONE}/messages", "chat", body=MessageForm)
-@answer_once
 async def send_message(request: Request) -> Response:
     """Send a message: a turn begins, or the open one gets it (202)."""
     form = await read_form(request, MessageForm)

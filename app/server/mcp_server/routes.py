@@ -38,9 +38,9 @@ async def run_mcp(site: Site) -> AsyncIterator[None]:
 ROUTES = RouteGroup(run_mcp)
 
 
-@ROUTES.endpoint("POST", "/mcp", "read", in_openapi=False)
-@ROUTES.endpoint("GET", "/mcp", "read", in_openapi=False)
-@ROUTES.endpoint("DELETE", "/mcp", "read", in_openapi=False)
+@ROUTES.endpoint("POST", "/mcp", "read", in_openapi=False, takes_key=False)
+@ROUTES.endpoint("GET", "/mcp", "read", in_openapi=False, takes_key=False)
+@ROUTES.endpoint("DELETE", "/mcp", "read", in_openapi=False, takes_key=False)
 async def answer_mcp(request: Request) -> ASGIApp:
     """Hand the request to the MCP server.
 

@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import JsonAnswer, Refusal
 from toolchart.app.server.bodies import read_form_with_others
 from toolchart.app.server.endpoints import RouteGroup
@@ -32,7 +33,16 @@ from toolchart.app.server.openai_api.response_ids import ResponseName, read_resp
 from toolchart.app.server.openai_api.response_items import ResponseBuilder
 from toolchart.app.server.protocols.contents import FunctionForm, join_texts, make_output_type
 from toolchart.app.server.protocols.served_models import find_model, list_models
-from toolchart.app.server.protocols.turns import Pieces, continue_turn, read_answers, read_times, start_turn
+from toolchart.app.server.protocols.turns import (
+    Pieces,
+    begin_once,
+    continue_turn,
+    finish_turn,
+    read_answers,
+    read_times,
+    start_turn,
+)
+from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import Site, get_access, get_log, get_site
 from toolchart.engine.log.replay import ReplayedStep, load_conversation, replay_from
@@ -323,7 +333,10 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
         name = _name_response(site, root, is_new_turn=False)
         pieces = await continue_turn(site, engine, answers, access.name, turn.output_type)
         return _OpenResponse(name=name, pieces=pieces)
-    conversation = previous.conversation if previous is not None else generate_conversation_id()
+    keyed = name_by_key(request) if previous is None else None
+    if keyed is not None and site.engine.store.read_last_line(keyed) is not None:
+        return await _reopen_response(site, access, keyed, turn, {**turn.options, "handler": model.handler})
+    conversation = previous.conversation if previous is not None else keyed or generate_conversation_id()
     # Where a turn is open, the message is for that one.
     is_new_turn = not site.engine.conversation(conversation).has_open_turn
     name = _name_response(site, conversation, is_new_turn=is_new_turn)
@@ -342,6 +355,23 @@ async def _open_response(request: Request, form: ResponseForm, turn: ChatTurn) -
             raise
         raise Refusal(409, _NOT_NEWEST) from None
     return _OpenResponse(name=name, pieces=pieces)
+
+
+async def _reopen_response(
+    site: Site, access: Access, conversation: str, turn: ChatTurn, options: StreamOptions
+) -> _OpenResponse:
+    """The response that a request with the same key has begun before a restart, as the log has it when its
+    turn rests."""
+    engine = site.client_tools.choose_engine(conversation, turn.tools)
+    await finish_turn(await begin_once(site, engine, access, conversation, turn.message, options))
+    name = ResponseName(conversation=conversation, turn=1, seq=0)
+    steps = await asyncio.to_thread(_read_steps, site.engine, name)
+    return _OpenResponse(name=name, pieces=_iterate_pieces(_list_pieces(site.engine, name, steps)))
+
+
+async def _iterate_pieces(pieces: Sequence[StepTaken | Delta | TurnResult]) -> Pieces:
+    for piece in pieces:
+        yield piece
 
 
 def _name_response(site: Site, conversation: str, *, is_new_turn: bool) -> ResponseName:
@@ -373,11 +403,30 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
         Refusal: 404; there is none.
         LogDamaged, ReplayMismatch: the log is not the one that was written.
     """
-    steps = list(_iterate_steps(site.engine, name))
+    steps = _read_steps(site.engine, name)
+    builder = _make_builder(site, name, _build_head(site, name, steps))
+    for piece in _list_pieces(site.engine, name, steps):
+        for _ in builder.take(piece):
+            pass
+    return builder.response
+
+
+def _read_steps(engine: Engine, name: ResponseName) -> list[ReplayedStep]:
+    """The steps of a response, at least one.
+
+    Raises:
+        Refusal: 404; there is none.
+    """
+    steps = list(_iterate_steps(engine, name))
     if not steps or steps[-1].step.snapshot.turn != name.turn:
         raise Refusal(404, f"there is no response {name.id!r}")
-    last = steps[-1]
-    builder = _make_builder(site, name, _build_head(site, name, steps))
+    return steps
+
+
+def _list_pieces(
+    engine: Engine, name: ResponseName, steps: Sequence[ReplayedStep]
+) -> list[StepTaken | Delta | TurnResult]:
+    """What a stream of the response has yielded."""
     pieces: list[StepTaken | Delta | TurnResult] = []
     stream = AnswerStream(pieces.append)
     for entry in steps:
@@ -385,11 +434,8 @@ def read_stored_response(site: Site, name: ResponseName) -> dict[str, Any]:
         if event is not None:
             stream.take_step(event, entry.step)
             pieces.append(StepTaken(event=event, step=entry.step))
-    pieces.append(_find_result_at(site.engine, name.conversation, last))
-    for piece in pieces:
-        for _ in builder.take(piece):
-            pass
-    return builder.response
+    pieces.append(_find_result_at(engine, name.conversation, steps[-1]))
+    return pieces
 
 
 def _find_result_at(engine: Engine, conversation: str, last: ReplayedStep) -> TurnResult:

@@ -29,6 +29,7 @@ from toolchart.app.server.protocols.served_models import find_model, list_models
 from toolchart.app.server.protocols.turns import (
     AnswerText,
     Pieces,
+    begin_once,
     continue_turn,
     count_seconds,
     finish_turn,
@@ -37,6 +38,7 @@ from toolchart.app.server.protocols.turns import (
     start_turn,
 )
 from toolchart.app.server.protocols.waiting import APPROVAL, WaitingItem, list_waiting_items
+from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.server_events import ServerEvent
 from toolchart.app.server.site import get_access, get_site
 from toolchart.engine.reading.steps import read_turn_start
@@ -121,6 +123,8 @@ async def _open_chat(request: Request, form: CompletionForm, turn: ChatTurn) -> 
         options["conversation"] = turn.conversation
         return await start_turn(site, engine, access, turn.message, **options)
     engine = site.client_tools.get_engine(turn.tools)
+    if (keyed := name_by_key(request)) is not None:
+        return await begin_once(site, engine, access, keyed, turn.message, options)
     return await start_turn(site, engine, access, turn.message, **options)
 
 

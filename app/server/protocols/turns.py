@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, TypeAlias, Unpack
 
 import msgspec
 
+from toolchart.app.server.access.rates import refuse_for_now
 from toolchart.app.server.access.tokens import Access
 from toolchart.app.server.answers import Refusal
 from toolchart.app.server.conversations.live_turns import require_rest
 from toolchart.app.server.endpoints import require_role
 from toolchart.app.server.protocols.client_tools import CallOutcome
 from toolchart.app.server.protocols.waiting import Answer, ItemName, list_waiting_items, read_wire_id
+from toolchart.app.server.repeated_requests import refuse_other_request
 from toolchart.app.server.site import Site
 from toolchart.engine.log.record import parse_record
 from toolchart.engine.reading.waiting import read_waiting
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
-from toolchart.engine.runtime.parts import StreamOptions
+from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import StepTaken
+from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.events import Decided
 from toolchart.states.messages import Delta, Doubt, TextDelta, TextWithdrawn
@@ -88,6 +90,47 @@ async def start_turn(
     options = {**options, **site.claim(access, conversation)}
     pieces = engine.conversation(conversation).stream(message, follows=follows, **options)
     return await _start(_hold_slot(site, pieces))
+
+
+async def begin_once(
+    site: Site, engine: Engine, access: Access, conversation: str, message: str, options: StreamOptions
+) -> Pieces:
+    """Begin the conversation of a request with a key, or find the turn that it has begun before a restart.
+
+    That turn goes on where it is open, is tried again where it ended in a failure that may pass, and is read
+    otherwise: its result is then the only piece.
+
+    Raises:
+        Refusal: as `start_turn`. 409; the turn runs. 422; another request has begun the conversation.
+    """
+    if site.engine.store.read_last_line(conversation) is None:
+        return await start_turn(site, engine, access, message, **{**options, "conversation": conversation})
+    own_options: StreamOptions = {**options, **site.claim(access, conversation)}
+    find_turn = await find_begun_turn(site, engine, conversation, message, own_options)
+    return await _start(_hold_slot(site, stream_turn(find_turn)))
+
+
+async def find_begun_turn(
+    site: Site, engine: Engine, conversation: str, message: str, options: StreamOptions
+) -> Callable[..., Coroutine[Any, Any, TurnResult]]:
+    """What gives the turn that a request with a key has begun before a restart; see `begin_once`.
+
+    Raises:
+        Refusal: 409; the turn runs. 422; another request has begun the conversation.
+    """
+    difference = await engine.once.compare_request(conversation, message, TurnOptions(**options))
+    if difference is not None and difference.is_input:
+        raise refuse_other_request()
+    if site.live_turns.is_running(conversation):
+        raise refuse_for_now(f"conversation {conversation!r} is being answered", 1.0, status=409)
+
+    async def find_turn(**watchers: Any) -> TurnResult:
+        if difference is None:
+            return await engine.arun_once(message, **options, **watchers)
+        # The agent is another one since. What was begun is this request's all the same.
+        return await engine.conversation(conversation).aresume(**watchers)
+
+    return find_turn
 
 
 async def continue_turn(

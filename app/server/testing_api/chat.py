@@ -7,6 +7,8 @@ sentence there: also an error, a turn that waits for a person, and a reply witho
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -16,6 +18,8 @@ from starlette.responses import Response
 from toolchart.app.server.answers import JsonAnswer, Refusal, describe_error
 from toolchart.app.server.bodies import read_form
 from toolchart.app.server.endpoints import RouteGroup
+from toolchart.app.server.protocols.turns import find_begun_turn
+from toolchart.app.server.repeated_requests import name_by_key
 from toolchart.app.server.site import get_access, get_request_id, get_site
 from toolchart.app.server.testing_api.forms import ChatForm
 from toolchart.engine.log.family import name_context
@@ -59,14 +63,18 @@ async def _answer_message(request: Request) -> Response:
     form, site = await read_form(request, ChatForm), get_site(request)
     if not isinstance(form.prompt, str) or not form.prompt.strip():
         raise Refusal(400, "Invalid request: prompt is required and must be a string")
-    name, prompt = generate_conversation_id(), form.prompt
+    keyed, prompt = name_by_key(request), form.prompt
+    name = keyed or generate_conversation_id()
     variables: dict[str, Any] = {"current_topic": form.topic} if form.topic else {}
     if form.selectedCollections:
         variables["collections"] = _list_collections(form)
     history = [_convert_message(message) for message in form.previousMessages]
     engine, options = site.engine, site.claim(get_access(request), name)
     options.update({"history": history, "variables": variables})
-    task = site.live_turns.begin(name, lambda _: engine.arun(prompt, **options))
+    run_turn: Callable[..., Coroutine[Any, Any, TurnResult]] = partial(engine.arun, prompt, **options)
+    if keyed is not None and engine.store.read_last_line(name) is not None:
+        run_turn = await find_begun_turn(site, engine, name, prompt, options)
+    task = site.live_turns.begin(name, lambda on_delta: run_turn(on_delta=on_delta))
     result: TurnResult = await site.live_turns.wait(name, task, until_rest=True)
     if result.error is not None:
         details = {"message": result.error.message, "conversation": name}

@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("starlette", reason="the server needs the extra `serve`")
 
-from agents import make_engine, make_spec
-from served import bearer, make_site, open_client
+from agents import make_engine, make_spec, reply_with_calls
+from served import bearer, make_site, open_client, serve
 
+from toolchart.app.server.application import list_endpoints
+from toolchart.app.server.site import Limits, Site
 from toolchart.engine import Engine
 from toolchart.providers.scripted.provider import ScriptedProvider
 
@@ -114,3 +116,152 @@ async def test_a_key_holds_over_a_restart(tmp_path: Any) -> None:
     for other in others:
         answer = await post(other, "two", "In {{city}}.")
         assert (answer.status_code, "another request" in answer.json()["error"]) == (422, True), other
+
+
+# -- over all endpoints and protocols ------------------------------------------------------------------------
+
+CHANGING = [endpoint for endpoint in list_endpoints() if endpoint.method not in ("GET", "HEAD", "OPTIONS")]
+
+
+def test_every_endpoint_that_changes_something_takes_a_key() -> None:
+    """The key of a request has an effect at each endpoint that changes something; only MCP, which refuses
+    one, and signing in, which needs no token, have no use for it."""
+    others = {endpoint.path for endpoint in CHANGING if not endpoint.answers_once}
+    assert others == {"/mcp", "/sign-in"}
+
+
+async def test_a_protocol_without_a_place_for_keys_refuses_them() -> None:
+    """A key that would have no effect is not ignored: MCP answers 400."""
+    async with open_client(make_site()) as client:
+        answer = await client.post("/mcp", json={}, headers=key("k1"))
+        assert (answer.status_code, "Idempotency-Key" in answer.json()["error"]) == (400, True)
+
+
+MESSAGES = [{"role": "user", "content": "hi", "id": "1"}]
+DOORS: dict[str, dict[str, Any]] = {
+    "/api/conversations": {"message": "hi"},
+    "/v1/chat/completions": {"model": "agent", "messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"model": "agent", "input": "hi"},
+    "/ag-ui": {"threadId": "thread", "runId": "r", "messages": MESSAGES},
+    "/chat/api": {"prompt": "hi"},
+}
+"""Bodies that begin a conversation, by path."""
+
+STREAMED = [
+    *((path, body) for path, body in DOORS.items()),
+    *((path, {**DOORS[path], "stream": True}) for path in ("/v1/chat/completions", "/v1/responses")),
+]
+
+
+def make_named_site(log: Any = "memory", replies: list[Any] | None = None) -> Site:
+    """A site of an agent that protocols call `agent`."""
+    provider = ScriptedProvider(replies or [f"reply {number}" for number in range(9)])
+    return make_site(Engine(make_spec(name="agent"), log=log, providers={"model": provider}))
+
+
+def count_turns(site: Site) -> int:
+    """Turns that were begun in the whole log."""
+    store = site.engine.store
+    lines = [line for name in store.list_conversations() for line in store.read_lines(name)]
+    return sum(b'"type":"turn_started"' in line for line in lines)
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMED)
+async def test_ten_requests_with_one_key_are_one_turn(path: str, body: dict[str, Any]) -> None:
+    """Ten requests at the same time and one later, by each protocol and as streams, begin one turn, and each
+    gets the whole answer. Another body under the key is refused (422)."""
+    site = make_named_site()
+    async with open_client(site) as client:
+
+        async def post(body: dict[str, Any]) -> httpx.Response:
+            return await client.post(path, json=body, headers=key("k1"))
+
+        answers = [*await asyncio.gather(*(post(body) for _ in range(10))), await post(body)]
+        assert {answer.status_code for answer in answers} == {200}, answers[0].text
+        assert len({answer.content for answer in answers}) == 1
+        assert "reply 0" in answers[0].text
+        assert count_turns(site) == 1
+        assert (await post({**body, "user": "x"})).status_code == 422
+
+
+@pytest.mark.parametrize(("path", "body"), [row for row in STREAMED if row[0] != "/ag-ui"])
+async def test_what_a_key_has_begun_is_found_after_a_restart(
+    path: str, body: dict[str, Any], tmp_path: Any
+) -> None:
+    """By each protocol that makes up the id of a conversation, also as a stream, a request that comes again
+    to a new process on the same log gets the answer that the first one got; another body is refused (422)."""
+    bodies = {path: body}
+    for number, status in ((0, 200), (1, 200), (2, 422)):
+        site = make_named_site(tmp_path / "log.db", ["begun", "two"] if number == 0 else ["two"])
+        changed = {
+            "prompt": "ho",
+            "message": "ho",
+            "input": "ho",
+            "messages": [{**MESSAGES[0], "content": "ho"}],
+        }
+        if number == 2:
+            bodies = {path: {name: changed.get(name, value) for name, value in body.items()}}
+        async with open_client(site) as client:
+            answer = await client.post(path, json=bodies[path], headers=key("k1"))
+            assert (answer.status_code, "begun" in answer.text) == (status, status == 200), answer.text
+            assert count_turns(site) == 1
+
+
+async def test_a_reader_that_goes_away_stops_nothing() -> None:
+    """Where a request has a key, its turn goes on without its reader, and whoever sends it again reads the
+    stream from its beginning."""
+    site = make_named_site()
+    body = DOORS["/ag-ui"]
+    with serve(site) as address:
+        async with httpx.AsyncClient(base_url=address, headers={**bearer(), **key("k1")}) as client:
+            async with client.stream("POST", "/ag-ui", json=body) as answer:
+                assert answer.status_code == 200
+            again = await client.post("/ag-ui", json=body)
+    assert again.text.index("RUN_STARTED") < again.text.index("RUN_FINISHED")
+    assert count_turns(site) == 1
+
+
+async def test_a_decision_that_is_sent_twice_is_one() -> None:
+    """A decision with one key that comes twice is taken once, and answered with the same result."""
+    call = reply_with_calls(("echo", {"text": "x"}))
+    spec = make_spec(chart="approval", approval={"default": "ask"}, name="agent")
+    site = make_site(Engine(spec, log="memory", providers={"model": ScriptedProvider([call, "done"])}))
+    async with open_client(site) as client:
+        begun = await client.post("/api/conversations", json={"message": "hi", "conversation": "c1"})
+        body = {"call_id": begun.json()["pending_approvals"][0]["id"], "approved": True}
+        path = "/api/conversations/c1/decisions"
+        answers = await asyncio.gather(*(client.post(path, json=body, headers=key("k1")) for _ in range(3)))
+        assert {answer.json()["content"] for answer in answers} == {"done"}
+
+
+async def test_a_fork_that_is_sent_twice_is_one(tmp_path: Any) -> None:
+    """A fork with one key is one conversation, after a restart too."""
+    names = set()
+    for number in range(2):
+        site = make_named_site(tmp_path / "log.db")
+        async with open_client(site) as client:
+            if number == 0:
+                await client.post("/api/conversations", json={"message": "hi", "conversation": "c1"})
+            path = "/api/conversations/c1/fork"
+            twice = [await client.post(path, json={"at": 1}, headers=key("k1")) for _ in range(2)]
+            assert {answer.status_code for answer in twice} == {200}, twice[0].text
+            names |= {(answer.json()["conversation"], answer.json()["at"]) for answer in twice}
+            assert len(list(site.engine.store.list_conversations())) == 2
+    assert len(names) == 1
+
+
+async def test_the_oldest_answers_go_first() -> None:
+    """Not more answers are kept than the limits say, in number and in bytes; a request that comes after its
+    answer was dropped is another one."""
+    for limits in (Limits(kept_answers=2), Limits(kept_answer_bytes=2000)):
+        site = make_site(make_engine([f"{number}".rjust(400, "x") for number in range(9)]), limits=limits)
+        async with open_client(site) as client:
+            await client.post("/api/conversations", json={"message": "hi", "conversation": "c1"})
+
+            async def say(name: str) -> str:
+                path, body = "/api/conversations/c1/messages", {"message": "again"}
+                return str((await client.post(path, json=body, headers=key(name))).json()["content"])
+
+            first = [await say(name) for name in ("a", "b", "c", "d")]
+            assert await say("d") == first[3]
+            assert await say("a") not in first
