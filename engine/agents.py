@@ -56,8 +56,8 @@ from toolchart.states.messages import TextDelta, TextWithdrawn
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.tools.data_flow import describe_agent_chart
 from toolchart.tools.definition import Tool
+from toolchart.tools.manager import make_program_tool
 from toolchart.tools.sources.effect_functions import is_effect_function
-from toolchart.tools.sources.python import make_tool
 from toolchart.tools.tool_context import ToolContext, is_tool_context
 
 if TYPE_CHECKING:
@@ -347,7 +347,10 @@ class Agent(Generic[Deps, Output]):
         for agent in self._handoffs:
             if not isinstance(agent, Agent):
                 raise SpecError(f"handoffs are agents, and {type(agent).__name__} is none")
-        self._tools: list[Tool | Callable[..., Any]] = []
+        self._tools: list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]] = []
+        """What the program gave, each with its ready tool; an `@effect` function stands for itself."""
+        self._loaded_spec: tuple[dict[str, Any], AgentSpec] | None = None
+        """The newest document of this agent and what it was loaded to: only a change is loaded again."""
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
         for function in tools:
             self._add_tool(function)
@@ -382,11 +385,13 @@ class Agent(Generic[Deps, Output]):
         return function
 
     def _add_tool(self, function: Callable[..., Any] | Tool) -> None:
-        if not isinstance(function, Tool) and not is_effect_function(function):
-            for parameter, hint in _read_hints(function).items():
-                if parameter != "return" and is_tool_context(hint):
-                    self._check_context(function, hint)
-        self._tools.append(function)
+        if isinstance(function, Tool) or is_effect_function(function):
+            self._tools.append((function, function))
+            return
+        for parameter, hint in _read_hints(function).items():
+            if parameter != "return" and is_tool_context(hint):
+                self._check_context(function, hint)
+        self._tools.append((function, make_program_tool(function)))
 
     def _check_context(self, function: Callable[..., Any], hint: Any) -> None:
         """Refuse a tool whose context has other dependencies than the agent.
@@ -420,7 +425,10 @@ class Agent(Generic[Deps, Output]):
         Raises:
             SpecError: it cannot be used.
         """
-        return load_spec(self.to_document())
+        document = self.to_document()
+        if self._loaded_spec is None or self._loaded_spec[0] != document:
+            self._loaded_spec = document, load_spec(document)
+        return self._loaded_spec[1]
 
     def to_document(self) -> dict[str, Any]:
         """The agent spec as plain data: written as YAML, it is the same agent without Python.
@@ -452,7 +460,7 @@ class Agent(Generic[Deps, Output]):
         model = self._model if override is None or not isinstance(override, (str, Mapping)) else override
         models[self.name] = _build_model_entry(model)
         handler = self._form.add_to({"name": self.name, "llm": self.name, **self._handler_options})
-        names = [_make_ready(function).name for function in self._list_own_functions()]
+        names = [ready.name for _, ready in self._tools if isinstance(ready, Tool)]
         if names:
             handler["tools"] = {"enabled": True, "allowed_tools": names}
         if names and self._max_iterations is not None:
@@ -463,15 +471,16 @@ class Agent(Generic[Deps, Output]):
         for agent in self._handoffs:
             agent._collect_handlers(models, handlers, override)
 
-    def _list_own_functions(self) -> list[Tool | Callable[..., Any]]:
-        return [tool for tool in self._tools if isinstance(tool, Tool) or not is_effect_function(tool)]
-
     def _list_functions(self) -> list[Tool | Callable[..., Any]]:
-        """The functions and tools of this agent and of its handoffs, each once."""
-        functions = list(self._tools)
+        """The tools and `@effect` functions of this agent and of its handoffs, each once."""
+        return [ready for _, ready in self._list_given()]
+
+    def _list_given(self) -> list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]]:
+        given = list(self._tools)
         for agent in self._handoffs:
-            functions += [item for item in agent._list_functions() if item not in functions]
-        return functions
+            known = [function for function, _ in given]
+            given += [pair for pair in agent._list_given() if pair[0] not in known]
+        return given
 
     def _build_chart(self) -> Any:
         """The chart of the spec; None for the default chart."""
@@ -1116,10 +1125,6 @@ def _build_same_name_error(name: str) -> SpecError:
     return SpecError(
         f"two agents have the name {name!r}", hint='give each its own: Agent(..., name="billing")'
     )
-
-
-def _make_ready(function: Tool | Callable[..., Any]) -> Tool:
-    return function if isinstance(function, Tool) else make_tool(function)
 
 
 def _name_function(function: Any) -> str:

@@ -75,8 +75,7 @@ def check_context_limits(spec: AgentSpec, chart: Chart) -> None:
     Raises:
         SpecError: names the first such model.
     """
-    facts, _ = _list_read_words(chart)
-    if "context_limit" not in facts:
+    if "context_limit" not in _list_read_facts(chart):
         return
     for handler in spec.responses:
         entry = spec.llms.get(handler.llm)
@@ -94,7 +93,7 @@ def check_context_limits(spec: AgentSpec, chart: Chart) -> None:
 
 def find_read_limits(chart: Chart) -> frozenset[str]:
     """The limits that a guard or an effect of a chart reads, and `strict` where a guard reads the policy."""
-    facts, effects = _list_read_words(chart)
+    facts, effects = _list_read_facts(chart), _list_read_effects(chart)
     vocabulary = chart.vocabulary
     limits = {limit for name in facts if (fact := vocabulary.find_fact(name)) for limit in fact.reads_limits}
     limits |= {limit for name in effects for limit in vocabulary.find_effect(name).reads_limits}
@@ -103,15 +102,22 @@ def find_read_limits(chart: Chart) -> frozenset[str]:
     return frozenset((*limits, *_READ_BY_CORE))
 
 
-def _list_read_words(chart: Chart) -> tuple[set[str], set[str]]:
-    """The facts that the guards of a chart read, and the effects that it asks for."""
-    facts, effects = set[str](), set[str]()
+def _list_read_facts(chart: Chart) -> set[str]:
+    """The facts that the guards of a chart read."""
+    guards = {guard for holder in _iterate_holders(chart) for guard in _iterate_guards(holder)}
+    return {fact for guard in guards for fact in find_guard_names(guard)}
+
+
+def _list_read_effects(chart: Chart) -> set[str]:
+    """The effects that a chart asks for."""
+    return {effect for holder in _iterate_holders(chart) for effect in _iterate_effects(chart, holder)}
+
+
+def _iterate_holders(chart: Chart) -> Iterator[Mapping[str, Any]]:
+    """The states of a chart, and their rows."""
     for _, definition, _ in walk_states(chart):
-        for holder in (definition, *_list_rows(definition)):
-            for guard in _iterate_guards(holder):
-                facts |= find_guard_names(guard)
-            effects |= set(_iterate_effects(chart, holder))
-    return facts, effects
+        yield definition
+        yield from _list_rows(definition)
 
 
 # -- what the spec sets ----------------------------------------------------------------------------

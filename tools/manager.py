@@ -127,7 +127,11 @@ class ToolManager(ToolExecutor):
             warnings = _add_registry_tools(registry, config, context)
             warnings += _add_imported_tools(registry, config, context)
             for function in functions:
-                registry.add(_make_program_tool(function, context))
+                registry.add(
+                    function
+                    if isinstance(function, Tool)
+                    else make_program_tool(function, context.default_timeout_s)
+                )
             warnings += policy.list_warnings(registry)
             return cls(
                 registry,
@@ -163,13 +167,18 @@ class ToolManager(ToolExecutor):
         self._connections.close()
 
 
-def _make_program_tool(function: Tool | Callable[..., Any], context: LoadingContext) -> Tool:
-    """A tool of the program; that of a function has the spec's default timeout unless it has its own."""
-    if isinstance(function, Tool):
-        return function
+def make_program_tool(function: Callable[..., Any], default_timeout_s: float | None = None) -> Tool:
+    """The tool of a function of the program.
+
+    Args:
+        default_timeout_s: for a function without a timeout of its own; None: that of a spec without any.
+
+    Raises:
+        SpecError: a tool cannot be made of it.
+    """
     tool = make_tool(function)
-    timeout_s = get_own_timeout_s(function) or context.default_timeout_s
-    return replace(tool, timeout_s=timeout_s)
+    default_timeout_s = default_timeout_s or ToolsConfig().default_timeout_ms / 1000
+    return replace(tool, timeout_s=get_own_timeout_s(function) or default_timeout_s)
 
 
 def _find_search(registry: Registry, context: LoadingContext) -> Search | None:

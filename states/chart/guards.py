@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import math
+from functools import lru_cache
 from typing import Literal, NoReturn
 
 import msgspec
@@ -267,6 +268,7 @@ def _check_words(left: GuardType, right: GuardType) -> None:
         )
 
 
+@lru_cache(maxsize=1024)
 def find_guard_names(expression: str) -> frozenset[str]:
     """The facts that a guard names, those of results with their dots."""
     return _find_names(ast.parse(expression, mode="eval"))

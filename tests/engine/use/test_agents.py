@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import pkgutil
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -582,6 +583,64 @@ def test_a_tool_of_an_agent_has_its_context_first() -> None:
     agent = Agent("openai:m", dependencies=Atlas)
     with pytest.raises(SpecError, match=r"ToolContext\[Atlas\].*tools=\[...\]"):
         agent.tool(add)  # type: ignore[arg-type]
+
+
+def test_what_an_agent_compiles_to_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 52: a turn on a log of its own loads no spec and makes no tool again; a tool that is added, and a
+    model that is put in, count from then on."""
+    made: list[str] = []
+
+    def count(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            made.append(name)
+            return original(*args, **options)
+
+        return call
+
+    for module, name in (("engine.agents", "load_spec"), ("tools.manager", "make_tool")):
+        path = f"toolchart.{module}.{name}"
+        monkeypatch.setattr(path, count(name, pkgutil.resolve_name(path.replace(f".{name}", f":{name}"))))
+    agent = Agent(ScriptedModel(*["x"] * 5), dependencies=Atlas, tools=[add])
+    assert (made.count("load_spec"), made.count("make_tool")) == (1, 1)
+    for _ in range(2):
+        agent.run("go", dependencies=ATLAS, log="memory")
+    assert (made.count("load_spec"), made.count("make_tool")) == (1, 1)
+    agent.tool(needs_atlas)
+    assert agent.run("go", dependencies=ATLAS, log="memory").ok
+    assert (
+        agent.spec().responses[0].tools
+        == Handler.model_validate(
+            {"llm": "agent", "tools": {"enabled": True, "allowed_tools": ["add", "needs_atlas"]}}
+        ).tools
+    )
+    with agent.override(model="ollama:qwen3:8b"):
+        assert agent.spec().llms["agent"].provider == "ollama"
+    assert agent.spec().llms["agent"].provider == "scripted"
+
+
+def test_a_tool_of_an_agent_ends_in_the_time_of_any_tool() -> None:
+    """Issue 52: a function has the default time of a spec, or its own, whether an agent or an engine makes
+    the tool of it."""
+
+    @tool(timeout_s=7)
+    def slow() -> str:
+        """Take time."""
+        return "done"
+
+    with Agent(ScriptedModel(), tools=[add, slow]).open(log="memory") as opened:
+        times = {each.name: each.timeout_s for each in opened.engine.tools.registry}
+        with Engine(opened.engine.spec, log="memory", functions=[add, slow]) as engine:
+            assert times == {each.name: each.timeout_s for each in engine.tools.registry}
+    assert times["slow"] == 7
+
+
+def test_agents_that_hand_over_may_share_a_function() -> None:
+    """Issue 52: one function of two agents is one tool; no name is taken twice."""
+    other = Agent(
+        ScriptedModel(call_tool("add", a=1, b=2), "3"), name="other", description="all", tools=[add]
+    )
+    front = Agent(ScriptedModel('{"agent": "other"}'), name="front", tools=[add], handoffs=[other])
+    assert front.run("go", log="memory").output == "3"
 
 
 # -- models in tests -----------------------------------------------------------------------------
