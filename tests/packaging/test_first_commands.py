@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
@@ -40,3 +41,45 @@ def test_the_first_command_answers_from_a_clean_clone(tmp_path: Path) -> None:
         ["bash", "-c", line], cwd=clone, env=environment, capture_output=True, text=True, timeout=900
     )
     assert "459" in done.stdout, done.stderr
+
+
+CHECKED = """\
+from toolchart import Engine
+
+Engine("quickstart").run("x").content.upper()
+Engine("quickstart").runn("x")
+"""
+
+
+@pytest.mark.skipif(not os.environ.get("TOOLCHART_LONG"), reason="downloads the build tool: the long form")
+def test_type_checkers_find_the_package_in_an_editable_installation(tmp_path: Path) -> None:
+    """After `pip install -e .`, without settings of their own, pyright and mypy see the types: they find the
+    one mistake, and no other."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH",)}
+    clone, own = tmp_path / "clone", tmp_path / "own"
+    shutil.copytree(
+        ROOT,
+        clone,
+        symlinks=True,
+        ignore=shutil.ignore_patterns(".git", ".*_cache", "__pycache__", "node_modules"),
+    )
+    venv.create(own, with_pip=True)
+    python = str(own / "bin" / "python")
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "-e", str(clone)]
+    subprocess.run(install, env=environment, check=True, timeout=300)
+    program = tmp_path / "user" / "program.py"
+    program.parent.mkdir()
+    program.write_text(CHECKED, "utf-8")
+    for command in (["mypy", "--python-executable", python], ["pyright", "--pythonpath", python]):
+        done = subprocess.run(
+            [sys.executable, "-m", *command, program.name],
+            cwd=program.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        errors = [text for text in done.stdout.splitlines() if " error: " in text]
+        assert len(errors) == 1, done.stdout + done.stderr
+        assert "program.py:4" in errors[0]
+        assert "runn" in errors[0]
