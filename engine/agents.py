@@ -517,8 +517,14 @@ class Agent(Generic[Deps, Output]):
         return draw(self.chart(), format_name)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """What a notebook shows: the chart."""
-        return {"text/plain": repr(self), "image/svg+xml": str(self.draw("svg"))}
+        """What a notebook shows: the chart, as a picture with the extra `pictures`, else as Mermaid, which
+        notebooks draw themselves; as text where neither can be shown."""
+        shown = {"text/plain": f"{self!r}\n\n{self.draw('text')}"}
+        try:
+            picture = self.draw("svg")
+        except SpecError:  # the extra is not installed
+            return {**shown, "text/markdown": f"```mermaid\n{self.draw()}\n```"}
+        return {**shown, "image/svg+xml": picture.decode() if isinstance(picture, bytes) else picture}
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -994,6 +1000,7 @@ class OpenAgent(Generic[TurnDeps, Output]):
         await self.engine.aclose()
 
     def __enter__(self) -> OpenAgent[TurnDeps, Output]:
+        self.engine.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -256,8 +256,11 @@ class BlockingCalls:
         if runner is not None:
             runner.close()
 
-    def refuse_running_loop(self) -> None:
+    def refuse_running_loop(self, instead: str = "await engine.arun(...) instead") -> None:
         """Refuse to wait in a thread whose event loop runs, for that loop would stand still.
+
+        Args:
+            instead: what to do there.
 
         Raises:
             ToolchartError: it is no loop of these calls, or this is its own thread.
@@ -268,9 +271,9 @@ class BlockingCalls:
         if "gevent" in sys.modules:
             raise ToolchartError(
                 "an event loop is running here, or in another greenlet of this thread\n"
-                "  let all greenlets use one engine; in a coroutine, await engine.arun(...) instead"
+                f"  let all greenlets use one engine; in a coroutine, {instead}"
             )
-        raise ToolchartError("an event loop is running here: await engine.arun(...) instead")
+        raise ToolchartError(f"an event loop is running here: {instead}")
 
     def _is_run_by_other_greenlet(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether a running loop is the one of these calls, and another greenlet of this thread runs it."""
@@ -284,7 +287,7 @@ class BlockingCalls:
         Raises:
             ToolchartError: an event loop runs in this thread.
         """
-        self.refuse_running_loop()
+        self.refuse_running_loop("await its `aclose()`, or use `async with`")
         with self._lock:
             while self._is_running:
                 self._rests.wait()

@@ -48,7 +48,7 @@ from toolchart.engine.runtime.parts import (
 )
 from toolchart.engine.turns.items import Item
 from toolchart.engine.turns.parking import PARK_AFTER
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import SpecError, ToolchartError
 from toolchart.states.events import Decided, UserSaid
 from toolchart.states.messages import Delta, Message
 from toolchart.states.ports import Provider, Store
@@ -628,6 +628,18 @@ class Engine:
         self._calls.close(self.aclose)
 
     def __enter__(self) -> Engine:
+        """The engine.
+
+        Raises:
+            ToolchartError: an event loop runs here, which could not close the engine at the end of the block.
+        """
+        try:
+            self._calls.refuse_running_loop("use `async with` instead of `with`")
+        except ToolchartError:
+            self._log.drain()
+            if self._owns_store:
+                self.store.close()  # nothing has run, and nobody else closes it
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,62 @@
+"""What notebooks need: an agent is shown with and without extras, and a running event loop is met at once."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from xml.etree import ElementTree
+
+import pytest
+
+from toolchart import Agent, Engine, ToolchartError, open_store
+from toolchart.states.errors import SpecError
+from toolchart.testing import ScriptedModel
+
+
+def test_an_agent_is_shown_as_a_picture() -> None:
+    """With the extra `pictures` a notebook gets an SVG document, and the chart as text beside it."""
+    pytest.importorskip("fast_sugiyama", reason="pictures need the extra `pictures`")
+    shown = Agent(ScriptedModel("x"), name="desk")._repr_mimebundle_()
+    assert shown.keys() == {"text/plain", "image/svg+xml"}
+    assert ElementTree.fromstring(shown["image/svg+xml"]).tag == "{http://www.w3.org/2000/svg}svg"
+    assert shown["text/plain"].startswith("Agent('desk')\n\n")
+    assert "prompting (initial)" in shown["text/plain"]
+
+
+def test_an_agent_is_shown_without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra a notebook gets Mermaid, which it draws itself, and the chart as text; no error."""
+    agent = Agent(ScriptedModel("x"), name="desk")
+    with suppress(SpecError):
+        agent.draw("svg")  # starts the process that draws, which needs the path itself
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(SpecError, match="fast_sugiyama"):
+        agent.draw("svg")
+    shown = agent._repr_mimebundle_(include=None, exclude=None)
+    assert shown.keys() == {"text/plain", "text/markdown"}
+    assert shown["text/markdown"] == f"```mermaid\n{agent.draw()}\n```"
+    assert "prompting (initial)" in shown["text/plain"]
+
+
+async def test_a_blocking_block_is_refused_at_its_beginning_in_a_running_loop() -> None:
+    """`with Engine` and `with agent.open()` in a coroutine name `async with` before anything runs."""
+    for opened in (Engine("quickstart", log="memory"), Agent(ScriptedModel("x")).open(log="memory")):
+        with pytest.raises(ToolchartError, match=r"event loop is running here: use `async with`"), opened:
+            pytest.fail("the block has begun")
+
+
+async def test_a_refused_block_leaves_the_store_that_was_given_open() -> None:
+    """A store that the program opened stays its own: it can be read after the refusal."""
+    store = open_store("memory")
+    with pytest.raises(ToolchartError), Engine("quickstart", log=store):
+        pytest.fail("the block has begun")
+    async with Engine("quickstart", log=store) as engine:
+        assert (await engine.arun("What is 2 + 3?", conversation="c")).ok
+    assert list(store.list_conversations()) == ["c"]
+
+
+async def test_closing_in_a_running_loop_names_the_way_out() -> None:
+    """`close()` in a coroutine says what to await instead; the engine can still be closed so."""
+    engine = Engine("quickstart", log="memory")
+    with pytest.raises(ToolchartError, match=r"await its `aclose\(\)`"):
+        engine.close()
+    await engine.aclose()
