@@ -194,9 +194,10 @@ def test_a_rerun_does_not_close_the_connections_of_its_engine(host: CountingHost
 
 
 def test_a_running_turn_hears_of_an_event_from_another_loop(host: CountingHost) -> None:
-    """Row 38: a message to a turn that runs on the loop of another thread reaches it, and the caller knows
-    when it is recorded."""
+    """Row 38: a message to a turn that runs on the loop of another thread reaches it there, and the caller
+    knows when it is recorded."""
     begun, goes_on = threading.Event(), threading.Event()
+    recorded = dict[str, int]()
 
     def wait_for_me() -> str:
         """Wait."""
@@ -208,9 +209,14 @@ def test_a_running_turn_hears_of_an_event_from_another_loop(host: CountingHost) 
     model = ScriptedProvider(replies)
     engine = Engine(make_spec(), log="memory", providers={"model": model}, functions=[wait_for_me])
     with ThreadPoolExecutor(1) as threads:
-        turn = threads.submit(lambda: asyncio.run(engine.arun("go", conversation="c")))
+
+        def note(event: Any, step: Any) -> None:
+            recorded[event.TYPE] = threading.get_ident()
+
+        turn = threads.submit(lambda: asyncio.run(engine.arun("go", conversation="c", observer=note)))
         assert begun.wait(30)
         asyncio.run(engine.conversation("c").asay("and hurry"))
+        assert recorded["user_said"] == recorded["turn_started"] != threading.get_ident()
         goes_on.set()
         assert turn.result(30).content == "answer"
     assert "and hurry" in [message.content for message in model.requests[-1].messages]
