@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import json
 import pkgutil
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ from toolchart import (
     open_store,
     tool,
 )
+from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.specs.models import Handler
 from toolchart.states.ports import Store
@@ -484,6 +487,54 @@ def test_a_message_to_a_running_turn_changes_no_dependencies() -> None:
 
     assert any("dependencies of this message" in text for text in asyncio.run(send(Atlas({}))))
     assert not any("dependencies" in text for text in asyncio.run(send(ATLAS)))
+
+
+class _Reached(Exception):
+    """A worker was asked, or the log was written."""
+
+
+class _NoWorkers:
+    """A host of workers that nobody may reach."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise _Reached(name)
+
+
+def test_a_turn_for_workers_takes_no_dependencies() -> None:
+    """Issue 52: objects of this process reach no worker: each form refuses them, says where they belong, and
+    nothing is written or handed over."""
+    decision = Decided(call_id="1", approved=True)
+    doors: dict[str, Callable[[FleetEngine], Any]] = {
+        "arun": lambda fleet: fleet.arun("go", dependencies=ATLAS),
+        "stream": lambda fleet: stream_to_end(fleet.stream("go", dependencies=ATLAS)),
+        "asend": lambda fleet: fleet.conversation("c").asend("go", dependencies=ATLAS),
+        "aresume": lambda fleet: fleet.conversation("c").aresume(decision, dependencies=ATLAS),
+        "aapprove": lambda fleet: fleet.conversation("c").aapprove("1", dependencies=ATLAS),
+        "aanswer": lambda fleet: fleet.conversation("c").aanswer({}, dependencies=ATLAS),
+    }
+
+    async def use(door: str) -> None:
+        store = open_store("memory")
+        async with FleetEngine(
+            make_plain().spec(), cast("Any", _NoWorkers()), log=store, functions=[add]
+        ) as fleet:
+            with pytest.raises(SpecError, match="give them to the engine of each worker"):
+                await doors[door](fleet)
+        assert list(store.list_conversations()) == []
+
+    for door in doors:
+        asyncio.run(use(door))
+
+
+def test_nothing_keeps_the_dependencies_of_a_turn() -> None:
+    """Issue 52: an open agent keeps a conversation for its next turn, but not the objects of a user."""
+    with make_geographer(call_tool("look_up", place="Louvre"), PARIS).open(log="memory") as opened:
+        atlas = Atlas({"Louvre": "Paris"})
+        kept = weakref.ref(atlas)
+        assert opened.run("go", conversation="c", dependencies=atlas).ok
+        del atlas
+        gc.collect()
+        assert kept() is None
 
 
 # -- mistakes ------------------------------------------------------------------------------------
