@@ -37,7 +37,7 @@ from toolchart.engine.log.verify import verify_conversation
 from toolchart.engine.turns.parking import find_parking
 from toolchart.specs.loader import load_spec
 from toolchart.specs.models import AgentSpec
-from toolchart.states.errors import IllegalEvent, LogBusy, LogConflict, LogUnavailable, SpecError
+from toolchart.states.errors import IllegalEvent, LogBusy, LogConflict, LogUnavailable, NotFound, SpecError
 from toolchart.states.events import Decided
 from toolchart.states.ports import InboxEntry, Lease, RecordBatch
 from toolchart.testing.invariants import check_calls_answered_once
@@ -61,7 +61,7 @@ MAX_CALM_ROUNDS = 200
 START = 1_700_000_000.0
 """Where the clock of the store begins: seconds since 1970."""
 
-EXPECTED = (Crash, LogUnavailable, LogConflict, SpecError, IllegalEvent)
+EXPECTED = (Crash, LogUnavailable, LogConflict, NotFound, SpecError, IllegalEvent)
 """What an action may end with: the worker has died, or was told why it may not."""
 
 
