@@ -1,17 +1,19 @@
-"""`GET /health`: whether the server takes on turns and its log can be read; needs no token."""
+"""`/livez`, `/readyz`, `/health`: whether the process answers, and takes on turns. They need no token."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from typing import Any
 
+import msgspec
 from starlette.requests import Request
 
 from toolchart import __version__
 from toolchart.app.server.access.rates import STOPPING_S
 from toolchart.app.server.answers import JsonAnswer
 from toolchart.app.server.endpoints import RouteGroup
-from toolchart.app.server.site import get_site
+from toolchart.app.server.site import Site, get_site
 from toolchart.states.errors import LogUnavailable
 from toolchart.states.ports import Store
 
@@ -21,27 +23,58 @@ _LOG_S = 5.0
 """Seconds within which the log must answer."""
 
 
+@ROUTES.endpoint("GET", "/livez", None)
+async def report_life(request: Request) -> JsonAnswer:
+    """Tell that the process answers, also while it stops. Where this does not answer, start it again."""
+    return JsonAnswer({"status": "ok"})
+
+
+@ROUTES.endpoint("GET", "/readyz", None)
+async def report_readiness(request: Request) -> JsonAnswer:
+    """Tell whether the server takes on turns and its log can be used (else 503, and why)."""
+    return _answer_state(await _find_state(get_site(request)), {})
+
+
 @ROUTES.endpoint("GET", "/health", None)
 async def report_health(request: Request) -> JsonAnswer:
-    """Tell whether the server takes on turns and its log can be used (else 503)."""
+    """As `/readyz`, with what front ends show: the version, and the names of hosts and document services."""
     site = get_site(request)
-    engine = site.engine
-    answer = {"status": "ok", "version": __version__, "config_loaded": True}
-    names = {"ai_providers": list(engine.spec.llms), "rag_providers": list(engine.spec.rag_services)}
+    spec = site.engine.spec
+    names = {"ai_providers": list(spec.llms), "rag_providers": list(spec.rag_services)}
+    about = {"version": __version__, "config_loaded": True, **names}
+    return _answer_state(await _find_state(site), about)
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a server takes on turns."""
+
+    status: str = "ok"
+    problem: str = ""
+    """What whoever runs the server can do something about."""
+
+
+async def _find_state(site: Site) -> _State:
     if site.is_stopping:
-        retry = {"Retry-After": str(math.ceil(STOPPING_S))}
-        return JsonAnswer({**answer, "status": "stopping", **names}, 503, headers=retry)
-    problem = None
+        return _State(status="stopping")
+    problem = ""
     try:
-        await asyncio.wait_for(asyncio.to_thread(_look_at_log, engine.store), _LOG_S)
+        await asyncio.wait_for(asyncio.to_thread(_look_at_log, site.engine.store), _LOG_S)
     except TimeoutError:
         problem = f"the log has not answered within {_LOG_S:g} s"
     except LogUnavailable:  # its text has the path of the log, no business of whoever has no token
         problem = "the log cannot be read, or was replaced or deleted while the server had it open"
-    if problem is None:
-        return JsonAnswer({**answer, **names})
-    problem = f"{problem}: see the server's messages"
-    return JsonAnswer({**answer, "status": "log unavailable", **names, "problem": problem}, 503)
+    if not problem:
+        return _State()
+    return _State(status="log unavailable", problem=f"{problem}: see the server's messages")
+
+
+def _answer_state(state: _State, about: dict[str, Any]) -> JsonAnswer:
+    answer = {"status": state.status, **about}
+    if state.status == "ok":
+        return JsonAnswer(answer)
+    if state.problem:
+        return JsonAnswer({**answer, "problem": state.problem}, 503)
+    return JsonAnswer(answer, 503, headers={"Retry-After": str(math.ceil(STOPPING_S))})
 
 
 def _look_at_log(store: Store) -> None:

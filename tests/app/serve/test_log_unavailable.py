@@ -56,6 +56,7 @@ WITHOUT_LOG = (
     "/approvals",
     "/chat",
     "/mcp",
+    "/livez",
 )
 """Beginnings of the paths of endpoints that read nothing of the log; `/mcp` has a test of its own."""
 
@@ -69,9 +70,9 @@ def needs_log(endpoint: Endpoint) -> bool:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_endpoint_says_503(stream: bool) -> None:
-    """Issue 25: when the store says that its file was replaced, `/health`, every endpoint of turns and log,
-    in each protocol and as a stream, and every page of conversations answers 503 with the reason; nothing is
-    acknowledged. When the log is there again, so is the server."""
+    """Issue 25: when the store says that its file was replaced, `/health`, `/readyz`, every endpoint of turns
+    and log, in each protocol and as a stream, and every page of conversations answers 503 with the reason;
+    nothing is acknowledged. When the log is there again, so is the server."""
     store = ReplacedStore()
     engine = make_engine(["one", "two", "three"], log=store, name="agent")
     site = make_site(engine)
@@ -86,8 +87,8 @@ async def test_every_endpoint_says_503(stream: bool) -> None:
                     answer = await client.post(endpoint.path, json={**body, "stream": True})
                 else:
                     answer = await ask(client, endpoint)
-                # Anybody may ask for `/health`, so it does not say which file it is.
-                reason = "see the server's messages" if endpoint.path == "/health" else REASON
+                # Anybody may ask for `/health` and `/readyz`, so they do not say which file it is.
+                reason = "see the server's messages" if endpoint.role is None else REASON
                 if answer.status_code != 503 or reason not in answer.text:
                     others.append((endpoint.method, endpoint.path, answer.status_code, answer.text[:200]))
         finally:
