@@ -21,8 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from toolchart.app.server.site import Site, SiteSettings
 from toolchart.states.errors import SpecError
 
-MAX_CONNECTIONS = 2000
-"""Connections at the same time; a further one is answered with 503."""
 GRACE_S = 20.0
 """Seconds that running turns have to end when the server is stopped."""
 
@@ -208,7 +206,7 @@ class SiteServer(uvicorn.Server):
             server_header=False,
             access_log=False,
             log_config=None,
-            limit_concurrency=MAX_CONNECTIONS,
+            limit_concurrency=site.limits.connections,
             timeout_graceful_shutdown=CLOSING_S,
         )
         super().__init__(config)

@@ -21,6 +21,7 @@ from toolchart.app.server.protocols.client_tools import ClientTools
 from toolchart.engine.log.owned import KnownOwners, OwnedLog
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions
+from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.ports import Store
 
 _ERRORS_S = 2.0
@@ -56,6 +57,35 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Answers to requests with an `Idempotency-Key` that are kept."""
     kept_answer_bytes: int = 64 * 1024 * 1024
     """Size of all these answers."""
+    tools: int = 128
+    """Tools that one request may declare."""
+    tool_sets: int = 64
+    """Different sets of such tools that are kept ready."""
+    connections: int = 2000
+    """Connections at the same time; a further one is answered with 503."""
+
+
+def read_limits(words: Sequence[str]) -> Limits:
+    """The limits with changes, each written `NAME=VALUE`.
+
+    Raises:
+        SpecError: there is no such limit, or its value is no positive number of its kind.
+    """
+    kinds = {field.name: field.type for field in msgspec.structs.fields(Limits)}
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in kinds:
+            raise SpecError(f"--limit {word}: there is no limit {name!r}", hint=suggest_name(name, kinds))
+        try:
+            value = kinds[name](text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            kind = "whole number" if kinds[name] is int else "number"
+            raise SpecError(f"--limit {word}: the value is a {kind} above 0", hint=f"as in {name}=100")
+        changes[name] = value
+    return Limits(**changes)
 
 
 class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,9 +119,9 @@ class Site:
         limits: Limits | None = None,
     ) -> None:
         self.engine = engine
-        self.client_tools = ClientTools(engine)
         self.settings = settings or SiteSettings()
         self.limits = limits or Limits()
+        self.client_tools = ClientTools(engine, self.limits.tools, self.limits.tool_sets)
         self.tokens = TokenTable(tokens)
         self.sessions = Sessions(f"toolchart-{self.settings.port}", is_secure=self.settings.is_tls)
         self.rates = RequestRates(self.limits.requests_per_s, self.limits.burst)

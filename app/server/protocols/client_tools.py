@@ -20,12 +20,6 @@ from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool, ToolFailure, ToolPending
 from toolchart.tools.execution.context import CallContext
 
-MAX_ENGINES = 64
-"""Sets of tools whose engines are kept; the one that was used longest ago is forgotten first."""
-
-MAX_TOOLS = 128
-"""Tools of one request."""
-
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -37,9 +31,15 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientTools:
-    """Engines beside that of the site, one for each set of tools; they share its log and its hosts."""
+    """Engines beside that of the site, one for each set of tools; they share its log and its hosts.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        tools: how many one request may declare.
+        sets: how many sets of tools are kept; the one that was used longest ago is forgotten first.
+    """
+
+    def __init__(self, engine: Engine, tools: int, sets: int) -> None:
+        self._max_tools, self._max_sets = tools, sets
         self._base = engine
         self._engines: OrderedDict[bytes, Engine] = OrderedDict()
         self._outcomes: dict[tuple[str, str], CallOutcome] = {}
@@ -67,7 +67,7 @@ class ClientTools:
             for watch in self._watchers:
                 engine.watch_records(watch)
             self._engines[key] = engine
-            if len(self._engines) > MAX_ENGINES:
+            if len(self._engines) > self._max_sets:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(key)
         return self._engines[key]
@@ -129,8 +129,8 @@ class ClientTools:
         await asyncio.gather(*(engine.astop(grace_s) for engine in self._engines.values()))
 
     def _check_names(self, names: Sequence[str]) -> None:
-        if len(names) > MAX_TOOLS:
-            raise Refusal(400, f"at most {MAX_TOOLS} tools may be declared")
+        if len(names) > self._max_tools:
+            raise Refusal(400, f"at most {self._max_tools} tools may be declared")
         for name in names:
             if not _NAME.fullmatch(name):
                 raise Refusal(400, f"the tool name {name!r} is not of the form [a-zA-Z0-9_-]{{1,64}}")

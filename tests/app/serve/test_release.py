@@ -352,7 +352,7 @@ def test_what_waits_for_its_client_is_no_error() -> None:
 
 
 def test_streamed_answers_need_no_place_of_a_reader(host: GatedHost) -> None:
-    """As many chats are streamed at once as `--turns` allows, whatever the places of readers are. S16.4"""
+    """As many chats are streamed at once as `--limit turns` allows, whatever the places of readers. S16.4"""
     spec = {
         "name": "agent",
         "llms": {"model": {"provider": "openai", "base_url": host.url, "api_key": "none", "model": "m"}},

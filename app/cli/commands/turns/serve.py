@@ -76,7 +76,13 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Let tokens with the role edit save charts to files of this folder.",
 )
-@click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns that run at once.  [default: 64]")
+@click.option(
+    "--limit",
+    "limits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another value for a limit: turns=200. docs/serve.md names them all. Repeatable.",
+)
 @click.option(
     "--grace",
     "grace_s",
@@ -108,7 +114,7 @@ def command(
     origins: tuple[str, ...],
     allow_inline: bool,
     edit_folder: str | None,
-    turns: int | None,
+    limits: tuple[str, ...],
     grace_s: float,
     queue_address: str | None,
     results: str,
@@ -138,11 +144,12 @@ def command(
     except ImportError as error:
         raise explain_import_fault(error, "serve", "serve") from None
     from toolchart.app.server.application import build_application
-    from toolchart.app.server.site import Limits, Site
+    from toolchart.app.server.site import Site, read_limits
 
     configure_logging(verbose=False, shows_turns=True)
     address = Address(host=host, port=port, certificate=certificate, key=key, allows_plain=allow_plain_http)
     check_address(address)
+    site_limits = read_limits(limits)
     options: dict[str, Any] = {"allow_inline": allow_inline, "results": results}
     settings = make_settings(address, names, source=spec, origins=origins, edit_folder=edit_folder, **options)
     new_tokens = make_tokens(tokens)
@@ -161,7 +168,7 @@ def command(
                 "a second signal waits no longer"
             )
 
-        site = Site(engine, new_tokens, settings=settings, limits=Limits(turns=turns) if turns else None)
+        site = Site(engine, new_tokens, settings=settings, limits=site_limits)
         _print_start(site, address, new_tokens)
         with suppress(KeyboardInterrupt):  # uvicorn raises it again when everything has ended
             application = build_application(site)

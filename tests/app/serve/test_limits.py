@@ -1,0 +1,89 @@
+"""The limits of a server: named on the command line, and in docs/serve.md, whose table this file generates.
+
+`python tests/app/serve/test_limits.py` writes the table.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("starlette", reason="the server needs the extra `serve`")
+
+from toolchart.app.server.site import Limits, read_limits
+from toolchart.states.errors import SpecError
+
+DOC = Path(__file__).parents[3] / "docs" / "serve.md"
+TABLE = re.compile(r"(<!-- limits: [^>]*-->\n).*?(<!-- end of limits -->)", re.DOTALL)
+FIELDS = msgspec.structs.fields(Limits)
+
+
+def write_table() -> str:
+    """The table of all limits, from the class."""
+    (class_node,) = ast.parse(inspect.getsource(Limits)).body
+    assert isinstance(class_node, ast.ClassDef)
+    sentences = [
+        " ".join(node.value.value.split())
+        for node in class_node.body[1:]
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    rows = [
+        f"| `{field.name}` | {field.default:,} | {sentence} |"
+        for field, sentence in zip(FIELDS, sentences, strict=True)
+    ]
+    return "\n".join(["| limit | default | what |", "|---|---|---|", *rows, ""])
+
+
+def fill_table(text: str) -> str:
+    """The document with the table as it should be."""
+    return TABLE.sub(lambda match: f"{match[1]}\n{write_table()}\n{match[2]}", text)
+
+
+def test_the_document_has_every_limit() -> None:
+    """docs/serve.md names each limit with its default."""
+    text = DOC.read_text()
+    assert TABLE.search(text)
+    assert fill_table(text) == text
+
+
+@pytest.mark.parametrize("name", [field.name for field in FIELDS])
+def test_each_limit_can_be_changed(name: str) -> None:
+    """Each limit takes another value by its name, and leaves the others."""
+    assert read_limits([f"{name}=7"]) == msgspec.structs.replace(Limits(), **{name: 7})
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("trns=5", ("there is no limit 'trns'", "did you mean 'turns'?")),
+        ("turns", ("a whole number above 0",)),
+        ("turns=many", ("a whole number above 0",)),
+        ("turns=1.5", ("a whole number above 0",)),
+        ("turns=0", ("a whole number above 0",)),
+        ("check_s=-1", ("a number above 0",)),
+        ("check_s=nan", ("a number above 0",)),
+        ("check_s=inf", ("a number above 0",)),
+    ],
+)
+def test_a_wrong_limit_is_refused(word: str, words: tuple[str, ...]) -> None:
+    """A name that no limit has is refused with the nearest one, and a value that cannot be its own."""
+    with pytest.raises(SpecError) as caught:
+        read_limits([word])
+    assert all(text in str(caught.value) for text in words)
+
+
+def test_the_command_refuses_a_misspelt_limit(run_cli: Callable[..., Any]) -> None:
+    """`serve --limit` says so before anything listens."""
+    result = run_cli("serve", "quickstart", "--limit", "trns=5")
+    assert (result.code, "did you mean" in result.err) == (2, True)
+
+
+if __name__ == "__main__":
+    DOC.write_text(fill_table(DOC.read_text()))
