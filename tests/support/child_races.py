@@ -13,7 +13,7 @@ from toolchart.engine import Engine
 from toolchart.engine.log.family import iterate_family
 from toolchart.engine.log.replay import load_conversation, replay_conversation
 from toolchart.engine.log.verify import verify_store
-from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, SpecError
+from toolchart.states.errors import IllegalEvent, LogConflict, LogDamaged, NotFound, SpecError
 from toolchart.states.messages import Reply, Request, ToolCall, ToolDefinition, Usage
 from toolchart.states.ports import Store
 from toolchart.tools.definition import Tool
@@ -155,7 +155,7 @@ async def _disturb(engine: Engine, turn: asyncio.Task[Any], rng: random.Random) 
         )
     except LogConflict:
         raise
-    except (SpecError, IllegalEvent):
+    except (NotFound, SpecError, IllegalEvent):
         """The turn has not begun, or is over."""
 
 

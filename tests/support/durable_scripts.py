@@ -22,7 +22,7 @@ from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.verify import VerifiedConversation, verify_store
 from toolchart.providers.scripted.provider import ScriptedProvider
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import NotFound
 from toolchart.states.events import Decided
 from toolchart.states.messages import Reply, Request
 from toolchart.states.ports import Store
@@ -209,7 +209,7 @@ def _has_rested(engine: Engine, conversation: str, after: int) -> bool:
         return False
     try:
         turn = engine.conversation(conversation).read_turn()
-    except SpecError:
+    except NotFound:
         return False
     return turn.is_over or bool(turn.pending_approvals or turn.questions)
 

@@ -13,7 +13,7 @@ from killed_process import append_mark
 from paying_agent import SCHEMA, EchoModel, wait_until
 
 from toolchart.engine import Engine
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import NotFound
 from toolchart.states.messages import ToolDefinition
 from toolchart.tools.definition import Tool
 
@@ -110,7 +110,7 @@ async def wait_for_state(engine: Engine, conversation: str, state: str) -> None:
     def has_state() -> bool:
         try:
             return engine.conversation(conversation).read_turn().state == state
-        except SpecError:  # it has not begun
+        except NotFound:  # it has not begun
             return False
 
     await wait_until(has_state)
