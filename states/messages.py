@@ -88,6 +88,10 @@ class Message(
         """The whole content as parts; empty where there is none."""
         return self.parts or ((TextPart(text=self.content),) if self.content else ())
 
+    def to_dict(self) -> dict[str, Any]:
+        """The message as JSON data; fields that have their default are left out."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
 
 def encode_arguments(call: ToolCall) -> str:
     """The arguments as JSON text: the provider's own text if it sent text."""

@@ -35,6 +35,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             raise KeyError(name)
         return getattr(self, name)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON data, as they stand in `to_dict` of the value that holds this one."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+
 
 class PendingApproval(Row, frozen=True, kw_only=True, omit_defaults=True):
     """One tool call that waits for a person's decision."""

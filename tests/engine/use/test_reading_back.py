@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from toolchart.engine.reading.overview import read_view
 from toolchart.engine.reading.results import read_results
 from toolchart.engine.reading.waiting import NOTHING_WAITS, read_waiting
 from toolchart.engine.runtime.result import describe_waiting
-from toolchart.states.messages import Reply, Request, ToolCall
+from toolchart.states.core.encoding import decode
+from toolchart.states.messages import Message, Reply, Request, ToolCall
 from toolchart.states.ports import Store
 
 APPROVAL: dict[str, Any] = {"chart": "approval", "approval": {"default": "ask"}}
@@ -370,6 +372,25 @@ def test_conditions_of_wrong_form_are_refused(listed: Engine, where: Any) -> Non
     """A misspelt condition, a time without a zone and a page without rows are refused."""
     with pytest.raises((SpecError, TypeError, AttributeError)):
         listed.conversations(**where)
+
+
+def test_messages_and_calls_are_json_data() -> None:
+    """`to_dict` of a message is what the wires of the server show, and of a call what its result shows."""
+    with Engine("quickstart", log="memory") as engine:
+        result = engine.run("What is 2 + 3?", conversation="c")
+        messages = engine.conversation("c").messages
+    assert [call.to_dict() for call in result.tool_calls] == result.to_dict()["tool_calls"]
+    data = json.loads(json.dumps([message.to_dict() for message in messages]))
+    assert [decode(Message, row) for row in data] == list(messages)
+    assert data[0] == {"role": "user", "content": "What is 2 + 3?"}
+
+
+def test_a_waiting_call_is_json_data() -> None:
+    """`to_dict` of a call that waits for a decision is what the view of its conversation shows."""
+    with agents.make_engine([agents.reply_with_calls(("echo", {"text": "x"}))], **APPROVAL) as engine:
+        (pending,) = engine.run("go", conversation="c").pending_approvals
+        assert (pending.to_dict(),) == engine.conversation("c").waiting.to_dict()["approvals"]
+    assert (pending.to_dict()["tool"], pending.to_dict()["params"]) == ("echo", {"text": "x"})
 
 
 def test_nothing_waits_in_an_unknown_conversation(listed: Engine) -> None:
