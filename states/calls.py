@@ -21,7 +21,6 @@ Two invariants hold here, and the property tests check them:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from operator import attrgetter
 
 from msgspec.structs import replace
@@ -215,21 +214,18 @@ def mark_started_calls(builder: SnapshotBuilder, effect: RunTools, call_ids: tup
         IllegalEvent: a call is none of the effect, or has its outcome already.
     """
     asked_calls = effect.calls if type(effect) is RunTools else ()
+    positions = builder.calls.positions
     for call_id in call_ids:
-        open_call = builder.calls.find(call_id)
-        if open_call is None or open_call.outcome is not None or not _is_asked(builder, asked_calls, call_id):
+        open_call, place = builder.calls.find(call_id), 0
+        # The calls begin in many steps. So none of them reads all: an effect asks in the order of the reply.
+        if open_call is not None and len(asked_calls) > 1:
+            place = bisect_left(asked_calls, positions[call_id], key=lambda call: positions.get(call.id, -1))
+        is_asked = place < len(asked_calls) and asked_calls[place].id == call_id
+        if open_call is None or open_call.outcome is not None or not is_asked:
             condition = f"the effect {effect.id} has an open call {call_id!r}"
             raise IllegalEvent("calls_started", builder.state, false_conditions=(condition,))
         builder.calls = builder.calls.replace_call(replace(open_call, began_under=effect.id))
     return effect
-
-
-def _is_asked(builder: SnapshotBuilder, asked_calls: Sequence[ToolCall], call_id: str) -> bool:
-    """Whether an open call is one of those that an effect asked for."""
-    # The calls begin in many steps. So none of them reads all: an effect asks in the order of the reply.
-    positions = builder.calls.positions
-    place = bisect_left(asked_calls, positions[call_id], key=lambda call: positions.get(call.id, -1))
-    return place < len(asked_calls) and asked_calls[place].id == call_id
 
 
 # -- outcomes ------------------------------------------------------------------------------------
