@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, overload
 import msgspec
 from msgspec.structs import replace
 
+from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.message_pairs import (
     JSON_RESULT,
     NEW_ID,
@@ -100,7 +101,7 @@ def load_history(file: str | Path) -> History:
     """
     file = Path(file)
     try:
-        text = file.read_text("utf-8-sig")
+        text = read_regular_file(file).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the history cannot be read: {error}", file=str(file)) from None
     return read_history(_parse_entries(text, str(file)), str(file))

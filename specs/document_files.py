@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -36,10 +38,8 @@ def read_text(path: Path) -> str:
         SpecError: no such file, not readable, or not UTF-8, with the line.
     """
     source = str(path)
-    if path.is_dir():
-        raise SpecError("this is a folder, not a file", file=source)
     try:
-        return path.read_text("utf-8-sig")
+        return read_regular_file(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise SpecError("there is no such file", file=source, hint=_suggest_file(path)) from None
     except UnicodeDecodeError as error:
@@ -50,6 +50,35 @@ def read_text(path: Path) -> str:
         ) from None
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=source) from None
+
+
+MAX_FILE_BYTES = 512 * 2**20
+"""Bytes of a file that is read as a whole."""
+
+
+def read_regular_file(path: Path) -> bytes:
+    """The content of a file that a person named: a spec, a chart, a history, a file to import.
+
+    A device or a pipe may never end, and opening a pipe waits for who writes into it. So nothing but a
+    regular file is read, and what was opened is looked at: a name may mean something else a moment later.
+
+    Raises:
+        SpecError: it is a folder, a pipe or a device, or larger than 512 MiB.
+        OSError: it cannot be opened or read.
+    """
+    if path.is_dir():
+        raise SpecError("this is a folder, not a file", file=str(path))
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise SpecError(
+                "this is no regular file, and might never end",
+                file=str(path),
+                hint="write its content to a file first, and name that",
+            )
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise SpecError(f"larger than {MAX_FILE_BYTES // 2**20} MiB, which is not read", file=str(path))
+    return data
 
 
 def _suggest_file(path: Path) -> str | None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from toolchart.engine.rerun.comparison import FirstDifference
 from toolchart.engine.rerun.judges import Judgement, RunView
+from toolchart.specs.document_files import read_regular_file
 from toolchart.states.errors import SpecError
 from toolchart.states.messages import Usage
 
@@ -141,7 +142,7 @@ def read_baseline(path: Path) -> dict[str, dict[str, Any]]:
         SpecError: the file cannot be read, or is no baseline.
     """
     try:
-        data = msgspec.json.decode(path.read_bytes())
+        data = msgspec.json.decode(read_regular_file(path))
     except (OSError, ValueError) as error:
         raise SpecError(f"the baseline cannot be read: {error}", file=str(path)) from None
     results = data.get("results") if isinstance(data, dict) else None

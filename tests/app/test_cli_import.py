@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -259,18 +258,39 @@ def test_a_file_that_changes_after_the_check_is_told(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_records_come_from_a_regular_file(run_cli: RunCli, work_dir: Path, exported: Path) -> None:
-    """Records from a pipe are refused, and nothing waits for a pipe; message lists come from one whole."""
-    os.mkfifo(work_dir / "pipe.jsonl")
-    refused = run_cli("import", "pipe.jsonl", "--log", "new.db")
-    assert (refused.code, "write it to a file first" in refused.err) == (2, True)
+    """Records and message lists from a pipe or a device are refused, and nothing waits for one: it might
+    never end."""
+    for name in ("pipe.jsonl", "pipe"):
+        os.mkfifo(work_dir / name)
+    for name in ("pipe.jsonl", "pipe", "/dev/zero"):
+        refused = run_cli("import", name, "--log", "new.db")
+        assert (refused.code, "no regular file" in refused.err) == (2, True), refused.err
+        assert "to a file first" in refused.err
+
+
+DOORS = {
+    "spec": ("run", "PATH", "hello"),
+    "check": ("check", "PATH"),
+    "import": ("import", "PATH"),
+    "history": ("run", "quickstart", "hello", "--history", "PATH"),
+    "batch": ("batch", "quickstart", "PATH"),
+    "attachment": ("run", "quickstart", "hello", "--attach", "PATH"),
+    "log": ("runs", "--log", "PATH"),
+}
+"""By what a person names: the command that reads it."""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("file", ["pipe", "/dev/zero"])
+def test_nothing_but_regular_files_is_read(door: str, file: str, run_cli: RunCli, work_dir: Path) -> None:
+    """Every file that a person names is a regular one: a device without an end and a pipe that nobody
+    writes into are refused at once, by one function."""
     os.mkfifo(work_dir / "pipe")
-    for data, code in ((exported.read_bytes(), 2), ("\n".join(map(json.dumps, WHOLE)).encode(), 0)):
-        writer = Thread(target=(work_dir / "pipe").write_bytes, args=(data,), daemon=True)
-        writer.start()
-        result = run_cli("import", "pipe", "--log", "new.db", "--conversation", "i")
-        writer.join(10)
-        assert (result.code, "write it to a file first" in result.err) == (code, code == 2), result.err
-    assert len(json.loads(run_cli("export", "i", "--log", "new.db").out)) == len(WHOLE)
+    result = run_cli(*(file if word == "PATH" else word for word in DOORS[door]))
+    assert result.code == 2, result.err
+    assert file in result.err
+    assert result.out == ""
 
 
 def test_nothing_is_no_archive(run_cli: RunCli, work_dir: Path, exported: Path) -> None:

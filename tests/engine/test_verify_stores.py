@@ -22,6 +22,7 @@ from toolchart.engine.exchange.exports import export_openai, export_records
 from toolchart.engine.log.retention import list_conversation_ages
 from toolchart.engine.log.stores import open_store, open_store_for_reading
 from toolchart.engine.log.stores.sqlite import SqliteStore
+from toolchart.engine.log.stores.sqlite_reading import SqliteReader
 from toolchart.engine.log.verify import Outcome, VerifiedConversation, verify_store
 from toolchart.engine.reading.visited_path import draw_conversation_path
 from toolchart.states.errors import ForeignLog, LogDamaged, LogUnavailable, NewerLog, ToolchartError
@@ -229,6 +230,38 @@ def test_damage_of_tables_is_found(statement: str, tmp_path: Path) -> None:
     except LogDamaged as error:
         damage = str(error)
     assert SQLITE_DAMAGE[statement] in damage
+
+
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT "
+
+ENDLESS_SCHEMAS = {
+    "records": f"DROP TABLE records; CREATE VIEW records AS {ENDLESS} n AS id, x'7b7d' AS line FROM r",
+    "conversations": "DROP TABLE conversations; "
+    f"CREATE VIEW conversations AS {ENDLESS} n AS number, 'c' || n AS id FROM r",
+    "small_values": f"DROP TABLE small_values; CREATE VIEW small_values AS {ENDLESS} n AS number FROM r",
+    "parts": f"DROP TABLE parts; CREATE VIEW parts AS {ENDLESS} n AS digest, n AS data, 1 AS uses FROM r",
+    "records with a column that is computed": "DROP TABLE records; CREATE TABLE records "
+    "(id INTEGER PRIMARY KEY, raw BLOB, line BLOB AS (zeroblob(1000000000)) VIRTUAL)",
+    "listed_values": "DROP INDEX listed_values; CREATE INDEX listed_values ON small_values (data)",
+    "a view beside them": f"CREATE VIEW more AS {ENDLESS} n FROM r",
+}
+
+
+@pytest.mark.parametrize("schema", ENDLESS_SCHEMAS)
+@pytest.mark.parametrize("door", [SqliteReader, SqliteStore])
+def test_a_log_with_other_tables_is_refused_before_it_is_read(
+    door: type[SqliteReader | SqliteStore], schema: str, tmp_path: Path
+) -> None:
+    """Views without end in the place of tables, and tables of other columns, are refused when the file is
+    opened, to read and to write; reading one would never end."""
+    path = tmp_path / "log.db"
+    write_sqlite_log(path)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(ENDLESS_SCHEMAS[schema])
+    before = path.read_bytes()
+    with pytest.raises(LogDamaged, match=r"than a log has|lacks tables"):
+        door(path).close()
+    assert path.read_bytes() == before
 
 
 POSTGRES_DAMAGE = {

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from toolchart.specs.document_files import read_regular_file
 from toolchart.states.chart.yaml_document import SPEC_LIMITS, read_yaml
 from toolchart.states.errors import SpecError, suggest_name
 from toolchart.states.messages import ToolDefinition
@@ -48,7 +49,7 @@ def _load_suite_file(path: Path) -> list[Case]:
         SpecError: the file cannot be read, or a part of it is wrong; names the part.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_regular_file(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
         raise SpecError(f"cannot be read: {reason}", file=str(path)) from None

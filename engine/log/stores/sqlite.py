@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -367,7 +369,7 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
         ForeignLog: the file belongs to another program.
         NewerLog: a later release wrote it.
         LogUnavailable: an earlier one did, in another form.
-        LogDamaged: tables of the log are missing.
+        LogDamaged: tables of the log are missing, or are something else than tables of a log.
     """
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -386,6 +388,34 @@ def check_identity(db: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a draft of Toolchart, in an earlier form of version {version}\n"
             "  this one cannot read it: use the release that wrote it, or begin a new log"
         )
+    _check_own_tables(db, path)
+
+
+@cache
+def _list_own_statements() -> dict[str, str]:
+    """By name: the statement of each table and index of a log, without its layout."""
+    statements = ("".join(text.split()) for text in SCHEMA.split(";"))
+    names = re.findall(r"CREATE (?:TABLE|INDEX) (\w+)", SCHEMA)
+    return dict(zip(names, statements, strict=False))
+
+
+def _check_own_tables(db: sqlite3.Connection, path: Path) -> None:
+    """Check, before anything is read of them, that the tables of a log are tables of a log.
+
+    A view in the place of a table may yield rows without end, and a column that is computed may compute for
+    hours: whoever reads such a file would never come back.
+
+    Raises:
+        LogDamaged: one is a view, or was made by another statement; or there are views beside them.
+    """
+    own_statements = _list_own_statements()
+    for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master"):
+        expected = own_statements.get(name)
+        is_own = expected is None or "".join(str(sql).split()) == expected
+        if kind == "view" or not is_own:
+            raise LogDamaged(
+                f"{path} has another {kind} {str(name)[:64]!r} than a log has; nothing of it was read"
+            )
 
 
 class SqliteStore(SqliteTables):

@@ -18,15 +18,11 @@ from toolchart.engine.exchange.messages import import_messages
 from toolchart.engine.log.family import NO_HEADING
 from toolchart.engine.log.record import compute_line_hash
 from toolchart.engine.log.stores import open_store
-from toolchart.engine.log.stores.record_file import (
-    RecordFile,
-    begins_as_record_file,
-    is_heading,
-    require_regular_file,
-)
+from toolchart.engine.log.stores.record_file import RecordFile, begins_as_record_file, require_regular_file
 from toolchart.engine.log.verify import VerifiedConversation, verify_conversation, verify_store
 from toolchart.engine.runtime.clock import SystemClock, generate_conversation_id
 from toolchart.engine.runtime.parts import read_heading_options
+from toolchart.specs.document_files import read_regular_file
 from toolchart.specs.secrets import strike_secrets
 from toolchart.states.errors import LogDamaged, LogUnavailable, SpecError
 from toolchart.states.ports import Store
@@ -66,7 +62,6 @@ def command(
     path = Path(file)
     if path.suffix == ".jsonl":
         require_regular_file(path)
-    # What is no regular file can be read once only, so its beginning is not looked at before.
     if path.is_file() and begins_as_record_file(path):
         if conversation is not None or owner is not None:
             raise click.UsageError(
@@ -192,13 +187,9 @@ def _format_source(file: str, message_lists: list[Any], number: int) -> str:
 def _read_message_lists(path: Path) -> list[Any]:
     """Read the message lists of a file, without the secrets that this process knows."""
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_regular_file(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot be read: {error}", file=str(path)) from None
-    if not path.is_file() and is_heading(text.partition("\n")[0].encode()):
-        raise SpecError(
-            "these are records, which come from a regular file: write it to a file first", file=str(path)
-        )
     data = _parse_json(text, path)
     text = json.dumps(data, ensure_ascii=False)
     safe_text = strike_secrets(text)

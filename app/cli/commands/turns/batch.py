@@ -19,6 +19,7 @@ from toolchart.app.cli.terminal.text import is_terminal, print_notice
 from toolchart.engine.batch.runner import BatchInput, ResultsFile, read_inputs, refuse_misspelt_fields
 from toolchart.engine.log.stores import DEFAULT_LOG
 from toolchart.engine.telemetry.environment import open_telemetry
+from toolchart.specs.document_files import read_regular_file
 from toolchart.states.core.encoding import encode
 from toolchart.states.errors import SpecError, suggest_name
 
@@ -149,7 +150,7 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 def _read_rows(inputs: str) -> list[BatchInput]:
     try:
-        data = sys.stdin.buffer.read() if inputs == "-" else Path(inputs).read_bytes()
+        data = sys.stdin.buffer.read() if inputs == "-" else read_regular_file(Path(inputs))
         text = data.decode("utf-8-sig")
     except OSError as error:
         raise SpecError(f"cannot be read: {error.strerror}", file=inputs) from None

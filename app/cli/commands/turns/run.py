@@ -31,6 +31,7 @@ from toolchart.app.cli.turn_output import build_observer, report_cancellation, r
 from toolchart.engine.log.conversation_ids import find_id_fault
 from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.telemetry.environment import open_telemetry
+from toolchart.specs.document_files import read_regular_file
 from toolchart.states.errors import SpecError
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def _format_part(name: str, text: str) -> str:
 
 def _read_text_file(name: str) -> str:
     try:
-        return Path(name).read_text("utf-8-sig")
+        return read_regular_file(Path(name)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 text ({error.reason} at byte {error.start})"
     except OSError as error:
