@@ -158,7 +158,9 @@ class _PlainWalk:
         if isinstance(value, msgspec.Struct):
             names = value.__struct_fields__
             tag = {"type": value.__struct_config__.tag} if isinstance(value, PART_CLASSES) else {}
-            return tag | {name: self.make_plain(getattr(value, name), inner_path) for name in names}
+            items = ((name, getattr(value, name)) for name in names)
+            # As msgspec does: what is unset is not there.
+            return tag | {n: self.make_plain(v, inner_path) for n, v in items if v is not msgspec.UNSET}
         if isinstance(value, dict):
             return {self._make_key(key): self.make_plain(item, inner_path) for key, item in value.items()}
         if isinstance(value, (list, tuple, set, frozenset)):
