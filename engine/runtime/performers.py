@@ -201,7 +201,9 @@ class EffectPerformer:
                 answer = provider.complete(request)
             if settings is not None and settings.limits.max_seconds is not None:
                 answer = _await_in_time(answer, self._find_remaining_s(settings.limits.max_seconds))
-            reply = bound_calls(await answer, self._get_call_limit())
+            reply = await answer
+            if len(reply.tool_calls) > 1:  # the limit is one at least
+                reply = bound_calls(reply, self._get_call_limit())
             if is_debug:
                 log.debug("%s", describe_reply(request, reply))
             if dependencies.price is not None:
