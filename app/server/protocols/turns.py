@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from types import CoroutineType
 from typing import Any, TypeAlias, Unpack
 
 import msgspec
@@ -24,7 +25,7 @@ from toolchart.engine.runtime.clock import generate_conversation_id
 from toolchart.engine.runtime.engine import Engine
 from toolchart.engine.runtime.parts import StreamOptions, TurnOptions
 from toolchart.engine.runtime.result import TurnResult
-from toolchart.engine.runtime.streaming import ObservableTurn, StepTaken, stream_turn
+from toolchart.engine.runtime.streaming import StepTaken, stream_turn
 from toolchart.states.effects import CallModel, RunAgent
 from toolchart.states.events import Decided
 from toolchart.states.messages import Delta, Doubt, TextDelta, TextWithdrawn
@@ -112,7 +113,7 @@ async def begin_once(
 
 async def find_begun_turn(
     site: Site, engine: Engine, conversation: str, message: str, options: StreamOptions
-) -> ObservableTurn:
+) -> Callable[..., CoroutineType[Any, Any, TurnResult]]:
     """What gives the turn that a request with a key has begun before a restart; see `begin_once`.
 
     Raises:
