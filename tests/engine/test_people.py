@@ -15,7 +15,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.providers.scripted.provider import ScriptedProvider
 from toolchart.states.effects import AskPerson
-from toolchart.states.errors import SpecError
+from toolchart.states.errors import NotFound, SpecError
 from toolchart.states.events import Answered
 from toolchart.testing import TurnableClock
 
@@ -136,7 +136,7 @@ def test_an_answer_to_no_question_is_refused() -> None:
     engine.conversation("c").answer({"publish": True})
     with pytest.raises(SpecError, match="no question waits"):
         engine.conversation("c").answer({"publish": True})
-    with pytest.raises(SpecError, match="no conversation 'other'"):
+    with pytest.raises(NotFound, match="no conversation 'other'"):
         engine.conversation("other").answer({"publish": True})
 
 
