@@ -16,7 +16,7 @@ from engine_worlds import FlowEngineWorld, check_outcomes
 from toolchart.engine import Engine
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.errors import IllegalEvent, SpecError
+from toolchart.states.errors import IllegalEvent, NotFound, SpecError
 from toolchart.states.events import Decided
 
 MAX_STARTS = 30
@@ -79,7 +79,7 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> Any:
     for _ in range(rng.choice([0, 0, 3, 9])):
         await asyncio.sleep(0)
     if not task.done() and rng.random() < 0.5:
-        with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
+        with suppress(NotFound, SpecError, IllegalEvent):  # the turn has ended, or not begun
             await (
                 engine.conversation("c").asay("and hurry")
                 if rng.random() < 0.5

@@ -33,7 +33,7 @@ from toolchart.engine.durable.client import DurableClient
 from toolchart.engine.durable.stretches import Stretch
 from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
-from toolchart.states.errors import DurableHostUnavailable, SpecError
+from toolchart.states.errors import DurableHostUnavailable, NotFound, SpecError
 from toolchart.states.events import Decided
 
 pytest.importorskip("temporalio", reason="needs the extra `temporal`")
@@ -89,7 +89,7 @@ def has_state(engine: Engine, conversation: str, state: str) -> bool:
     """Whether the log has a conversation in a state."""
     try:
         return engine.conversation(conversation).read_turn().state == state
-    except SpecError:  # it has not begun
+    except NotFound:  # it has not begun
         return False
 
 

@@ -26,7 +26,7 @@ from toolchart.engine.log.replay import replay_conversation
 from toolchart.engine.log.stores.memory import MemoryStore
 from toolchart.states.chart.loading import make_chart
 from toolchart.states.effects import RunAgent
-from toolchart.states.errors import IllegalEvent, SpecError
+from toolchart.states.errors import IllegalEvent, NotFound, SpecError
 from toolchart.states.events import Limits, TurnStarted, UserSaid
 from toolchart.states.proofs.check import CheckReport, check
 from toolchart.states.snapshot import ENDED_BY_CORE
@@ -78,7 +78,7 @@ async def _disturb(engine: Engine, rng: random.Random, work: Any) -> None:
     for _ in range(rng.choice([0, 0, 3, 9, 25])):
         await asyncio.sleep(0)
     if not task.done() and rng.random() < 0.4:
-        with suppress(SpecError, IllegalEvent):  # the turn has ended, or not begun
+        with suppress(NotFound, SpecError, IllegalEvent):  # the turn has ended, or not begun
             has_spoken = rng.random() < 0.6
             await (
                 engine.conversation("c").asay("and hurry")
