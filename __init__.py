@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolchart.engine.agent_options import AgentOptions as AgentOptions
     from toolchart.engine.agents import Agent as Agent
-    from toolchart.engine.agents import AgentOptions as AgentOptions
     from toolchart.engine.agents import AgentTurnOptions as AgentTurnOptions
     from toolchart.engine.agents import ApprovalOptions as ApprovalOptions
     from toolchart.engine.agents import OpenAgent as OpenAgent
@@ -170,9 +170,9 @@ if not TYPE_CHECKING:
     __all__, __getattr__, __dir__ = make_late_names(
         globals(),
         {
+            "toolchart.engine.agent_options": ("AgentOptions",),
             "toolchart.engine.agents": (
                 "Agent",
-                "AgentOptions",
                 "AgentTurnOptions",
                 "ApprovalOptions",
                 "OpenAgent",

@@ -26,7 +26,6 @@ from typing import (
     Any,
     Concatenate,
     Generic,
-    Literal,
     ParamSpec,
     TypeAlias,
     TypedDict,
@@ -40,6 +39,15 @@ from typing import (
 
 import msgspec
 
+from toolchart.engine.agent_options import (
+    AgentOptions,
+    check_imports,
+    check_option_names,
+    list_imported_globs,
+    make_plain,
+    merge_imports,
+    select_options,
+)
 from toolchart.engine.runtime.agent_tools import ChartFunctions
 from toolchart.engine.runtime.answer_form import AnswerType
 from toolchart.engine.runtime.blocking_calls import blocking_stream
@@ -135,38 +143,6 @@ class PartialOutput(msgspec.Struct, frozen=True, kw_only=True):
 
     value: Any
     """JSON data, as far as it is there: fields that have not come yet are missing, and a text may be cut."""
-
-
-class AgentOptions(TypedDict, total=False):
-    """What an agent may be given beside its model, types and handoffs."""
-
-    name: str
-    """Its name, by which others hand a conversation over to it; default: `agent`."""
-    description: str
-    """What it is for, in one line: by this others choose it."""
-    prompt: str
-    """System prompt, with `{{variables}}`."""
-    tools: Sequence[Callable[..., Any] | Tool]
-    """Python functions and ready tools. A function that needs the dependencies is better added by
-    `Agent.tool`, where type checkers compare its context with the agent."""
-    chart: str | Path | Mapping[str, Any]
-    """The chart: a shipped name, a path, or an inline chart; default: `full`."""
-    temperature: float
-    max_tokens: int
-    """Most tokens of one reply."""
-    top_p: float
-    seed: int
-    stop: Sequence[str] | str
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-    verbosity: Literal["low", "medium", "high"]
-    tool_choice: str | Mapping[str, Any]
-    parallel_tool_calls: bool
-    max_iterations: int
-    """Most model replies with tool calls in one turn."""
-    limits: Mapping[str, Any]
-    """Limits of a turn, as `limits` of an agent spec."""
-    approval: Sequence[Mapping[str, Any]] | Mapping[str, Any] | str
-    """Which calls a person must approve, as `approval` of an agent spec."""
 
 
 class AgentTurnOptions(TypedDict, total=False):
@@ -304,57 +280,38 @@ class Agent(Generic[Deps, Output]):
         output_type: Any = str,
         dependencies: Any = _NO_DEPENDENCIES,
         handoffs: Sequence[Agent[Any, Any]] = (),
-        name: str = DEFAULT_NAME,
-        description: str = "",
-        prompt: str | None = None,
-        tools: Sequence[Callable[..., Any] | Tool] = (),
-        chart: str | Path | Mapping[str, Any] | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        stop: Sequence[str] | str | None = None,
-        reasoning_effort: str | None = None,
-        verbosity: str | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        parallel_tool_calls: bool | None = None,
-        max_iterations: int | None = None,
-        limits: Mapping[str, Any] | None = None,
-        approval: Sequence[Mapping[str, Any]] | Mapping[str, Any] | str | None = None,
+        **options: Unpack[AgentOptions],
     ) -> None:
-        self.name = name
-        self.description = description
+        check_option_names(options)
+        self.name = options.get("name", DEFAULT_NAME)
+        self.description = options.get("description", "")
         self._model = model
         self._dependencies = dependencies
         self._form = AnswerType(output_type)
-        handler_options = {
-            "prompt": prompt,
-            "temperature": temperature,
-            "max_tokens": max_tokens,
-            "top_p": top_p,
-            "seed": seed,
-            "stop": stop,
-            "reasoning_effort": reasoning_effort,
-            "verbosity": verbosity,
-            "tool_choice": tool_choice,
-            "parallel_tool_calls": parallel_tool_calls,
-        }
-        self._handler_options = _drop_missing(handler_options)
-        self._spec_options = _drop_missing({"limits": limits, "approval": approval})
-        self._max_iterations = max_iterations
-        self._chart = _make_plain(chart)
+        self._handler_options = select_options(options, "responses[]")
+        self._model_options = select_options(options, "llms.*")
+        self._import_options = select_options(options, "tools.*")
+        self._tool_options = select_options(options, "tools")
+        self._spec_options = select_options(options, "")
+        self._chart = self._spec_options.pop("chart", None)
+        self._max_iterations = options.get("max_iterations")
         self._handoffs = tuple(handoffs)
         for agent in self._handoffs:
             if not isinstance(agent, Agent):
                 raise SpecError(f"handoffs are agents, and {type(agent).__name__} is none")
+            self._check_handoff(agent)
         self._tools: list[tuple[Tool | Callable[..., Any], Tool | Callable[..., Any]]] = []
         """What the program gave, each with its ready tool; an `@effect` function stands for itself."""
         self._loaded_spec: tuple[dict[str, Any], AgentSpec] | None = None
         """The newest document of this agent and what it was loaded to: only a change is loaded again."""
         self._override: ContextVar[Model | None] = ContextVar(f"model of {self.name}", default=None)
-        for function in tools:
-            self._add_tool(function)
+        for function in options.get("tools", ()):
+            if isinstance(function, Mapping):
+                self._import_options.setdefault("registry", []).append(make_plain(function))
+            else:
+                self._add_tool(function)
         self.chart()  # what is wrong is said here, and not when the first message comes
+        check_imports(self._import_options)
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r})"
@@ -385,13 +342,33 @@ class Agent(Generic[Deps, Output]):
         return function
 
     def _add_tool(self, function: Callable[..., Any] | Tool) -> None:
+        if not isinstance(function, Tool) and not is_effect_function(function):
+            for parameter, hint in _read_hints(function).items():
+                if parameter != "return" and is_tool_context(hint):
+                    self._check_context(function, hint)
+        self._tools.append((function, self._make_tool(function)))
+
+    def _make_tool(self, function: Callable[..., Any] | Tool) -> Tool | Callable[..., Any]:
+        """The ready tool of a function, with the spec's time for a call; an `@effect` function is itself."""
         if isinstance(function, Tool) or is_effect_function(function):
-            self._tools.append((function, function))
-            return
-        for parameter, hint in _read_hints(function).items():
-            if parameter != "return" and is_tool_context(hint):
-                self._check_context(function, hint)
-        self._tools.append((function, make_program_tool(function)))
+            return function
+        timeout_ms = self._tool_options.get("default_timeout_ms")
+        return make_program_tool(function, timeout_ms / 1000 if isinstance(timeout_ms, int) else None)
+
+    def _check_handoff(self, agent: Agent[Any, Any]) -> None:
+        """Refuse a handoff with options of a conversation that this agent does not have: they would not hold.
+
+        Raises:
+            SpecError: names the option.
+        """
+        own = {**self._tool_options, **self._spec_options}
+        for name, value in {**agent._tool_options, **agent._spec_options}.items():
+            if own.get(name) != value:
+                raise SpecError(
+                    f"`{name}` of the agent {agent.name!r} does not hold where {self.name!r} hands over to "
+                    "it: it is of the whole conversation",
+                    hint=f"give the same `{name}` to {self.name!r}",
+                )
 
     def _check_context(self, function: Callable[..., Any], hint: Any) -> None:
         """Refuse a tool whose context has other dependencies than the agent.
@@ -438,38 +415,62 @@ class Agent(Generic[Deps, Output]):
         """
         models: dict[str, dict[str, Any]] = {}
         handlers: dict[str, dict[str, Any]] = {}
-        self._collect_handlers(models, handlers, self._override.get())
+        imports: dict[str, Any] = {}
+        self._collect_handlers(models, handlers, imports, self._override.get())
         document: dict[str, Any] = {"name": self.name, "llms": models}
         chart = self._build_chart()  # after the handlers, which need names of their own
         if chart is not None:
             document["chart"] = chart
-        if self._list_functions():
-            document["tools"] = {"enabled": True}
+        section = {**self._tool_options, **imports}
+        if section or self._list_functions():
+            document["tools"] = {"enabled": True, **section}
         document["responses"] = list(handlers.values())
         return {**document, **self._spec_options}
 
     def _collect_handlers(
-        self, models: dict[str, dict[str, Any]], handlers: dict[str, dict[str, Any]], override: Model | None
+        self,
+        models: dict[str, dict[str, Any]],
+        handlers: dict[str, dict[str, Any]],
+        imports: dict[str, Any],
+        override: Model | None,
     ) -> None:
-        """Add the `llms` entry and the handler of this agent, and those of its handoffs, once each.
+        """Add the `llms` entry, the handler and the imported tools of this agent, and those of its handoffs,
+        once each.
 
         Raises:
-            SpecError: two different agents have one name.
+            SpecError: two different agents, servers or entries have one name.
         """
         override = override or self._override.get()
-        model = self._model if override is None or not isinstance(override, (str, Mapping)) else override
-        models[self.name] = _build_model_entry(model)
+        is_replaced = override is not None and isinstance(override, (str, Mapping))
+        model = override if is_replaced and override is not None else self._model
+        models[self.name] = _build_model_entry(model, self._model_options, is_replaced=is_replaced)
         handler = self._form.add_to({"name": self.name, "llm": self.name, **self._handler_options})
-        names = [ready.name for _, ready in self._tools if isinstance(ready, Tool)]
-        if names:
-            handler["tools"] = {"enabled": True, "allowed_tools": names}
-        if names and self._max_iterations is not None:
+        tools = self._list_tool_names()
+        if tools:
+            handler["tools"] = {"enabled": True, "allowed_tools": tools}
+        if tools and self._max_iterations is not None:
             handler["tools"]["max_iterations"] = self._max_iterations
         if self.name in handlers:
             raise _build_same_name_error(self.name)
         handlers[self.name] = handler
+        merge_imports(imports, self._import_options, self.name)
         for agent in self._handoffs:
-            agent._collect_handlers(models, handlers, override)
+            agent._collect_handlers(models, handlers, imports, override)
+        if len(handlers) > 1 and "*" in tools:
+            raise SpecError(
+                f"nothing tells the tools that the agent {self.name!r} imports from those of other agents",
+                hint="give each of its OpenAPI documents and MCP servers a `prefix`",
+            )
+
+    def _list_tool_names(self) -> list[str]:
+        """Names and globs of the tools that the agent is offered."""
+        names = [ready.name for _, ready in self._tools if isinstance(ready, Tool)]
+        entries = self._import_options.get("registry", [])
+        return [
+            *names,
+            *(str(entry.get("name")) for entry in entries),
+            *list_imported_globs(self._import_options),
+        ]
 
     def _list_functions(self) -> list[Tool | Callable[..., Any]]:
         """The tools and `@effect` functions of this agent and of its handoffs, each once."""
@@ -479,7 +480,10 @@ class Agent(Generic[Deps, Output]):
         given = list(self._tools)
         for agent in self._handoffs:
             known = [function for function, _ in given]
-            given += [pair for pair in agent._list_given() if pair[0] not in known]
+            added = [pair for pair in agent._list_given() if pair[0] not in known]
+            if self._tool_options.get("default_timeout_ms") != agent._tool_options.get("default_timeout_ms"):
+                added = [(function, self._make_tool(function)) for function, _ in added]
+            given += added
         return given
 
     def _build_chart(self) -> Any:
@@ -1093,14 +1097,26 @@ def _find_provider(model: Any) -> Provider | None:
     return None if model is None or isinstance(model, (str, Mapping)) else cast("Provider", model)
 
 
-def _build_model_entry(model: Model) -> dict[str, Any]:
+def _build_model_entry(
+    model: Model, options: Mapping[str, Any], *, is_replaced: bool = False
+) -> dict[str, Any]:
     """The `llms` entry of a model.
 
+    Args:
+        options: keys of the entry that the agent was given.
+        is_replaced: whether the model stands for that of the agent, so that its own keys go first.
+
     Raises:
-        SpecError: it names no provider.
+        SpecError: it names no provider, or both say different things.
     """
     if isinstance(model, Mapping):
-        return dict(_make_plain(model))
+        entry: dict[str, Any] = make_plain(model)
+        for key, value in options.items():
+            if not is_replaced and entry.get(key, value) != value:
+                raise SpecError(
+                    f"the agent has {key}={value!r}, and its model {entry[key]!r}", hint=f"give {key} once"
+                )
+        return {**options, **entry}
     if isinstance(model, str):
         provider, has_model, name = model.partition(":")
         if not has_model or not provider or not name:
@@ -1108,24 +1124,8 @@ def _build_model_entry(model: Model) -> dict[str, Any]:
                 f"a model is named as PROVIDER:MODEL, not {model!r}", hint='for instance "openai:gpt-5.1"'
             )
         find_host(provider)  # an unknown name is refused here
-        return {"provider": provider, "model": name}
-    return {"provider": "scripted", "model": model.name}
-
-
-def _make_plain(value: Any) -> Any:
-    """A value of a document as plain data: what YAML could hold."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _make_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_make_plain(item) for item in value]
-    return value
-
-
-def _drop_missing(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a caller gave, as plain data."""
-    return {name: _make_plain(value) for name, value in options.items() if value is not None}
+        return {"provider": provider, "model": name, **options}
+    return {"provider": "scripted", "model": model.name, **options}
 
 
 def _build_same_name_error(name: str) -> SpecError:

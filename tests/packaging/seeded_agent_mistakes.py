@@ -45,6 +45,17 @@ talker = Agent("openai:gpt-5.1", prompt="Be brief.", tools=[add])
 geographer = Agent("openai:gpt-5.1", output_type=City, temperature=0.5, max_tokens=200)
 clerk = Agent("ollama:qwen3:8b", dependencies=Shop, chart="tool_loop", name="clerk")
 lister = Agent({"provider": "openai", "model": "m"}, output_type=list[str], dependencies=Shop)
+searcher = Agent(
+    "openai:gpt-5.1",
+    tools=[add, {"name": "calculator"}],
+    mcp={"files": {"command": "files-server", "args": ["--quiet"], "risk": "low"}},
+    host_tools=[{"web_search": {"max_uses": 3}}],
+    rag_services={"docs": {"url": "http://localhost:6000", "top_k": 5}},
+    timeout_s=20,
+    default_timeout_ms=5_000,
+    limits={"max_seconds": 60},
+)
+assert_type(searcher, Agent[None, str])
 front = Agent(ScriptedModel("hello"), dependencies=Shop, handoffs=[clerk, talker])
 assert_type(talker, Agent[None, str])
 assert_type(geographer, Agent[None, City])
@@ -156,6 +167,16 @@ Agent("openai:gpt-5.1", reasoning_effort="very much")  # mistake: no such effort
 Agent("openai:gpt-5.1", tools=add)  # mistake: a function instead of a list
 Agent("openai:gpt-5.1", tools=["add"])  # mistake: a name instead of a function
 Agent("openai:gpt-5.1", handoffs=["clerk"])  # mistake: a name instead of an agent
+Agent("openai:gpt-5.1", timeout=20)  # mistake: an option without its unit
+Agent("openai:gpt-5.1", timeout_s="20 s")  # mistake: a text instead of a number
+Agent("openai:gpt-5.1", default_timeout_ms=1.5)  # mistake: milliseconds are whole
+Agent("openai:gpt-5.1", mcp=["files-server"])  # mistake: a list instead of servers by name
+Agent("openai:gpt-5.1", mcp={"files": {"comand": "files"}})  # mistake: a misspelt key of a server
+Agent("openai:gpt-5.1", mcp={"files": {"command": ["files"]}})  # mistake: a list instead of a program
+Agent("openai:gpt-5.1", host_tools=["web_search"])  # mistake: a name instead of a declaration
+Agent("openai:gpt-5.1", host_tools={"web_search": {}})  # mistake: a mapping instead of a list
+Agent("openai:gpt-5.1", rag_services={"docs": {"ulr": ""}})  # mistake: a misspelt key of a service
+Agent("openai:gpt-5.1", policy="harsh")  # mistake: no such policy
 talker.run(42)  # mistake: a message that is no text
 talker.run("hello", conversaton="c")  # mistake: a misspelt option
 talker.run("hello", output_type=City)  # mistake: the type belongs to the agent

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import json
 import pkgutil
+import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -38,11 +39,25 @@ from toolchart import (
     open_store,
     tool,
 )
+from toolchart.engine.agent_options import KEY_PLACES, OWN_OPTIONS, McpServer, RagServiceOptions
 from toolchart.engine.durable.fleet.fleet_engine import FleetEngine
 from toolchart.engine.log.replay import replay_conversation
-from toolchart.specs.models import Handler
+from toolchart.specs.models import AgentSpec, Handler, HandlerTools, LLMConfig, ToolsConfig
+from toolchart.specs.sections.base import Section
+from toolchart.specs.sections.context import RagService
 from toolchart.states.ports import Store
 from toolchart.testing import ScriptedModel, TurnableClock, call_tool
+from toolchart.tools.sources.mcp import McpSettings
+
+MCP_SERVER = str(Path(__file__).resolve().parents[2] / "support" / "mcp_test_server.py")
+
+AGENTS_PAGE = Path(__file__).resolve().parents[3] / "docs" / "agents.md"
+
+OPENAPI: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Pets", "version": "1"},
+    "paths": {"/pets": {"get": {"operationId": "list_pets", "responses": {"200": {"description": "Pets"}}}}},
+}
 
 PARIS = '{"name": "Paris", "country": "France"}'
 
@@ -563,6 +578,14 @@ def build_misspelt(**options: Any) -> Agent[None, str]:
         ({"chart": "ful"}, "no chart 'ful'"),
         ({"chart": "tool_loop", "handoffs": [Agent("openai:m", name="b")]}, "a chart and handoffs"),
         ({"limits": {"max_iteratons": 3}}, "did you mean 'max_iterations'"),
+        ({"timeout_s": "soon"}, "llms.agent.timeout_s"),
+        ({"mcp": ["files"]}, "tools.mcp"),
+        ({"mcp": {"files": {"comand": "x"}}}, r"(?s)tools.mcp.files.comand.*did you mean 'command'"),
+        ({"mcp": {"files": {}}}, "a server has either a command or a url"),
+        ({"openapi": ["x"]}, "tools.openapi"),
+        ({"tools": [{"nam": "calculator"}]}, "tools.registry"),
+        ({"rag_services": {"docs": {"ulr": "x"}}}, "rag_services.docs: the key 'url' is missing"),
+        ({"host_tools": "web_search"}, "host_tools"),
         ({"output_type": City(name="a", country="b")}, "has no JSON Schema"),
         ({"tools": [needs_atlas]}, "wants the dependencies Atlas, and the agent 'agent' has None"),
         ({"tools": [needs_atlas], "dependencies": dict}, "has dict"),
@@ -774,12 +797,183 @@ def test_a_chart_of_an_agent_may_call_its_functions() -> None:
     assert "tools" not in agent.to_document()["responses"][0]
 
 
-def test_options_of_an_agent_are_those_of_a_handler() -> None:
-    """Issue 30: what an agent takes for its model has the name that the spec has: one page describes both."""
-    options = AgentOptions.__optional_keys__
-    assert options <= inspect.signature(Agent.__init__).parameters.keys()
-    of_the_agent = {"name", "description", "tools", "chart", "max_iterations", "limits", "approval"}
-    assert options - of_the_agent <= Handler.model_fields.keys()
+def build_with(option: str, value: Any) -> tuple[Agent[None, Any], dict[str, Any]]:
+    """An agent with an option, and its spec as a person writes it, with the key at its place."""
+    imported = {"mcp": ["test__*"], "openapi": ["*"]}.get(option, [])
+    handler: dict[str, Any] = {"name": "agent", "llm": "agent"}
+    spec: dict[str, Any] = {"name": "agent", "llms": {"agent": {"provider": "scripted", "model": "scripted"}}}
+    spec |= {"tools": {"enabled": True, "registry": [{"name": "calculator"}]}, "responses": [handler]}
+    handler["tools"] = {"enabled": True, "allowed_tools": ["add", "calculator", *imported]}
+    (place,) = (place for place, options in KEY_PLACES.items() if option in options)
+    sections = {
+        "responses[]": handler,
+        "responses[].tools": handler["tools"],
+        "llms.*": spec["llms"]["agent"],
+    }
+    sections |= {"tools": spec["tools"], "tools.*": spec["tools"], "": spec}
+    sections[place][option] = value
+    replies = [call_tool("add", a=2, b=3), *["done"] * 4]
+    return Agent(ScriptedModel(*replies), tools=[add, {"name": "calculator"}], **{option: value}), spec
+
+
+OPTION_VALUES: dict[str, Any] = {
+    "prompt": "Be brief, {{profile.name}}.",
+    "temperature": 0.5,
+    "max_tokens": 100,
+    "top_p": 0.5,
+    "top_k": 3,
+    "seed": 7,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 0.5,
+    "stop": ["END"],
+    "reasoning_effort": "low",
+    "thinking_budget": 100,
+    "verbosity": "low",
+    "logprobs": 2,
+    "service_tier": "flex",
+    "cache_key": "k",
+    "cache_ttl": "5m",
+    "safety_settings": {"HARM": "LOW"},
+    "strict_tools": True,
+    "host_tools": [{"web_search": {"max_uses": 3}}],
+    "metadata": {"team": "a"},
+    "batch": False,
+    "extra_body": {"x": 1},
+    "tool_choice": "required",
+    "parallel_tool_calls": False,
+    "max_iterations": 2,
+    "timeout_s": 20.0,
+    "idle_timeout_s": 5.0,
+    "default_timeout_ms": 5000,
+    "parallel": 1,
+    "max_tools": 1,
+    "essential_tools": ["add"],
+    "pins": {},
+    "mcp": {"test": {"command": sys.executable, "args": [MCP_SERVER]}},
+    "openapi": [{"document": OPENAPI, "base_url": "https://example.org"}],
+    "chart": "tool_loop",
+    "limits": {"max_seconds": 100, "max_tool_calls": 1},
+    "approval": [{"tools": "add", "decision": "ask"}],
+    "approvers": {},
+    "effects": {},
+    "rag_services": {"docs": {"url": "http://127.0.0.1:9", "retry": {"max_attempts": 1}}},
+    "intent": {"detection": {"sums": "adding numbers"}},
+    "topic": {"prompt": "What is it about? {{userMessage}}"},
+    "profile": {"name": "Ada"},
+    "retry": {"max_attempts": 2},
+    "prices": {"currency": "EUR", "models": {"scripted": {"input": 1, "output": 2}}},
+    "message_trust": "untrusted",
+    "policy": "lenient",
+    "durability": "normal",
+    "lease_s": 20.0,
+    "log_deltas": True,
+    "log_answers": True,
+    "debug": {},
+    "redact": {"patterns": ["email"]},
+    "seal_keys": [],
+    "output": {"per_tool": 1000},
+}
+"""A value of each option that is a key of the spec."""
+
+
+@pytest.mark.usefixtures("_timeless_tools")
+@pytest.mark.parametrize("option", OPTION_VALUES)
+def test_an_option_and_its_key_in_a_file_write_the_same_log(option: str, tmp_path: Path) -> None:
+    """Issue 52: the agent with an option, and the file that a person writes with the key of the same name,
+    run alike: equal records; the spec in them has the key."""
+    agent, document = build_with(option, OPTION_VALUES[option])
+    path, logs = tmp_path / "agent.yaml", [open_store("memory"), open_store("memory")]
+    path.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
+    clock = TurnableClock(skips=True)
+    agent.run("go", log=logs[0], conversation="c", clock=clock)
+    agent, _ = build_with(option, OPTION_VALUES[option])
+    settings: dict[str, Any] = {"functions": [add], "providers": agent._list_providers(None)}
+    with Engine(path, log=logs[1], clock=TurnableClock(skips=True), **settings) as engine:
+        engine.run("go", conversation="c")
+    records = [list_records(log) for log in logs]
+    assert records[0] == records[1]
+    assert (f'"{option}"' in json.dumps(records[0])) == (option != "approvers")  # which are never logged
+
+
+def test_every_key_of_the_spec_is_an_option_of_an_agent() -> None:
+    """Issue 52: nothing can be said only in a file. A key that is no option is one that an agent says by
+    something else: its model, its types, its tools, its handoffs. The guide has a row for each place."""
+    placed = {option for options in KEY_PLACES.values() for option in options}
+    assert placed == OPTION_VALUES.keys()
+    assert AgentOptions.__optional_keys__ == placed | {*OWN_OPTIONS}
+    said_otherwise: dict[str, tuple[type[Section], set[str]]] = {
+        "responses[]": (Handler, {"name", "match", "llm", "model", "response_format", "tools"}),
+        "responses[].tools": (HandlerTools, {"enabled", "allowed_tools"}),
+        "tools": (ToolsConfig, {"enabled", "apply_globally", "registry", "max_iterations", "mcp", "openapi"}),
+        "": (AgentSpec, {"name", "llms", "tools", "responses", "embedding"}),
+    }
+    for place, (section, others) in said_otherwise.items():
+        assert {*KEY_PLACES[place], *others, "comment"} == section.model_fields.keys()
+    assert LLMConfig.model_fields.keys() >= {*KEY_PLACES["llms.*"]}
+    assert McpServer.__optional_keys__ == McpSettings.model_fields.keys()
+    rows = {row.partition(" | ")[0] for row in AGENTS_PAGE.read_text("utf-8").splitlines() if row[:1] == "|"}
+    assert {"| " + ", ".join(f"`{option}`" for option in KEY_PLACES[place]) for place in KEY_PLACES} <= rows
+    assert RagServiceOptions.__optional_keys__ == RagService.model_fields.keys() - {"comment"}
+
+
+def test_agents_beside_each_other_import_into_one_spec() -> None:
+    """Issue 52: servers, documents and entries of all agents stand in the spec, and each agent is offered its
+    own; what both mean by one name is the same thing, or refused."""
+    own: Any = {"mcp": {"files": {"command": "files"}}, "tools": [{"name": "calculator"}]}
+    other = Agent(
+        "openai:m",
+        name="other",
+        mcp={"mail": {"url": "https://a.example", "prefix": "m_"}},
+        **{
+            "tools": [{"name": "calculator"}, {"name": "text"}],
+            "openapi": [{"document": OPENAPI, "prefix": "o_"}],
+        },
+    )
+    document = Agent("openai:m", handoffs=[other], **own).to_document()
+    assert list(document["tools"]["mcp"]) == ["files", "mail"]
+    assert [entry["name"] for entry in document["tools"]["registry"]] == ["calculator", "text"]
+    assert [handler["tools"]["allowed_tools"] for handler in document["responses"]] == [
+        ["calculator", "files__*"],
+        ["calculator", "text", "m_*", "o_*"],
+    ]
+    conflicts: list[tuple[dict[str, Any], str]] = [
+        ({"mcp": {"files": {"command": "other"}}}, "MCP server 'files' of the agent 'other' is another one"),
+        ({"tools": [{"name": "calculator", "risk": "high"}]}, "tool 'calculator' of the agent 'other' is"),
+        ({"openapi": [{"document": OPENAPI}]}, "OpenAPI documents and MCP servers a `prefix`"),
+        ({"mcp": {"x": {"command": "x", "prefix": ""}}}, "the tools that the agent 'other' imports"),
+        ({"limits": {"max_cost": 3}}, "`limits` of the agent 'other' does not hold where 'agent' hands over"),
+        ({"approval": "ask"}, "give the same `approval` to 'agent'"),
+        ({"default_timeout_ms": 5}, "`default_timeout_ms` of the agent 'other' does not hold"),
+    ]
+    for options, says in conflicts:
+        with pytest.raises(SpecError, match=re.escape(says)):
+            build_misspelt(handoffs=[build_misspelt(name="other", **options)], **own)
+
+
+def test_the_time_of_a_tool_is_that_of_the_conversation() -> None:
+    """Issue 52: `default_timeout_ms` of the first agent counts for the functions of a handoff too, except for
+    one that has its own."""
+
+    @tool(timeout_s=7)
+    def slow() -> str:
+        """Take time."""
+        return "done"
+
+    other = Agent(ScriptedModel(), name="other", tools=[add, slow])
+    front = Agent(ScriptedModel(), name="front", handoffs=[other], default_timeout_ms=2000)
+    with front.open(log="memory") as opened:
+        assert {each.name: each.timeout_s for each in opened.engine.tools.registry} == {"add": 2, "slow": 7}
+
+
+def test_a_model_and_its_agent_do_not_contradict_each_other() -> None:
+    """Issue 52: a key of the model is given once; a model that stands for another one keeps its own."""
+    entry = {"provider": "openai", "model": "m", "timeout_s": 5}
+    with pytest.raises(SpecError, match=r"timeout_s=9.*its model 5"):
+        Agent(entry, timeout_s=9)
+    agent = Agent("openai:m", timeout_s=9)
+    assert agent.to_document()["llms"]["agent"]["timeout_s"] == 9
+    with agent.override(model=entry):
+        assert agent.to_document()["llms"]["agent"]["timeout_s"] == 5
 
 
 def test_a_marked_tool_keeps_its_options() -> None:
